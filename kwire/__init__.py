@@ -1,0 +1,1 @@
+"""kwire: a Kafka-compatible server in Python."""

@@ -1,0 +1,1 @@
+"""The Kafka wire format: message tables, their compiler, and frames."""

@@ -1,0 +1,1 @@
+"""One module per API, named as the API is; the records of internal topics by topic."""

@@ -1,0 +1,27 @@
+"""AddOffsetsToTxn (API key 25): its request and its response."""
+
+from kwire.codec.schema import Int16, Int32, Int64, String, field, message
+
+
+@message(api_key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnRequest:
+    """Request of API key 25.
+
+    Version 3 is flexible.
+    """
+
+    transactional_id: String = field("0+")
+    producer_id: Int64 = field("0+")
+    producer_epoch: Int16 = field("0+")
+    group_id: String = field("0+")
+
+
+@message(api_key=25, versions="0-4", flexible="3+")
+class AddOffsetsToTxnResponse:
+    """Response of API key 25.
+
+    Version 3 is flexible.
+    """
+
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+", default=0)

@@ -1,0 +1,64 @@
+"""AddPartitionsToTxn (API key 24): its request and its response."""
+
+from kwire.codec.schema import Array, Bool, Int16, Int32, Int64, String, field, message, struct
+
+
+@struct
+class AddPartitionsToTxnTopic:
+    name: String = field("0+")
+    partitions: Array[Int32] = field("0+", factory=list)
+
+
+@message(api_key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnRequest:
+    """Request of API key 24.
+
+    Version 3 is flexible. Version 4 adds transactions and drops v3_and_below_transactional_id,
+    v3_and_below_producer_id, v3_and_below_producer_epoch, v3_and_below_topics.
+    """
+
+    @struct
+    class AddPartitionsToTxnTransaction:
+        transactional_id: String = field("4+", default="")
+        producer_id: Int64 = field("4+", default=0)
+        producer_epoch: Int16 = field("4+", default=0)
+        verify_only: Bool = field("4+", default=False)
+        topics: Array[AddPartitionsToTxnTopic] = field("4+", factory=list)
+
+    transactions: Array[AddPartitionsToTxnTransaction] = field("4+", factory=list)
+    v3_and_below_transactional_id: String = field("0-3", default="")
+    v3_and_below_producer_id: Int64 = field("0-3", default=0)
+    v3_and_below_producer_epoch: Int16 = field("0-3", default=0)
+    v3_and_below_topics: Array[AddPartitionsToTxnTopic] = field("0-3", factory=list)
+
+
+@struct
+class AddPartitionsToTxnPartitionResult:
+    partition_index: Int32 = field("0+")
+    partition_error_code: Int16 = field("0+")
+
+
+@struct
+class AddPartitionsToTxnTopicResult:
+    name: String = field("0+")
+    results_by_partition: Array[AddPartitionsToTxnPartitionResult] = field("0+", factory=list)
+
+
+@message(api_key=24, versions="0-5", flexible="3+")
+class AddPartitionsToTxnResponse:
+    """Response of API key 24.
+
+    Version 3 is flexible. Version 4 adds error_code, results_by_transaction and drops
+    results_by_topic_v3_and_below.
+    """
+
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("4+", default=0, ignorable=True)
+
+    @struct
+    class AddPartitionsToTxnResult:
+        transactional_id: String = field("4+", default="")
+        topic_results: Array[AddPartitionsToTxnTopicResult] = field("4+", factory=list)
+
+    results_by_transaction: Array[AddPartitionsToTxnResult] = field("4+", factory=list)
+    results_by_topic_v3_and_below: Array[AddPartitionsToTxnTopicResult] = field("0-3", factory=list)

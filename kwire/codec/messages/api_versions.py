@@ -1,0 +1,56 @@
+"""ApiVersions (API key 18): its request and its response."""
+
+from kwire.codec.schema import Array, Bool, Int16, Int32, Int64, String, field, message, struct
+
+
+@message(api_key=18, versions="0-4", flexible="3+")
+class ApiVersionsRequest:
+    """Request of API key 18.
+
+    Version 3 adds client_software_name, client_software_version and is flexible.
+    """
+
+    client_software_name: String = field("3+", default="", ignorable=True)
+    client_software_version: String = field("3+", default="", ignorable=True)
+
+
+@message(api_key=18, versions="0-4", flexible="3+")
+class ApiVersionsResponse:
+    """Response of API key 18.
+
+    Version 1 adds throttle_time_ms. Version 3 adds supported_features, finalized_features_epoch,
+    finalized_features, zk_migration_ready and is flexible.
+    """
+
+    error_code: Int16 = field("0+", default=0)
+
+    @struct
+    class ApiVersion:
+        api_key: Int16 = field("0+")
+        min_version: Int16 = field("0+")
+        max_version: Int16 = field("0+")
+
+    api_keys: Array[ApiVersion] = field("0+", factory=list)
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+
+    @struct
+    class SupportedFeatureKey:
+        name: String = field("3+", default="")
+        min_version: Int16 = field("3+", default=0)
+        max_version: Int16 = field("3+", default=0)
+
+    supported_features: Array[SupportedFeatureKey] = field(
+        "3+", factory=list, tag=0, ignorable=True
+    )
+    finalized_features_epoch: Int64 = field("3+", default=-1, tag=1, ignorable=True)
+
+    @struct
+    class FinalizedFeatureKey:
+        name: String = field("3+", default="")
+        max_version_level: Int16 = field("3+", default=0)
+        min_version_level: Int16 = field("3+", default=0)
+
+    finalized_features: Array[FinalizedFeatureKey] = field(
+        "3+", factory=list, tag=2, ignorable=True
+    )
+    zk_migration_ready: Bool = field("3+", default=False, tag=3, ignorable=True)

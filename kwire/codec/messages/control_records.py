@@ -1,0 +1,97 @@
+"""Control records: what stands in control batches, of data and of the metadata log."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    String,
+    UInt16,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(versions="0")
+class ControlRecordTypeSchema:
+    """The control record ControlRecordTypeSchema."""
+
+    type: Int16 = field("0+")
+
+
+@message(versions="0")
+class EndTxnMarker:
+    """The control record EndTxnMarker."""
+
+    coordinator_epoch: Int32 = field("0+")
+
+
+@struct
+class Voter:
+    voter_id: Int32 = field("0+")
+    voter_directory_id: Uuid = field("1+", default=ZERO_UUID)
+
+
+@message(versions="0-1", flexible="0+")
+class LeaderChangeMessage:
+    """The control record LeaderChangeMessage."""
+
+    version: Int16 = field("0+")
+    leader_id: Int32 = field("0+")
+    voters: Array[Voter] = field("0+", factory=list)
+    granting_voters: Array[Voter] = field("0+", factory=list)
+
+
+@message(versions="0", flexible="0+")
+class SnapshotHeaderRecord:
+    """The control record SnapshotHeaderRecord."""
+
+    version: Int16 = field("0+")
+    last_contained_log_timestamp: Int64 = field("0+")
+
+
+@message(versions="0", flexible="0+")
+class SnapshotFooterRecord:
+    """The control record SnapshotFooterRecord."""
+
+    version: Int16 = field("0+")
+
+
+@message(versions="0", flexible="0+")
+class KRaftVersionRecord:
+    """The control record KRaftVersionRecord."""
+
+    version: Int16 = field("0+")
+    k_raft_version: Int16 = field("0+")
+
+
+@message(versions="0", flexible="0+")
+class VotersRecord:
+    """The control record VotersRecord."""
+
+    version: Int16 = field("0+")
+
+    @struct
+    class Voter:
+        voter_id: Int32 = field("0+")
+        voter_directory_id: Uuid = field("0+")
+
+        @struct
+        class Endpoint:
+            name: String = field("0+")
+            host: String = field("0+")
+            port: UInt16 = field("0+")
+
+        endpoints: Array[Endpoint] = field("0+", factory=list)
+
+        @struct
+        class KRaftVersionFeature:
+            min_supported_version: Int16 = field("0+")
+            max_supported_version: Int16 = field("0+")
+
+        k_raft_version_feature: KRaftVersionFeature = field("0+")
+
+    voters: Array[Voter] = field("0+", factory=list)

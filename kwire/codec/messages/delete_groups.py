@@ -1,0 +1,30 @@
+"""DeleteGroups (API key 42): its request and its response."""
+
+from kwire.codec.schema import Array, Int16, Int32, String, field, message, struct
+
+
+@message(api_key=42, versions="0-2", flexible="2+")
+class DeleteGroupsRequest:
+    """Request of API key 42.
+
+    Version 2 is flexible.
+    """
+
+    groups_names: Array[String] = field("0+", factory=list)
+
+
+@message(api_key=42, versions="0-2", flexible="2+")
+class DeleteGroupsResponse:
+    """Response of API key 42.
+
+    Version 2 is flexible.
+    """
+
+    throttle_time_ms: Int32 = field("0+", default=0)
+
+    @struct
+    class DeletableGroupResult:
+        group_id: String = field("0+")
+        error_code: Int16 = field("0+", default=0)
+
+    results: Array[DeletableGroupResult] = field("0+", factory=list)

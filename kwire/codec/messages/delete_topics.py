@@ -1,0 +1,51 @@
+"""DeleteTopics (API key 20): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    NullableString,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=20, versions="1-6", flexible="4+")
+class DeleteTopicsRequest:
+    """Request of API key 20.
+
+    Version 4 is flexible. Version 6 adds topics and drops topic_names.
+    """
+
+    @struct
+    class DeleteTopicState:
+        name: NullableString = field("6+", default=None, nullable="6+")
+        topic_id: Uuid = field("6+", default=ZERO_UUID)
+
+    topics: Array[DeleteTopicState] = field("6+", factory=list)
+    topic_names: Array[String] = field("0-5", factory=list, ignorable=True)
+    timeout_ms: Int32 = field("0+")
+
+
+@message(api_key=20, versions="1-6", flexible="4+")
+class DeleteTopicsResponse:
+    """Response of API key 20.
+
+    Version 4 is flexible. Version 5 adds responses.error_message. Version 6 adds
+    responses.topic_id.
+    """
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+
+    @struct
+    class DeletableTopicResult:
+        name: NullableString = field("0+", nullable="6+")
+        topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)
+        error_code: Int16 = field("0+", default=0)
+        error_message: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+
+    responses: Array[DeletableTopicResult] = field("0+", factory=list)

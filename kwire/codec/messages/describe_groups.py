@@ -1,0 +1,61 @@
+"""DescribeGroups (API key 15): its request and its response."""
+
+from kwire.codec.schema import (
+    Array,
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    NullableString,
+    String,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=15, versions="0-6", flexible="5+")
+class DescribeGroupsRequest:
+    """Request of API key 15.
+
+    Version 3 adds include_authorized_operations. Version 5 is flexible.
+    """
+
+    groups: Array[String] = field("0+", factory=list)
+    include_authorized_operations: Bool = field("3+", default=False)
+
+
+@message(api_key=15, versions="0-6", flexible="5+")
+class DescribeGroupsResponse:
+    """Response of API key 15.
+
+    Version 1 adds throttle_time_ms. Version 3 adds groups.authorized_operations. Version 4 adds
+    groups.members.group_instance_id. Version 5 is flexible. Version 6 adds groups.error_message.
+    """
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+
+    @struct
+    class DescribedGroup:
+        error_code: Int16 = field("0+", default=0)
+        error_message: NullableString = field("6+", default=None, nullable="6+")
+        group_id: String = field("0+")
+        group_state: String = field("0+")
+        protocol_type: String = field("0+")
+        protocol_data: String = field("0+")
+
+        @struct
+        class DescribedGroupMember:
+            member_id: String = field("0+")
+            group_instance_id: NullableString = field(
+                "4+", default=None, nullable="4+", ignorable=True
+            )
+            client_id: String = field("0+")
+            client_host: String = field("0+")
+            member_metadata: Bytes = field("0+")
+            member_assignment: Bytes = field("0+")
+
+        members: Array[DescribedGroupMember] = field("0+", factory=list)
+        authorized_operations: Int32 = field("3+", default=-2147483648)
+
+    groups: Array[DescribedGroup] = field("0+", factory=list)

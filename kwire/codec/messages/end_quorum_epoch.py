@@ -1,0 +1,89 @@
+"""EndQuorumEpoch (API key 54): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    NullableString,
+    String,
+    UInt16,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=54, versions="0-1", flexible="1+")
+class EndQuorumEpochRequest:
+    """Request of API key 54.
+
+    Version 1 adds topics.partitions.preferred_candidates, leader_endpoints and drops
+    topics.partitions.preferred_successors and is flexible.
+    """
+
+    cluster_id: NullableString = field("0+", default=None, nullable="0+")
+
+    @struct
+    class TopicData:
+        topic_name: String = field("0+")
+
+        @struct
+        class PartitionData:
+            partition_index: Int32 = field("0+")
+            leader_id: Int32 = field("0+")
+            leader_epoch: Int32 = field("0+")
+            preferred_successors: Array[Int32] = field("0", factory=list, ignorable=True)
+
+            @struct
+            class ReplicaInfo:
+                candidate_id: Int32 = field("1+", default=0)
+                candidate_directory_id: Uuid = field("1+", default=ZERO_UUID)
+
+            preferred_candidates: Array[ReplicaInfo] = field("1+", factory=list, ignorable=True)
+
+        partitions: Array[PartitionData] = field("0+", factory=list)
+
+    topics: Array[TopicData] = field("0+", factory=list)
+
+    @struct
+    class LeaderEndpoint:
+        name: String = field("1+", default="")
+        host: String = field("1+", default="")
+        port: UInt16 = field("1+", default=0)
+
+    leader_endpoints: Array[LeaderEndpoint] = field("1+", factory=list, ignorable=True)
+
+
+@message(api_key=54, versions="0-1", flexible="1+")
+class EndQuorumEpochResponse:
+    """Response of API key 54.
+
+    Version 1 adds node_endpoints and is flexible.
+    """
+
+    error_code: Int16 = field("0+", default=0)
+
+    @struct
+    class TopicData:
+        topic_name: String = field("0+")
+
+        @struct
+        class PartitionData:
+            partition_index: Int32 = field("0+")
+            error_code: Int16 = field("0+", default=0)
+            leader_id: Int32 = field("0+")
+            leader_epoch: Int32 = field("0+")
+
+        partitions: Array[PartitionData] = field("0+", factory=list)
+
+    topics: Array[TopicData] = field("0+", factory=list)
+
+    @struct
+    class NodeEndpoint:
+        node_id: Int32 = field("1+", default=0)
+        host: String = field("1+", default="")
+        port: UInt16 = field("1+", default=0)
+
+    node_endpoints: Array[NodeEndpoint] = field("1+", factory=list, tag=0)

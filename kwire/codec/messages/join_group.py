@@ -1,0 +1,64 @@
+"""JoinGroup (API key 11): its request and its response."""
+
+from kwire.codec.schema import (
+    Array,
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    NullableString,
+    String,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=11, versions="0-9", flexible="6+")
+class JoinGroupRequest:
+    """Request of API key 11.
+
+    Version 1 adds rebalance_timeout_ms. Version 5 adds group_instance_id. Version 6 is flexible.
+    Version 8 adds reason.
+    """
+
+    group_id: String = field("0+")
+    session_timeout_ms: Int32 = field("0+")
+    rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
+    member_id: String = field("0+")
+    group_instance_id: NullableString = field("5+", default=None, nullable="5+")
+    protocol_type: String = field("0+")
+
+    @struct
+    class JoinGroupRequestProtocol:
+        name: String = field("0+")
+        metadata: Bytes = field("0+")
+
+    protocols: Array[JoinGroupRequestProtocol] = field("0+", factory=list)
+    reason: NullableString = field("8+", default=None, nullable="8+", ignorable=True)
+
+
+@message(api_key=11, versions="0-9", flexible="6+")
+class JoinGroupResponse:
+    """Response of API key 11.
+
+    Version 2 adds throttle_time_ms. Version 5 adds members.group_instance_id. Version 6 is
+    flexible. Version 7 adds protocol_type. Version 9 adds skip_assignment.
+    """
+
+    throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
+    error_code: Int16 = field("0+", default=0)
+    generation_id: Int32 = field("0+", default=-1)
+    protocol_type: NullableString = field("7+", default=None, nullable="7+", ignorable=True)
+    protocol_name: NullableString = field("0+", nullable="7+")
+    leader: String = field("0+")
+    skip_assignment: Bool = field("9+", default=False)
+    member_id: String = field("0+")
+
+    @struct
+    class JoinGroupResponseMember:
+        member_id: String = field("0+")
+        group_instance_id: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+        metadata: Bytes = field("0+")
+
+    members: Array[JoinGroupResponseMember] = field("0+", factory=list)

@@ -1,0 +1,42 @@
+"""LeaveGroup (API key 13): its request and its response."""
+
+from kwire.codec.schema import Array, Int16, Int32, NullableString, String, field, message, struct
+
+
+@message(api_key=13, versions="0-5", flexible="4+")
+class LeaveGroupRequest:
+    """Request of API key 13.
+
+    Version 3 adds members and drops member_id. Version 4 is flexible. Version 5 adds
+    members.reason.
+    """
+
+    group_id: String = field("0+")
+    member_id: String = field("0-2", default="")
+
+    @struct
+    class MemberIdentity:
+        member_id: String = field("3+", default="")
+        group_instance_id: NullableString = field("3+", default=None, nullable="3+")
+        reason: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+
+    members: Array[MemberIdentity] = field("3+", factory=list)
+
+
+@message(api_key=13, versions="0-5", flexible="4+")
+class LeaveGroupResponse:
+    """Response of API key 13.
+
+    Version 1 adds throttle_time_ms. Version 3 adds members. Version 4 is flexible.
+    """
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16 = field("0+", default=0)
+
+    @struct
+    class MemberResponse:
+        member_id: String = field("3+", default="")
+        group_instance_id: NullableString = field("3+", default="", nullable="3+")
+        error_code: Int16 = field("3+", default=0)
+
+    members: Array[MemberResponse] = field("3+", factory=list)

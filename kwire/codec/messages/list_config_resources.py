@@ -1,0 +1,31 @@
+"""ListConfigResources (API key 74): its request and its response."""
+
+from kwire.codec.schema import Array, Int8, Int16, Int32, String, field, message, struct
+
+
+@message(api_key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesRequest:
+    """Request of API key 74.
+
+    Version 1 adds resource_types.
+    """
+
+    resource_types: Array[Int8] = field("1+", factory=list)
+
+
+@message(api_key=74, versions="0-1", flexible="0+")
+class ListConfigResourcesResponse:
+    """Response of API key 74.
+
+    Version 1 adds config_resources.resource_type.
+    """
+
+    throttle_time_ms: Int32 = field("0+", default=0)
+    error_code: Int16 = field("0+", default=0)
+
+    @struct
+    class ConfigResource:
+        resource_name: String = field("0+")
+        resource_type: Int8 = field("1+", default=16, ignorable=True)
+
+    config_resources: Array[ConfigResource] = field("0+", factory=list)

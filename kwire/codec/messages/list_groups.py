@@ -1,0 +1,35 @@
+"""ListGroups (API key 16): its request and its response."""
+
+from kwire.codec.schema import Array, Int16, Int32, String, field, message, struct
+
+
+@message(api_key=16, versions="0-5", flexible="3+")
+class ListGroupsRequest:
+    """Request of API key 16.
+
+    Version 3 is flexible. Version 4 adds states_filter. Version 5 adds types_filter.
+    """
+
+    states_filter: Array[String] = field("4+", factory=list)
+    types_filter: Array[String] = field("5+", factory=list)
+
+
+@message(api_key=16, versions="0-5", flexible="3+")
+class ListGroupsResponse:
+    """Response of API key 16.
+
+    Version 1 adds throttle_time_ms. Version 3 is flexible. Version 4 adds groups.group_state.
+    Version 5 adds groups.group_type.
+    """
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16 = field("0+", default=0)
+
+    @struct
+    class ListedGroup:
+        group_id: String = field("0+")
+        protocol_type: String = field("0+")
+        group_state: String = field("4+", default="", ignorable=True)
+        group_type: String = field("5+", default="", ignorable=True)
+
+    groups: Array[ListedGroup] = field("0+", factory=list)

@@ -1,0 +1,57 @@
+"""ListOffsets (API key 2): its request and its response."""
+
+from kwire.codec.schema import Array, Int8, Int16, Int32, Int64, String, field, message, struct
+
+
+@message(api_key=2, versions="1-11", flexible="6+")
+class ListOffsetsRequest:
+    """Request of API key 2.
+
+    Version 2 adds isolation_level. Version 4 adds topics.partitions.current_leader_epoch. Version
+    6 is flexible. Version 10 adds timeout_ms.
+    """
+
+    replica_id: Int32 = field("0+")
+    isolation_level: Int8 = field("2+", default=0)
+
+    @struct
+    class ListOffsetsTopic:
+        name: String = field("0+")
+
+        @struct
+        class ListOffsetsPartition:
+            partition_index: Int32 = field("0+")
+            current_leader_epoch: Int32 = field("4+", default=-1, ignorable=True)
+            timestamp: Int64 = field("0+")
+
+        partitions: Array[ListOffsetsPartition] = field("0+", factory=list)
+
+    topics: Array[ListOffsetsTopic] = field("0+", factory=list)
+    timeout_ms: Int32 = field("10+", default=0, ignorable=True)
+
+
+@message(api_key=2, versions="1-11", flexible="6+")
+class ListOffsetsResponse:
+    """Response of API key 2.
+
+    Version 2 adds throttle_time_ms. Version 4 adds topics.partitions.leader_epoch. Version 6 is
+    flexible.
+    """
+
+    throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
+
+    @struct
+    class ListOffsetsTopicResponse:
+        name: String = field("0+")
+
+        @struct
+        class ListOffsetsPartitionResponse:
+            partition_index: Int32 = field("0+")
+            error_code: Int16 = field("0+", default=0)
+            timestamp: Int64 = field("1+", default=-1)
+            offset: Int64 = field("1+", default=-1)
+            leader_epoch: Int32 = field("4+", default=-1)
+
+        partitions: Array[ListOffsetsPartitionResponse] = field("0+", factory=list)
+
+    topics: Array[ListOffsetsTopicResponse] = field("0+", factory=list)

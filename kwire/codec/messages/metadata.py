@@ -1,0 +1,86 @@
+"""Metadata (API key 3): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    NullableArray,
+    NullableString,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=3, versions="0-13", flexible="9+")
+class MetadataRequest:
+    """Request of API key 3.
+
+    Version 4 adds allow_auto_topic_creation. Version 8 adds
+    include_cluster_authorized_operations, include_topic_authorized_operations. Version 9 is
+    flexible. Version 10 adds topics.topic_id. Version 11 drops
+    include_cluster_authorized_operations.
+    """
+
+    @struct
+    class MetadataRequestTopic:
+        topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+        name: NullableString = field("0+", nullable="10+")
+
+    topics: NullableArray[MetadataRequestTopic] = field("0+", factory=list, nullable="1+")
+    allow_auto_topic_creation: Bool = field("4+", default=True)
+    include_cluster_authorized_operations: Bool = field("8-10", default=False)
+    include_topic_authorized_operations: Bool = field("8+", default=False)
+
+
+@message(api_key=3, versions="0-13", flexible="9+")
+class MetadataResponse:
+    """Response of API key 3.
+
+    Version 1 adds brokers.rack, controller_id, topics.is_internal. Version 2 adds cluster_id.
+    Version 3 adds throttle_time_ms. Version 5 adds topics.partitions.offline_replicas. Version 7
+    adds topics.partitions.leader_epoch. Version 8 adds topics.topic_authorized_operations,
+    cluster_authorized_operations. Version 9 is flexible. Version 10 adds topics.topic_id. Version
+    11 drops cluster_authorized_operations. Version 13 adds error_code.
+    """
+
+    throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
+
+    @struct
+    class MetadataResponseBroker:
+        node_id: Int32 = field("0+")
+        host: String = field("0+")
+        port: Int32 = field("0+")
+        rack: NullableString = field("1+", default=None, nullable="1+", ignorable=True)
+
+    brokers: Array[MetadataResponseBroker] = field("0+", factory=list)
+    cluster_id: NullableString = field("2+", default=None, nullable="2+", ignorable=True)
+    controller_id: Int32 = field("1+", default=-1, ignorable=True)
+
+    @struct
+    class MetadataResponseTopic:
+        error_code: Int16 = field("0+", default=0)
+        name: NullableString = field("0+", nullable="12+")
+        topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+        is_internal: Bool = field("1+", default=False, ignorable=True)
+
+        @struct
+        class MetadataResponsePartition:
+            error_code: Int16 = field("0+", default=0)
+            partition_index: Int32 = field("0+")
+            leader_id: Int32 = field("0+")
+            leader_epoch: Int32 = field("7+", default=-1, ignorable=True)
+            replica_nodes: Array[Int32] = field("0+", factory=list)
+            isr_nodes: Array[Int32] = field("0+", factory=list)
+            offline_replicas: Array[Int32] = field("5+", factory=list, ignorable=True)
+
+        partitions: Array[MetadataResponsePartition] = field("0+", factory=list)
+        topic_authorized_operations: Int32 = field("8+", default=-2147483648)
+
+    topics: Array[MetadataResponseTopic] = field("0+", factory=list)
+    cluster_authorized_operations: Int32 = field("8-10", default=-2147483648)
+    error_code: Int16 = field("13+", default=0, ignorable=True)

@@ -1,0 +1,72 @@
+"""OffsetCommit (API key 8): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=8, versions="2-10", flexible="8+")
+class OffsetCommitRequest:
+    """Request of API key 8.
+
+    Version 5 drops retention_time_ms. Version 6 adds topics.partitions.committed_leader_epoch.
+    Version 7 adds group_instance_id. Version 8 is flexible. Version 10 adds topics.topic_id and
+    drops topics.name.
+    """
+
+    group_id: String = field("0+")
+    generation_id_or_member_epoch: Int32 = field("1+", default=-1, ignorable=True)
+    member_id: String = field("1+", ignorable=True)
+    group_instance_id: NullableString = field("7+", default=None, nullable="7+")
+    retention_time_ms: Int64 = field("2-4", default=-1, ignorable=True)
+
+    @struct
+    class OffsetCommitRequestTopic:
+        name: String = field("0-9", default="", ignorable=True)
+        topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+
+        @struct
+        class OffsetCommitRequestPartition:
+            partition_index: Int32 = field("0+")
+            committed_offset: Int64 = field("0+")
+            committed_leader_epoch: Int32 = field("6+", default=-1, ignorable=True)
+            committed_metadata: NullableString = field("0+", nullable="0+")
+
+        partitions: Array[OffsetCommitRequestPartition] = field("0+", factory=list)
+
+    topics: Array[OffsetCommitRequestTopic] = field("0+", factory=list)
+
+
+@message(api_key=8, versions="2-10", flexible="8+")
+class OffsetCommitResponse:
+    """Response of API key 8.
+
+    Version 3 adds throttle_time_ms. Version 8 is flexible. Version 10 adds topics.topic_id and
+    drops topics.name.
+    """
+
+    throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
+
+    @struct
+    class OffsetCommitResponseTopic:
+        name: String = field("0-9", default="", ignorable=True)
+        topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+
+        @struct
+        class OffsetCommitResponsePartition:
+            partition_index: Int32 = field("0+")
+            error_code: Int16 = field("0+", default=0)
+
+        partitions: Array[OffsetCommitResponsePartition] = field("0+", factory=list)
+
+    topics: Array[OffsetCommitResponseTopic] = field("0+", factory=list)

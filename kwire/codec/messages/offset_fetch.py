@@ -1,0 +1,106 @@
+"""OffsetFetch (API key 9): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableArray,
+    NullableString,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=9, versions="1-10", flexible="6+")
+class OffsetFetchRequest:
+    """Request of API key 9.
+
+    Version 6 is flexible. Version 7 adds require_stable. Version 8 adds groups and drops
+    group_id, topics. Version 9 adds groups.member_id, groups.member_epoch. Version 10 adds
+    groups.topics.topic_id and drops groups.topics.name.
+    """
+
+    group_id: String = field("0-7", default="")
+
+    @struct
+    class OffsetFetchRequestTopic:
+        name: String = field("0-7", default="")
+        partition_indexes: Array[Int32] = field("0-7", factory=list)
+
+    topics: NullableArray[OffsetFetchRequestTopic] = field("0-7", factory=list, nullable="2-7")
+
+    @struct
+    class OffsetFetchRequestGroup:
+        group_id: String = field("8+", default="")
+        member_id: NullableString = field("9+", default=None, nullable="9+", ignorable=True)
+        member_epoch: Int32 = field("9+", default=-1, ignorable=True)
+
+        @struct
+        class OffsetFetchRequestTopics:
+            name: String = field("8-9", default="", ignorable=True)
+            topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+            partition_indexes: Array[Int32] = field("8+", factory=list)
+
+        topics: NullableArray[OffsetFetchRequestTopics] = field("8+", factory=list, nullable="8+")
+
+    groups: Array[OffsetFetchRequestGroup] = field("8+", factory=list)
+    require_stable: Bool = field("7+", default=False)
+
+
+@message(api_key=9, versions="1-10", flexible="6+")
+class OffsetFetchResponse:
+    """Response of API key 9.
+
+    Version 2 adds error_code. Version 3 adds throttle_time_ms. Version 5 adds
+    topics.partitions.committed_leader_epoch. Version 6 is flexible. Version 8 adds groups and
+    drops topics, error_code. Version 10 adds groups.topics.topic_id and drops groups.topics.name.
+    """
+
+    throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
+
+    @struct
+    class OffsetFetchResponseTopic:
+        name: String = field("0-7", default="")
+
+        @struct
+        class OffsetFetchResponsePartition:
+            partition_index: Int32 = field("0-7", default=0)
+            committed_offset: Int64 = field("0-7", default=0)
+            committed_leader_epoch: Int32 = field("5-7", default=-1, ignorable=True)
+            metadata: NullableString = field("0-7", default="", nullable="0-7")
+            error_code: Int16 = field("0-7", default=0)
+
+        partitions: Array[OffsetFetchResponsePartition] = field("0-7", factory=list)
+
+    topics: Array[OffsetFetchResponseTopic] = field("0-7", factory=list)
+    error_code: Int16 = field("2-7", default=0, ignorable=True)
+
+    @struct
+    class OffsetFetchResponseGroup:
+        group_id: String = field("8+", default="")
+
+        @struct
+        class OffsetFetchResponseTopics:
+            name: String = field("8-9", default="", ignorable=True)
+            topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+
+            @struct
+            class OffsetFetchResponsePartitions:
+                partition_index: Int32 = field("8+", default=0)
+                committed_offset: Int64 = field("8+", default=0)
+                committed_leader_epoch: Int32 = field("8+", default=-1, ignorable=True)
+                metadata: NullableString = field("8+", default="", nullable="8+")
+                error_code: Int16 = field("8+", default=0)
+
+            partitions: Array[OffsetFetchResponsePartitions] = field("8+", factory=list)
+
+        topics: Array[OffsetFetchResponseTopics] = field("8+", factory=list)
+        error_code: Int16 = field("8+", default=0)
+
+    groups: Array[OffsetFetchResponseGroup] = field("8+", factory=list)

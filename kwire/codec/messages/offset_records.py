@@ -1,0 +1,92 @@
+"""Records of `__consumer_offsets` for committed offsets and classic groups."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Bytes,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(record_type=0, versions="0")
+class LegacyOffsetCommitKey:
+    """Key of coordinator record type 0."""
+
+    group: String = field("0")
+    topic: String = field("0")
+    partition: Int32 = field("0")
+
+
+@message(record_type=0, versions="0")
+class LegacyOffsetCommitValue:
+    """Value of coordinator record type 0."""
+
+    offset: Int64 = field("0")
+    metadata: String = field("0")
+    commit_timestamp: Int64 = field("0")
+
+
+@message(record_type=1, versions="0")
+class OffsetCommitKey:
+    """Key of coordinator record type 1."""
+
+    group: String = field("0")
+    topic: String = field("0")
+    partition: Int32 = field("0")
+
+
+@message(record_type=1, versions="0-4", flexible="4+")
+class OffsetCommitValue:
+    """Value of coordinator record type 1.
+
+    Version 1 adds expire_timestamp. Version 2 drops expire_timestamp. Version 3 adds
+    leader_epoch. Version 4 adds topic_id and is flexible.
+    """
+
+    offset: Int64 = field("0+")
+    leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
+    metadata: String = field("0+")
+    commit_timestamp: Int64 = field("0+")
+    expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
+    topic_id: Uuid = field("4+", default=ZERO_UUID, tag=0, ignorable=True)
+
+
+@message(record_type=2, versions="0")
+class GroupMetadataKey:
+    """Key of coordinator record type 2."""
+
+    group: String = field("0")
+
+
+@struct
+class MemberMetadata:
+    member_id: String = field("0+")
+    group_instance_id: NullableString = field("3+", default=None, nullable="3+", ignorable=True)
+    client_id: String = field("0+")
+    client_host: String = field("0+")
+    rebalance_timeout: Int32 = field("1+", default=-1, ignorable=True)
+    session_timeout: Int32 = field("0+")
+    subscription: Bytes = field("0+")
+    assignment: Bytes = field("0+")
+
+
+@message(record_type=2, versions="0-4", flexible="4+")
+class GroupMetadataValue:
+    """Value of coordinator record type 2.
+
+    Version 2 adds current_state_timestamp. Version 4 is flexible.
+    """
+
+    protocol_type: String = field("0+")
+    generation: Int32 = field("0+")
+    protocol: NullableString = field("0+", nullable="0+")
+    leader: NullableString = field("0+", nullable="0+")
+    current_state_timestamp: Int64 = field("2+", default=-1, ignorable=True)
+    members: Array[MemberMetadata] = field("0+", factory=list)

@@ -1,0 +1,97 @@
+"""Produce (API key 0): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Records,
+    String,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=0, versions="3-13", flexible="9+")
+class ProduceRequest:
+    """Request of API key 0.
+
+    Version 9 is flexible. Version 13 adds topic_data.topic_id and drops topic_data.name.
+    """
+
+    transactional_id: NullableString = field("3+", default=None, nullable="3+")
+    acks: Int16 = field("0+")
+    timeout_ms: Int32 = field("0+")
+
+    @struct
+    class TopicProduceData:
+        name: String = field("0-12", default="", ignorable=True)
+        topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
+
+        @struct
+        class PartitionProduceData:
+            index: Int32 = field("0+")
+            records: Records = field("0+", nullable="0+")
+
+        partition_data: Array[PartitionProduceData] = field("0+", factory=list)
+
+    topic_data: Array[TopicProduceData] = field("0+", factory=list)
+
+
+@message(api_key=0, versions="3-13", flexible="9+")
+class ProduceResponse:
+    """Response of API key 0.
+
+    Version 5 adds responses.partition_responses.log_start_offset. Version 8 adds
+    responses.partition_responses.record_errors, responses.partition_responses.error_message.
+    Version 9 is flexible. Version 10 adds responses.partition_responses.current_leader,
+    node_endpoints. Version 13 adds responses.topic_id and drops responses.name.
+    """
+
+    @struct
+    class TopicProduceResponse:
+        name: String = field("0-12", default="", ignorable=True)
+        topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
+
+        @struct
+        class PartitionProduceResponse:
+            index: Int32 = field("0+")
+            error_code: Int16 = field("0+", default=0)
+            base_offset: Int64 = field("0+")
+            log_append_time_ms: Int64 = field("2+", default=-1, ignorable=True)
+            log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
+
+            @struct
+            class BatchIndexAndErrorMessage:
+                batch_index: Int32 = field("8+", default=0)
+                batch_index_error_message: NullableString = field("8+", default=None, nullable="8+")
+
+            record_errors: Array[BatchIndexAndErrorMessage] = field(
+                "8+", factory=list, ignorable=True
+            )
+            error_message: NullableString = field("8+", default=None, nullable="8+", ignorable=True)
+
+            @struct
+            class LeaderIdAndEpoch:
+                leader_id: Int32 = field("10+", default=-1)
+                leader_epoch: Int32 = field("10+", default=-1)
+
+            current_leader: LeaderIdAndEpoch = field("10+", factory=LeaderIdAndEpoch, tag=0)
+
+        partition_responses: Array[PartitionProduceResponse] = field("0+", factory=list)
+
+    responses: Array[TopicProduceResponse] = field("0+", factory=list)
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+
+    @struct
+    class NodeEndpoint:
+        node_id: Int32 = field("10+", default=0)
+        host: String = field("10+", default="")
+        port: Int32 = field("10+", default=0)
+        rack: NullableString = field("10+", default=None, nullable="10+")
+
+    node_endpoints: Array[NodeEndpoint] = field("10+", factory=list, tag=0)

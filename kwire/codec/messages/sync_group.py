@@ -1,0 +1,51 @@
+"""SyncGroup (API key 14): its request and its response."""
+
+from kwire.codec.schema import (
+    Array,
+    Bytes,
+    Int16,
+    Int32,
+    NullableString,
+    String,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=14, versions="0-5", flexible="4+")
+class SyncGroupRequest:
+    """Request of API key 14.
+
+    Version 3 adds group_instance_id. Version 4 is flexible. Version 5 adds protocol_type,
+    protocol_name.
+    """
+
+    group_id: String = field("0+")
+    generation_id: Int32 = field("0+")
+    member_id: String = field("0+")
+    group_instance_id: NullableString = field("3+", default=None, nullable="3+")
+    protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+    protocol_name: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+
+    @struct
+    class SyncGroupRequestAssignment:
+        member_id: String = field("0+")
+        assignment: Bytes = field("0+")
+
+    assignments: Array[SyncGroupRequestAssignment] = field("0+", factory=list)
+
+
+@message(api_key=14, versions="0-5", flexible="4+")
+class SyncGroupResponse:
+    """Response of API key 14.
+
+    Version 1 adds throttle_time_ms. Version 4 is flexible. Version 5 adds protocol_type,
+    protocol_name.
+    """
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16 = field("0+", default=0)
+    protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+    protocol_name: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+    assignment: Bytes = field("0+")

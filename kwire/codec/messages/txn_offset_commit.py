@@ -1,0 +1,68 @@
+"""TxnOffsetCommit (API key 28): its request and its response."""
+
+from kwire.codec.schema import (
+    Array,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitRequest:
+    """Request of API key 28.
+
+    Version 2 adds topics.partitions.committed_leader_epoch. Version 3 adds generation_id,
+    member_id, group_instance_id and is flexible.
+    """
+
+    transactional_id: String = field("0+")
+    group_id: String = field("0+")
+    producer_id: Int64 = field("0+")
+    producer_epoch: Int16 = field("0+")
+    generation_id: Int32 = field("3+", default=-1)
+    member_id: String = field("3+", default="")
+    group_instance_id: NullableString = field("3+", default=None, nullable="3+")
+
+    @struct
+    class TxnOffsetCommitRequestTopic:
+        name: String = field("0+")
+
+        @struct
+        class TxnOffsetCommitRequestPartition:
+            partition_index: Int32 = field("0+")
+            committed_offset: Int64 = field("0+")
+            committed_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)
+            committed_metadata: NullableString = field("0+", nullable="0+")
+
+        partitions: Array[TxnOffsetCommitRequestPartition] = field("0+", factory=list)
+
+    topics: Array[TxnOffsetCommitRequestTopic] = field("0+", factory=list)
+
+
+@message(api_key=28, versions="0-5", flexible="3+")
+class TxnOffsetCommitResponse:
+    """Response of API key 28.
+
+    Version 3 is flexible.
+    """
+
+    throttle_time_ms: Int32 = field("0+", default=0)
+
+    @struct
+    class TxnOffsetCommitResponseTopic:
+        name: String = field("0+")
+
+        @struct
+        class TxnOffsetCommitResponsePartition:
+            partition_index: Int32 = field("0+")
+            error_code: Int16 = field("0+", default=0)
+
+        partitions: Array[TxnOffsetCommitResponsePartition] = field("0+", factory=list)
+
+    topics: Array[TxnOffsetCommitResponseTopic] = field("0+", factory=list)

@@ -1,0 +1,82 @@
+"""Vote (API key 52): its request and its response."""
+
+from kwire.codec.schema import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    UInt16,
+    Uuid,
+    field,
+    message,
+    struct,
+)
+
+
+@message(api_key=52, versions="0-2", flexible="0+")
+class VoteRequest:
+    """Request of API key 52.
+
+    Version 1 adds voter_id, topics.partitions.replica_directory_id,
+    topics.partitions.voter_directory_id. Version 2 adds topics.partitions.pre_vote.
+    """
+
+    cluster_id: NullableString = field("0+", default=None, nullable="0+")
+    voter_id: Int32 = field("1+", default=-1, ignorable=True)
+
+    @struct
+    class TopicData:
+        topic_name: String = field("0+")
+
+        @struct
+        class PartitionData:
+            partition_index: Int32 = field("0+")
+            replica_epoch: Int32 = field("0+")
+            replica_id: Int32 = field("0+")
+            replica_directory_id: Uuid = field("1+", default=ZERO_UUID, ignorable=True)
+            voter_directory_id: Uuid = field("1+", default=ZERO_UUID, ignorable=True)
+            last_offset_epoch: Int32 = field("0+")
+            last_offset: Int64 = field("0+")
+            pre_vote: Bool = field("2+", default=False)
+
+        partitions: Array[PartitionData] = field("0+", factory=list)
+
+    topics: Array[TopicData] = field("0+", factory=list)
+
+
+@message(api_key=52, versions="0-2", flexible="0+")
+class VoteResponse:
+    """Response of API key 52.
+
+    Version 1 adds node_endpoints.
+    """
+
+    error_code: Int16 = field("0+", default=0)
+
+    @struct
+    class TopicData:
+        topic_name: String = field("0+")
+
+        @struct
+        class PartitionData:
+            partition_index: Int32 = field("0+")
+            error_code: Int16 = field("0+", default=0)
+            leader_id: Int32 = field("0+")
+            leader_epoch: Int32 = field("0+")
+            vote_granted: Bool = field("0+")
+
+        partitions: Array[PartitionData] = field("0+", factory=list)
+
+    topics: Array[TopicData] = field("0+", factory=list)
+
+    @struct
+    class NodeEndpoint:
+        node_id: Int32 = field("1+", default=0)
+        host: String = field("1+", default="")
+        port: UInt16 = field("1+", default=0)
+
+    node_endpoints: Array[NodeEndpoint] = field("1+", factory=list, tag=0)

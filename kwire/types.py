@@ -1,0 +1,35 @@
+"""Vocabulary of the whole broker: no behaviour beyond reading and writing the names."""
+
+import base64
+from typing import Final, NamedTuple
+
+ZERO_UUID: Final = bytes(16)
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+"""Also what an unassigned log directory is called (KIP-858)."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(uuid: bytes) -> str:
+    """Kafka's text form of a uuid: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(uuid)[:22].decode()
+
+
+def uuid_bytes(text: str) -> bytes:
+    """The sixteen bytes of a uuid's text form; ValueError if it is none."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise ValueError(f"not a uuid: {text!r}") from error
+    if len(raw) != 16:
+        raise ValueError(f"not a uuid: {text!r}")
+    return raw
