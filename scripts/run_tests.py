@@ -1,0 +1,97 @@
+"""Runs every suite in turn and says what ran: ``scripts/test [--all] [--only NAME,...]``.
+
+Rules: a stage that could not run is a failure, never a skip; every stage runs even when an
+earlier one failed, so that one run shows all that is wrong; the short run names what it left out.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+PYTEST = [str(BIN / "python"), "-m", "pytest"]
+
+
+@dataclass
+class Stage:
+    """One command; ``long`` ones belong to ``--all`` only."""
+
+    name: str
+    command: list[str]
+    long: bool = False
+    paths: list[str] = field(default_factory=list)
+
+
+STAGES = [
+    Stage("lint", [str(BIN / "ruff"), "check", "."]),
+    Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
+    Stage("types", [str(BIN / "mypy")]),
+    Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
+    Stage("unit", [*PYTEST, "tests"]),
+    Stage("compat kwire", [*PYTEST, "compat_tests", "--broker", "kwire"]),
+    Stage("compat kafka", [*PYTEST, "compat_tests", "--broker", "kafka"], long=True),
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="also what takes long or needs Go and C")
+    parser.add_argument("--only", default="", help="comma-separated stage names")
+    asked = parser.parse_args()
+    only = [name for name in asked.only.split(",") if name]
+    chosen = [s for s in STAGES if (s.name in only if only else asked.all or not s.long)]
+    if unknown := set(only) - {stage.name for stage in STAGES}:
+        parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + known())
+    results = [(stage, *run(stage)) for stage in chosen]
+    print("\nwhat ran:")
+    for stage, passed, summary, seconds in results:
+        print(f"  {'ok  ' if passed else 'FAIL'} {stage.name:14} {seconds:6.1f} s  {summary}")
+    left_out = [stage.name for stage in STAGES if stage not in chosen]
+    if left_out:
+        print(f"left out (scripts/test --all runs them): {', '.join(left_out)}")
+    return 0 if all(passed for _, passed, _, _ in results) else 1
+
+
+def known() -> str:
+    return ", ".join(stage.name for stage in STAGES)
+
+
+def run(stage: Stage) -> tuple[bool, str, float]:
+    """Run one stage, its output passed on; its result, last line and duration."""
+    print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
+    started = time.monotonic()
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    last = ""
+    with tempfile.TemporaryDirectory() as scratch:
+        environment["TMPDIR"] = scratch
+        process = subprocess.Popen(
+            stage.command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.strip():
+                last = line.strip()
+        code = process.wait()
+    return code == 0, re.sub(r"^=+ | =+$", "", last), time.monotonic() - started
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Makes .venv with what kwire needs: ``setup.py base`` to run it, ``setup.py test`` to test it.
+
+Uses nothing but the standard library.  Rules: safe to run twice at once (a file lock), a stamp
+tells the shell scripts that the environment is complete, and a machine without Debian's
+python3-venv works too, for pip can be had from the package index as a wheel that runs itself.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+import venv
+from pathlib import Path
+from urllib.parse import urljoin
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+EXTRAS = {"base": "", "test": "[test,pipeline]"}
+SYSTEM_PACKAGES = {"javac": "openjdk-17-jdk-headless", "mvn": "maven"}
+
+
+def main(kind: str) -> None:
+    ROOT.joinpath(".venv.lock").touch()
+    with ROOT.joinpath(".venv.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if kind == "test":
+            install_system_packages()
+        if not ready(kind):
+            install(kind)
+
+
+def ready(kind: str) -> bool:
+    stamp = VENV / f".ready-{kind}"
+    return (
+        stamp.exists() and stamp.stat().st_mtime > ROOT.joinpath("pyproject.toml").stat().st_mtime
+    )
+
+
+def install(kind: str) -> None:
+    """Create the environment if need be and install kwire, editable, with the extras of ``kind``."""
+    python = VENV / "bin" / "python"
+    if not works(python):
+        shutil.rmtree(VENV, ignore_errors=True)
+        venv.create(VENV, symlinks=True, with_pip=False)
+    pip = [str(python), "-m", "pip"]
+    if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode:
+        bootstrap_pip(python)
+    print(f"kwire: installing into {VENV} (once)", file=sys.stderr, flush=True)
+    command = [
+        *pip,
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-e",
+        f"{ROOT}{EXTRAS[kind]}",
+    ]
+    if subprocess.run(command, check=False).returncode:
+        sys.exit("kwire: pip could not install the packages named in pyproject.toml (see above)")
+    (VENV / f".ready-{kind}").touch()
+    if kind == "test":
+        (VENV / ".ready-base").touch()
+
+
+def works(python: Path) -> bool:
+    """Whether the environment's interpreter still runs and is new enough."""
+    test = [str(python), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+    return python.exists() and not subprocess.run(test, capture_output=True, check=False).returncode
+
+
+def bootstrap_pip(python: Path) -> None:
+    """Install pip, by ensurepip where the distribution has it, else from the package index."""
+    ensure = [str(python), "-m", "ensurepip", "--upgrade", "--default-pip"]
+    if not subprocess.run(ensure, capture_output=True, check=False).returncode:
+        return
+    base = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    request = urllib.request.Request(
+        f"{base}/pip/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            files = json.load(answer)["files"]
+        wheel = [f for f in files if f["filename"].endswith(".whl") and not f.get("yanked")][-1]
+        path = VENV / wheel["filename"]
+        url = urljoin(request.full_url, wheel["url"])
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            path.write_bytes(answer.read())
+    except (OSError, ValueError, LookupError) as error:
+        sys.exit(
+            f"kwire: no pip and none to be had ({error}); Debian: apt-get install python3-venv"
+        )
+    subprocess.run([str(python), f"{path}/pip", "install", "--quiet", str(path)], check=True)
+    path.unlink()
+
+
+def install_system_packages() -> None:
+    """What the tests need beside Python: installed where we may, else named in one line."""
+    missing = [package for tool, package in SYSTEM_PACKAGES.items() if not shutil.which(tool)]
+    if not missing:
+        return
+    command = f"apt-get install -y --no-install-recommends {' '.join(missing)}"
+    if os.geteuid() or not shutil.which("apt-get"):
+        sys.exit(f"kwire: the tests need {' and '.join(missing)} (Debian: {command})")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run("apt-get update -q", shell=True, check=False, env=environment, stdout=sys.stderr)
+    if subprocess.run(
+        command, shell=True, check=False, env=environment, stdout=sys.stderr
+    ).returncode:
+        sys.exit(f"kwire: could not run: {command}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
