@@ -6,8 +6,8 @@ python3-venv works too, for pip can be had from the package index as a wheel tha
 """
 
 import fcntl
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def ready(kind: str) -> bool:
 
 
 def install(kind: str) -> None:
-    """Create the environment if need be and install kwire, editable, with the extras of ``kind``."""
+    """Create the environment if need be and install kwire, editable, with its extras."""
     python = VENV / "bin" / "python"
     if not works(python):
         shutil.rmtree(VENV, ignore_errors=True)
@@ -76,23 +76,24 @@ def bootstrap_pip(python: Path) -> None:
     if not subprocess.run(ensure, capture_output=True, check=False).returncode:
         return
     base = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
-    request = urllib.request.Request(
-        f"{base}/pip/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}
-    )
+    page = f"{base}/pip/"
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            files = json.load(answer)["files"]
-        wheel = [f for f in files if f["filename"].endswith(".whl") and not f.get("yanked")][-1]
-        path = VENV / wheel["filename"]
-        url = urljoin(request.full_url, wheel["url"])
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(page, timeout=60) as answer:
+            links = re.findall(
+                r'href="([^"#]+?/(pip-[\d.]+-py3[^/"]*\.whl))["#]', answer.read().decode()
+            )
+        link, name = max(links, key=lambda found: version_of(found[1]))
+        path = VENV / name
+        with urllib.request.urlopen(urljoin(page, link), timeout=60) as answer:
             path.write_bytes(answer.read())
-    except (OSError, ValueError, LookupError) as error:
-        sys.exit(
-            f"kwire: no pip and none to be had ({error}); Debian: apt-get install python3-venv"
-        )
+    except (OSError, ValueError) as error:
+        sys.exit(f"kwire: no pip, none to be had ({error}); Debian: apt-get install python3-venv")
     subprocess.run([str(python), f"{path}/pip", "install", "--quiet", str(path)], check=True)
     path.unlink()
+
+
+def version_of(wheel: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in wheel.split("-")[1].split("."))
 
 
 def install_system_packages() -> None:
