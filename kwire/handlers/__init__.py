@@ -1,0 +1,46 @@
+"""What this node serves: one row per API and kind of listener.
+
+ApiVersions and docs/protocol.md are computed from :data:`HANDLERS`; an API that is not in it
+stands in :mod:`kwire.handlers.unserved` with a reason.  A handler's module is imported when its
+API is first asked for, so a fresh broker loads what its clients use.
+"""
+
+import enum
+from typing import Final
+
+import attrs
+
+
+class Side(enum.Flag):
+    """Which kind of listener a request came in on."""
+
+    BROKER = enum.auto()
+    CONTROLLER = enum.auto()
+    BOTH = BROKER | CONTROLLER
+
+
+@attrs.frozen
+class Row:
+    """One API as it is served on one kind of listener."""
+
+    key: int
+    module: str
+    """Of :mod:`kwire.handlers`; it holds the API's Handler."""
+    versions: str
+    sides: Side
+
+    @property
+    def first(self) -> int:
+        return int(self.versions.partition("-")[0])
+
+    @property
+    def last(self) -> int:
+        return int(self.versions.rpartition("-")[2])
+
+
+HANDLERS: Final = (Row(18, "api_versions", "0-4", Side.BOTH),)
+
+
+def served_on(side: Side) -> dict[int, Row]:
+    """The rows of one kind of listener, by API key."""
+    return {row.key: row for row in HANDLERS if side in row.sides}

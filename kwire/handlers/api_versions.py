@@ -1,0 +1,56 @@
+"""ApiVersions (API key 18): what this listener speaks, and the cluster's features.
+
+Computed from the table of handlers, so nothing is advertised that is not served.
+"""
+
+import re
+from typing import Final
+
+from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from kwire.handlers import Row, Side, served_on
+from kwire.handlers.dispatch import Context, handles
+
+ApiVersion = ApiVersionsResponse.ApiVersion
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=error.code)
+
+
+def _advertised(row: Row) -> ApiVersion:
+    return ApiVersion(api_key=row.key, min_version=row.first, max_version=row.last)
+
+
+def version_refused() -> ApiVersionsResponse:
+    """Answer to a version of ApiVersions itself that does not exist: only that key is listed."""
+    return ApiVersionsResponse(
+        error_code=UnsupportedVersion.code, api_keys=[_advertised(served_on(Side.BOTH)[18])]
+    )
+
+
+@handles(ApiVersionsRequest, versions="0-4", failed=failed)
+async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    for text in (request.client_software_name, request.client_software_version):
+        if not _SOFTWARE.fullmatch(text):
+            raise InvalidRequest
+    image = context.image
+    return ApiVersionsResponse(
+        api_keys=[_advertised(row) for row in served_on(context.side).values()],
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=name, min_version=lowest, max_version=highest
+            )
+            for name, (lowest, highest) in context.services.supported_features.items()
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=name, max_version_level=level, min_version_level=level
+            )
+            for name, level in sorted(image.features.items())
+            if level > 0
+        ],
+    )

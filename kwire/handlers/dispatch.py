@@ -1,0 +1,301 @@
+"""Turns a frame into an answer: lookup, decode, handler, error mapping, encode.
+
+A handler sees the newest shape of a request only, raises :class:`~kwire.errors.KafkaError` for
+what the protocol has a code for, and returns ``None`` when nothing is to be answered.  Anything
+else that it raises is a bug: logged once with its traceback, answered as UnknownServerError.
+Cancellation is never caught.  What cannot be answered at all raises :class:`Disconnect`.
+"""
+
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+import attrs
+
+from kwire.codec.apis import BY_KEY
+from kwire.codec.compile import decoder
+from kwire.codec.frame import read_header, response_parts
+from kwire.codec.primitives import MalformedError
+from kwire.codec.schema import spec_of
+from kwire.errors import KafkaError, UnknownServerError
+from kwire.handlers import Row, Side, served_on
+from kwire.net.connection import Disconnect
+
+if TYPE_CHECKING:
+    from kwire.clock import Clock
+    from kwire.codec.frame import Part
+    from kwire.config import Config
+    from kwire.coordinator.service import CoordinatorService
+    from kwire.log.service import LogManager
+    from kwire.raftmeta.controller_service import Controller
+    from kwire.raftmeta.image import MetadataImage
+    from kwire.raftmeta.service import Quorum
+    from kwire.replica.service import ReplicaService
+
+__all__ = [
+    "ANONYMOUS",
+    "Context",
+    "Disconnect",
+    "Dispatcher",
+    "Handler",
+    "Principal",
+    "Services",
+    "Session",
+    "handles",
+]
+
+log = logging.getLogger(__name__)
+
+Req = TypeVar("Req")
+Resp = TypeVar("Resp")
+
+_API_VERSIONS: Final = 18
+_HEAD: Final = struct.Struct(">hhi")
+
+
+class Principal(NamedTuple):
+    """Who asks."""
+
+    kind: str
+    name: str
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+def _absent() -> Any:
+    """A part this node does not have; the table keeps requests for it away."""
+    return None
+
+
+@attrs.define(kw_only=True)
+class Services:
+    """The parts of one node that requests may use; the server fills it, one per node."""
+
+    config: "Config" = attrs.field(factory=_absent)
+    """The current snapshot of the settings; swapped when they change."""
+    clock: "Clock" = attrs.field(factory=_absent)
+    image: "MetadataImage" = attrs.field(factory=_absent)
+    """The published metadata; swapped on each publication."""
+    replicas: "ReplicaService" = attrs.field(factory=_absent)
+    groups: "CoordinatorService" = attrs.field(factory=_absent)
+    controller: "Controller" = attrs.field(factory=_absent)
+    quorum: "Quorum" = attrs.field(factory=_absent)
+    logs: "LogManager" = attrs.field(factory=_absent)
+    supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
+    """Feature name to the smallest and largest level this node can work at."""
+
+
+@attrs.frozen(kw_only=True)
+class Context:
+    """What one request may use: the parts of the node, and who asks over which listener."""
+
+    services: Services
+    side: Side = Side.BROKER
+    listener: str = "PLAINTEXT"
+    client_id: str = ""
+    client_host: str = "127.0.0.1"
+    principal: Principal = ANONYMOUS
+
+    @property
+    def config(self) -> "Config":
+        return self.services.config
+
+    @property
+    def clock(self) -> "Clock":
+        return self.services.clock
+
+    @property
+    def image(self) -> "MetadataImage":
+        """The current metadata; take it once per request, for it may change at an await."""
+        return self.services.image
+
+    @property
+    def replicas(self) -> "ReplicaService":
+        return self.services.replicas
+
+    @property
+    def groups(self) -> "CoordinatorService":
+        return self.services.groups
+
+    @property
+    def controller(self) -> "Controller":
+        return self.services.controller
+
+    @property
+    def quorum(self) -> "Quorum":
+        return self.services.quorum
+
+    @property
+    def logs(self) -> "LogManager":
+        return self.services.logs
+
+    def authorize(self, operation: str, resource_type: str, name: str) -> bool:
+        """Whether the principal may do ``operation`` (as "Read") on a resource (as "Topic")."""
+        del operation, resource_type, name
+        return True
+
+
+@attrs.frozen
+class Handler(Generic[Req, Resp]):
+    """One API: its request, the versions served, what answers it, and how it fails."""
+
+    request_type: type[Req]
+    versions: str
+    function: Callable[[Context, Req], Awaitable[Resp | None]]
+    failed: Callable[[Req, KafkaError], Resp | None]
+
+    @property
+    def key(self) -> int | None:
+        return spec_of(self.request_type).api_key
+
+    async def __call__(self, context: Context, request: Req) -> Resp | None:
+        try:
+            return await self.function(context, request)
+        except KafkaError as error:
+            return self.failed(request, error)
+        except Disconnect:
+            raise
+        except Exception:
+            log.exception("request failed api=%s", self.request_type.__name__)
+            return self.failed(request, UnknownServerError())
+
+
+def handles(
+    request_type: type[Req], *, versions: str, failed: Callable[[Req, KafkaError], Resp | None]
+) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]:
+    """Make an ``async def`` the handler of one API; ``failed`` says how it fails as a whole."""
+
+    def decorate(function: Callable[[Context, Req], Awaitable[Resp | None]]) -> Handler[Req, Resp]:
+        return Handler(request_type, versions, function, failed)
+
+    return decorate
+
+
+def handler_of(row: Row) -> Handler[Any, Any]:
+    """The handler that a row names, imported on first use."""
+    module = import_module(f"kwire.handlers.{row.module}")
+    for value in vars(module).values():
+        if isinstance(value, Handler) and value.key == row.key:
+            return value
+    raise LookupError(f"{module.__name__} has no handler for API key {row.key}")
+
+
+@attrs.frozen
+class Route:
+    """Everything about serving one version of one API, looked up once."""
+
+    serve: Handler[Any, Any]
+    decode: Callable[[Any, int], tuple[Any, int]]
+    widen: Callable[[Any, int], Any] | None
+    narrow: Callable[[Any, int], Any] | None
+
+    @classmethod
+    def build(cls, row: Row, version: int) -> "Route":
+        api = BY_KEY[row.key]
+        shapes = import_module(f"kwire.codec.messages.{api.module}")
+        return cls(
+            serve=handler_of(row),
+            decode=decoder(api.request, version),
+            widen=getattr(shapes, "widen_request", None),
+            narrow=getattr(shapes, "narrow_response", None),
+        )
+
+
+def _unthrottled(context: Context, api_key: int, frame_bytes: int) -> int:
+    """No quotas yet."""
+    del context, api_key, frame_bytes
+    return 0
+
+
+@attrs.define
+class Dispatcher:
+    """Serves the requests of one kind of listener."""
+
+    services: Services
+    side: Side
+    throttle_ms: Callable[[Context, int, int], int] = _unthrottled
+    _rows: dict[int, Row] = attrs.field(init=False)
+    _routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._rows = served_on(self.side)
+
+    def session(self, listener: str, client_host: str) -> "Session":
+        """What answers the frames of one new connection."""
+        context = Context(
+            services=self.services, side=self.side, listener=listener, client_host=client_host
+        )
+        return Session(self, context)
+
+    def route(self, key: int, version: int) -> Route:
+        """How to serve a request; Disconnect if it is not served here."""
+        found = self._routes.get((key, version))
+        if found is None:
+            row = self._rows.get(key)
+            if row is None:
+                raise Disconnect(f"API key {key} is not served on this listener")
+            if not row.first <= version <= row.last:
+                raise Disconnect(f"{BY_KEY[key].name} has no version {version}")
+            found = self._routes[key, version] = Route.build(row, version)
+        return found
+
+    def speaks_api_versions(self, version: int) -> bool:
+        row = self._rows[_API_VERSIONS]
+        return row.first <= version <= row.last
+
+
+@attrs.define
+class Session:
+    """Answers one connection's frames, one after the other."""
+
+    dispatcher: Dispatcher
+    context: Context
+    muted_s: float = 0.0
+    """How long the connection is not to be read after the answer (quotas)."""
+
+    async def answer(self, frame: memoryview) -> "list[Part] | None":
+        """The pieces to send, or None if the request asks for no answer.
+
+        Raises Disconnect for what no answer exists to.
+        """
+        if len(frame) < _HEAD.size:
+            raise Disconnect("a frame shorter than a request header")
+        key, version, correlation_id = _HEAD.unpack_from(frame)
+        if key == _API_VERSIONS and not self.dispatcher.speaks_api_versions(version):
+            return _version_refused(correlation_id)
+        route = self.dispatcher.route(key, version)
+        try:
+            head, body = read_header(frame)
+            request, _ = route.decode(frame, body)
+            if route.widen is not None:
+                request = route.widen(request, version)
+        except MalformedError as error:
+            raise Disconnect(f"malformed {BY_KEY[key].name} v{version}: {error}") from error
+        client_id = head.client_id or ""
+        if client_id != self.context.client_id:
+            self.context = attrs.evolve(self.context, client_id=client_id)
+        response = await route.serve(self.context, request)
+        if response is None:
+            return None
+        self._throttle(key, response, len(frame))
+        if route.narrow is not None:
+            response = route.narrow(response, version)
+        return response_parts(key, version, correlation_id, response)
+
+    def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
+        """The one place that every answer's throttle time passes."""
+        wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
+        if wait_ms > 0:
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = max(wait_ms, response.throttle_time_ms)
+            self.muted_s = wait_ms / 1000
+
+
+def _version_refused(correlation_id: int) -> "list[Part]":
+    """A client that speaks a newer ApiVersions learns in version 0 which ones there are."""
+    from kwire.handlers.api_versions import version_refused
+
+    return response_parts(_API_VERSIONS, 0, correlation_id, version_refused())

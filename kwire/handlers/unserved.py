@@ -1,0 +1,108 @@
+"""The APIs that no handler serves yet, each with a reason.
+
+Together with the table of handlers this covers every API there is; docs/protocol.md shows both.
+"""
+
+from typing import Final
+
+_IN_WORK: Final = "in work"
+_SECURITY: Final = "no listener asks for authentication or authorization yet"
+_TRANSACTIONS: Final = "transactions are not built yet (transaction.version is 0)"
+_QUOTAS: Final = "client quotas are not built yet"
+_NEW_GROUPS: Final = "groups of the new protocol are not built yet (group.version is 0)"
+_TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
+_SHARE: Final = "share groups are not built yet (share.version is 0)"
+_STREAMS: Final = "streams groups are not built yet (streams.version is 0)"
+_DIRECTORIES: Final = "replicas do not move between log directories yet"
+
+UNSERVED: Final = {
+    0: _IN_WORK,  # Produce
+    1: _IN_WORK,  # Fetch
+    2: _IN_WORK,  # ListOffsets
+    3: _IN_WORK,  # Metadata
+    8: _IN_WORK,  # OffsetCommit
+    9: _IN_WORK,  # OffsetFetch
+    10: _IN_WORK,  # FindCoordinator
+    11: _IN_WORK,  # JoinGroup
+    12: _IN_WORK,  # Heartbeat
+    13: _IN_WORK,  # LeaveGroup
+    14: _IN_WORK,  # SyncGroup
+    15: _IN_WORK,  # DescribeGroups
+    16: _IN_WORK,  # ListGroups
+    17: _SECURITY,  # SaslHandshake
+    19: _IN_WORK,  # CreateTopics
+    20: _IN_WORK,  # DeleteTopics
+    21: _IN_WORK,  # DeleteRecords
+    22: _IN_WORK,  # InitProducerId
+    23: _IN_WORK,  # OffsetForLeaderEpoch
+    24: _TRANSACTIONS,  # AddPartitionsToTxn
+    25: _TRANSACTIONS,  # AddOffsetsToTxn
+    26: _TRANSACTIONS,  # EndTxn
+    27: _TRANSACTIONS,  # WriteTxnMarkers
+    28: _TRANSACTIONS,  # TxnOffsetCommit
+    29: _SECURITY,  # DescribeAcls
+    30: _SECURITY,  # CreateAcls
+    31: _SECURITY,  # DeleteAcls
+    32: _IN_WORK,  # DescribeConfigs
+    33: _IN_WORK,  # AlterConfigs
+    34: _DIRECTORIES,  # AlterReplicaLogDirs
+    35: _IN_WORK,  # DescribeLogDirs
+    36: _SECURITY,  # SaslAuthenticate
+    37: _IN_WORK,  # CreatePartitions
+    38: _SECURITY,  # CreateDelegationToken
+    39: _SECURITY,  # RenewDelegationToken
+    40: _SECURITY,  # ExpireDelegationToken
+    41: _SECURITY,  # DescribeDelegationToken
+    42: _IN_WORK,  # DeleteGroups
+    43: _IN_WORK,  # ElectLeaders
+    44: _IN_WORK,  # IncrementalAlterConfigs
+    45: _IN_WORK,  # AlterPartitionReassignments
+    46: _IN_WORK,  # ListPartitionReassignments
+    47: _IN_WORK,  # OffsetDelete
+    48: _QUOTAS,  # DescribeClientQuotas
+    49: _QUOTAS,  # AlterClientQuotas
+    50: _SECURITY,  # DescribeUserScramCredentials
+    51: _SECURITY,  # AlterUserScramCredentials
+    52: _IN_WORK,  # Vote
+    53: _IN_WORK,  # BeginQuorumEpoch
+    54: _IN_WORK,  # EndQuorumEpoch
+    55: _IN_WORK,  # DescribeQuorum
+    56: _IN_WORK,  # AlterPartition
+    57: _IN_WORK,  # UpdateFeatures
+    58: _IN_WORK,  # Envelope
+    59: _IN_WORK,  # FetchSnapshot
+    60: _IN_WORK,  # DescribeCluster
+    61: _IN_WORK,  # DescribeProducers
+    62: _IN_WORK,  # BrokerRegistration
+    63: _IN_WORK,  # BrokerHeartbeat
+    64: _IN_WORK,  # UnregisterBroker
+    65: _TRANSACTIONS,  # DescribeTransactions
+    66: _TRANSACTIONS,  # ListTransactions
+    67: _IN_WORK,  # AllocateProducerIds
+    68: _NEW_GROUPS,  # ConsumerGroupHeartbeat
+    69: _NEW_GROUPS,  # ConsumerGroupDescribe
+    70: _IN_WORK,  # ControllerRegistration
+    71: _TELEMETRY,  # GetTelemetrySubscriptions
+    72: _TELEMETRY,  # PushTelemetry
+    73: _IN_WORK,  # AssignReplicasToDirs
+    74: _IN_WORK,  # ListConfigResources
+    75: _IN_WORK,  # DescribeTopicPartitions
+    76: _SHARE,  # ShareGroupHeartbeat
+    77: _SHARE,  # ShareGroupDescribe
+    78: _SHARE,  # ShareFetch
+    79: _SHARE,  # ShareAcknowledge
+    80: _IN_WORK,  # AddRaftVoter
+    81: _IN_WORK,  # RemoveRaftVoter
+    82: _IN_WORK,  # UpdateRaftVoter
+    83: _SHARE,  # InitializeShareGroupState
+    84: _SHARE,  # ReadShareGroupState
+    85: _SHARE,  # WriteShareGroupState
+    86: _SHARE,  # DeleteShareGroupState
+    87: _SHARE,  # ReadShareGroupStateSummary
+    88: _STREAMS,  # StreamsGroupHeartbeat
+    89: _STREAMS,  # StreamsGroupDescribe
+    90: _SHARE,  # DescribeShareGroupOffsets
+    91: _SHARE,  # AlterShareGroupOffsets
+    92: _SHARE,  # DeleteShareGroupOffsets
+}
+"""API key to the reason."""

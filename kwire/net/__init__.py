@@ -1,0 +1,1 @@
+"""Connections: bytes in, frames to whoever answers them, bytes out."""
