@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Apache Kafka 4.3.1 beside kwire: fetched from Maven by coordinates, started, stopped, its tools.
+
+    kafka.py fetch                            get the jars if they are missing; print their folder
+    kafka.py start DIR PORT [key=value ...]   one node in the background, its controller anywhere
+    kafka.py stop DIR | kill DIR              SIGTERM and wait, or SIGKILL
+    kafka.py restart DIR                      start again on the data that is there
+    kafka.py tool CLASS ARGS...               one of its tools: org.apache.kafka.tools.TopicCommand
+
+Rules: the standard library only, so that it runs before any environment exists; importable (the
+compatibility tests use the functions below); what is missing is one line naming what to install.
+The jars lie in ${KWIRE_CACHE:-~/.cache/kwire}/kafka-4.3.1. KAFKA_HEAP_OPTS sets a node's heap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+VERSION = "4.3.1"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+ARTIFACTS = (
+    ("org.apache.kafka", "kafka_2.13", VERSION),
+    ("org.apache.kafka", "kafka-tools", VERSION),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+START_SECONDS = 120
+
+
+class KafkaUnavailableError(RuntimeError):
+    """Something the script needs is not on this machine; the text names what to install."""
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("KWIRE_CACHE") or str(Path.home() / ".cache" / "kwire")
+    return Path(base) / f"kafka-{VERSION}"
+
+
+def _need(program: str, package: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise KafkaUnavailableError(f"`{program}` is missing: install {package}")
+    return found
+
+
+def _pom() -> str:
+    dependencies = "\n".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name, version in ARTIFACTS
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
+        "<groupId>kwire.compat</groupId><artifactId>apache-kafka</artifactId>\n"
+        "<version>1</version><packaging>jar</packaging>\n"
+        f"<dependencies>\n{dependencies}\n</dependencies></project>\n"
+    )
+
+
+def fetch() -> Path:
+    """The folder of the jars, filled from Maven on the first call."""
+    folder = cache_dir()
+    libs, done = folder / "libs", folder / "ok"
+    if done.exists():
+        return libs
+    maven = _need("mvn", "maven (Debian: apt-get install maven)")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pom.xml").write_text(_pom())
+    goals = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
+    result = subprocess.run(
+        [maven, "-q", "-B", *goals], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        tail = (result.stdout + result.stderr).strip().splitlines()[:1]
+        raise KafkaUnavailableError(f"mvn could not fetch Apache Kafka {VERSION}: {' '.join(tail)}")
+    done.touch()
+    return libs
+
+
+def java_command(*arguments: str, classpath: Sequence[str] = ()) -> list[str]:
+    """A `java` command line with Kafka's jars (and ``classpath``) on its class path."""
+    java = _need("java", "a Java runtime, 17 or newer (Debian: openjdk-17-jdk-headless)")
+    joined = os.pathsep.join([*classpath, f"{fetch()}/*"])
+    level = os.environ.get("KAFKA_LOG_LEVEL", "warn")
+    logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
+    return [java, logging, "-Djava.awt.headless=true", "-cp", joined, *arguments]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            ports.append(int(listener.getsockname()[1]))
+        return ports
+
+
+def node_properties(directory: Path, port: int, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a single node that Apache Kafka and kwire both start from."""
+    (controller,) = free_ports(1)
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(directory / "data"),
+        "offsets.topic.replication.factor": "1",
+        "default.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    return {**properties, **overrides}
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes] | None, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+    raise RuntimeError(f"Apache Kafka did not open port {port}; the end of {log}:\n{tail}")
+
+
+def _listener_port(properties: Path) -> int:
+    for line in properties.read_text().splitlines():
+        if line.startswith("listeners="):
+            return int(line.split(",")[0].rsplit(":", 1)[1])
+    raise RuntimeError(f"{properties} has no listeners")
+
+
+def launch(directory: Path) -> subprocess.Popen[bytes]:
+    """Start the node whose ``server.properties`` lies in ``directory``; formats empty data."""
+    properties, log = directory / "server.properties", directory / "server.log"
+    if not (directory / "data" / "meta.properties").exists():
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(properties)]
+        command = java_command("kafka.tools.StorageTool", *arguments)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"format failed: {result.stdout}{result.stderr}")
+    heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xms256m -Xmx256m").split()
+    command = java_command("kafka.Kafka", str(properties))
+    command[1:1] = [*heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    (directory / "pid").write_text(str(process.pid))
+    wait_for_port(_listener_port(properties), process, log)
+    return process
+
+
+def start(directory: Path, port: int, overrides: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    directory.mkdir(parents=True, exist_ok=True)
+    properties = node_properties(directory.resolve(), port, overrides)
+    write_properties(directory / "server.properties", properties)
+    return launch(directory.resolve())
+
+
+def _signal(directory: Path, number: signal.Signals) -> None:
+    pid = int((directory / "pid").read_text())
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+        while True:
+            time.sleep(0.05)
+            os.kill(pid, 0)
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["fetch"]:
+            print(fetch())
+        case ["start", directory, port, *settings]:
+            pairs = dict(setting.split("=", 1) for setting in settings)
+            print(start(Path(directory), int(port), pairs).pid)
+        case ["restart", directory]:
+            print(launch(Path(directory).resolve()).pid)
+        case ["stop", directory]:
+            _signal(Path(directory), signal.SIGTERM)
+        case ["kill", directory]:
+            _signal(Path(directory), signal.SIGKILL)
+        case ["tool", name, *rest]:
+            return subprocess.run(java_command(name, *rest), check=False).returncode
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KafkaUnavailableError as error:
+        print(f"kafka.py: {error}", file=sys.stderr)
+        sys.exit(1)
