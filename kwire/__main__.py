@@ -1,0 +1,6 @@
+"""``python -m kwire``: the same as the command ``kwire``."""
+
+from kwire.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The command line: reads arguments and hands over; what is done is done elsewhere.
+
+Exit codes: 0 clean, 1 bad usage or configuration, 2 the data can't be opened.  Only what the
+chosen command needs is imported, for a broker that a test waits for should be ready at once.
+"""
+
+import argparse
+import contextlib
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from kwire import __version__
+
+BAD_USAGE = 1
+BAD_DATA = 2
+
+ALONE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+    "log.dirs": "kwire-data",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""What `serve` without a file means: one node that is its own quorum."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Bad usage is one line and exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        fail(f"{message} (see {self.prog} --help)")
+
+
+def fail(message: object, code: int = BAD_USAGE) -> NoReturn:
+    print(f"kwire: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def parser() -> Parser:
+    top = Parser(prog="kwire", description="A server that speaks the Apache Kafka protocol.")
+    top.add_argument("--version", action="version", version=f"kwire {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+    serve = commands.add_parser("serve", help="run a node")
+    serve.add_argument("--config", type=Path, metavar="FILE", help="Kafka's server.properties")
+    serve.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    serve.add_argument("--cluster-id", metavar="ID", help="for a first start (else made up)")
+    serve.add_argument("--port", type=port, help="for clients; 0 is any free port")
+    serve.add_argument("--ephemeral", action="store_true", help="data that is gone on exit")
+    serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    serve.add_argument("--metrics-port", type=port, help="Prometheus metrics over HTTP")
+
+    form = commands.add_parser("format", help="prepare a node's empty data directories")
+    form.add_argument("--cluster-id", required=True, metavar="ID")
+    form.add_argument("--config", type=Path, required=True, metavar="FILE")
+    form.add_argument("--ignore-formatted", action="store_true", help="leave formatted ones alone")
+
+    dump = commands.add_parser("dump-log", help="print what is in log, index and snapshot files")
+    dump.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    dump.add_argument("--records", action="store_true", help="also each record of each batch")
+    return top
+
+
+def port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise ValueError(text)
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit."""
+    asked = parser().parse_args(arguments)
+    {"serve": serve, "format": format_, "dump-log": dump_log}[asked.command](asked)
+
+
+def serve(asked: argparse.Namespace) -> None:
+    logging.basicConfig(
+        level=asked.log_level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    with data_directory(asked.ephemeral) as directory:
+        properties = serve_properties(asked, directory)
+        from kwire.config import BrokerConfig, ConfigError
+
+        try:
+            config = BrokerConfig.from_properties(properties)
+        except ConfigError as error:
+            fail(error)
+        from kwire.server import CannotOpenError, run_until_signal
+
+        try:
+            run_until_signal(
+                config,
+                cluster_id=asked.cluster_id,
+                metrics_port=asked.metrics_port,
+                ready=lambda host, number: print(f"kwire ready on {host}:{number}", flush=True),
+            )
+        except ConfigError as error:
+            fail(error)
+        except CannotOpenError as error:
+            fail(error, BAD_DATA)
+
+
+@contextlib.contextmanager
+def data_directory(ephemeral: bool) -> Iterator[Path | None]:
+    """A directory that goes when the node does, or None for the configured one."""
+    if not ephemeral:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="kwire-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def serve_properties(asked: argparse.Namespace, directory: Path | None) -> dict[str, str]:
+    """The properties of the file, or of a node alone, with what the command line changes."""
+    properties = dict(ALONE) if asked.config is None else read_properties(asked.config)
+    for override in asked.override:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            fail(f"--override {override}: expected KEY=VALUE")
+        properties[key.strip()] = value.strip()
+    if asked.port is not None:
+        properties.update(moved(properties, asked.port))
+    if directory is not None:
+        properties.pop("metadata.log.dir", None)
+        properties["log.dirs"] = str(directory / "data")
+    return properties
+
+
+def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
+    """The listeners, clients on ``client_port``, the controller on any free port."""
+    controllers = {
+        name.strip() for name in properties.get("controller.listener.names", "").split(",")
+    }
+    result = []
+    free = client_port
+    for listener in properties.get("listeners", ALONE["listeners"]).split(","):
+        name, _, rest = listener.strip().partition("://")
+        host = rest.rpartition(":")[0]
+        result.append(f"{name}://{host}:{0 if name in controllers else free}")
+        free = free if name in controllers else 0
+    changed = {"listeners": ",".join(result)}
+    if "advertised.listeners" in properties:
+        changed["advertised.listeners"] = ",".join(
+            one for one in result if one.partition("://")[0] not in controllers
+        )
+    return changed
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    from kwire.config import ConfigError, parse_properties
+
+    try:
+        return parse_properties(path.read_text())
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except (ConfigError, ValueError) as error:
+        fail(f"{path}: {error}")
+
+
+def format_(asked: argparse.Namespace) -> None:
+    from kwire.config import BrokerConfig, ConfigError
+    from kwire.server import CannotOpenError, format_node
+
+    try:
+        config = BrokerConfig.from_properties(read_properties(asked.config))
+        for line in format_node(config, asked.cluster_id, asked.ignore_formatted):
+            print(line)
+    except (ConfigError, CannotOpenError) as error:
+        fail(error)
+
+
+def dump_log(asked: argparse.Namespace) -> None:
+    from kwire.log.dump import dump
+
+    for path in asked.files:
+        try:
+            for line in dump(path, records=asked.records):
+                print(line)
+        except (OSError, ValueError) as error:
+            fail(f"{path}: {error}", BAD_DATA)

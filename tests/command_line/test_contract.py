@@ -1,0 +1,286 @@
+"""What scripts rely on: `scripts/kwire serve` and `format`, run as processes.
+
+One test per promise of the command line: arguments, the ready line, exit codes, signals, files.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KWIRE = str(ROOT / "scripts" / "kwire")
+READY = re.compile(r"^kwire ready on (\S+):(\d+)$")
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+pytestmark = pytest.mark.slow
+
+
+class Node:
+    """A running `kwire serve`."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+        self.process = process
+        self.errors = errors
+        assert process.stdout is not None
+        line = process.stdout.readline().rstrip("\n")
+        match = READY.match(line)
+        assert match, f"first line {line!r}; stderr: {errors.read_text()}"
+        self.host, self.port = match[1], int(match[2])
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+@contextmanager
+def serve(cwd: Path, *arguments: str) -> Iterator[Node]:
+    errors = cwd / "stderr.txt"
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [KWIRE, "serve", *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=stderr
+        )
+    try:
+        yield Node(process, errors)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [KWIRE, *arguments], cwd=cwd, text=True, capture_output=True, timeout=60, check=False
+    )
+
+
+def api_versions_error(port: int) -> int:
+    """The error code of an ApiVersions v0 answer: the smallest real request."""
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"\x00\x00\x00\x0e\x00\x12\x00\x00\x00\x00\x00\x07\x00\x04test")
+        answer = connection.recv(65536)
+    assert answer[4:8] == b"\x00\x00\x00\x07"
+    return int.from_bytes(answer[8:10], "big")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def config_file(folder: Path, **changes: str) -> Path:
+    """A single node as one would configure Apache Kafka."""
+    port, controller = free_port(), free_port()
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": "5",
+        "controller.quorum.voters": f"5@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        "offsets.topic.replication.factor": "1",
+    }
+    properties.update({key.replace("_", "."): value for key, value in changes.items()})
+    path = folder / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return path
+
+
+def test_ready_means_every_request_is_answered(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0", "--ephemeral") as node:
+        assert node.host == "127.0.0.1"
+        assert api_versions_error(node.port) == 0
+
+
+def test_no_arguments_keep_data_in_the_current_folder(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0", "--cluster-id", CLUSTER_ID) as node:
+        meta = (tmp_path / "kwire-data" / "meta.properties").read_text()
+        assert f"cluster.id={CLUSTER_ID}" in meta
+        assert node.stop() == 0
+    with serve(tmp_path, "--port", "0"):
+        assert (tmp_path / "kwire-data" / "meta.properties").read_text() == meta
+
+
+def test_the_script_becomes_the_broker(tmp_path: Path) -> None:
+    """Same process id, so that signals reach the broker."""
+    with serve(tmp_path, "--port", "0", "--ephemeral") as node:
+        command = Path(f"/proc/{node.process.pid}/cmdline").read_bytes().split(b"\0")
+        assert b"kwire" in command
+        assert b"python" in command[0]
+
+
+def test_port_is_for_clients(tmp_path: Path) -> None:
+    port = free_port()
+    with serve(tmp_path, "--port", str(port), "--ephemeral") as node:
+        assert node.port == port
+
+
+def test_ephemeral_data_is_gone_on_exit(tmp_path: Path) -> None:
+    os.environ["TMPDIR"] = str(tmp_path)
+    try:
+        with serve(tmp_path, "--port", "0", "--ephemeral") as node:
+            assert list(tmp_path.glob("kwire-*/data/meta.properties"))
+            assert node.stop() == 0
+        assert not list(tmp_path.glob("kwire-*"))
+    finally:
+        del os.environ["TMPDIR"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_clean_stop(tmp_path: Path, number: int) -> None:
+    with serve(tmp_path, "--port", "0") as node:
+        assert node.stop(number) == 0
+    assert (tmp_path / "kwire-data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_second_signal_is_an_end_at_once(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0") as node:
+        node.process.send_signal(signal.SIGTERM)
+        node.process.send_signal(signal.SIGTERM)
+        node.process.wait(20)
+
+
+def test_format_then_serve(tmp_path: Path) -> None:
+    config = config_file(tmp_path)
+    formatted = run(tmp_path, "format", "--cluster-id", CLUSTER_ID, "--config", str(config))
+    assert formatted.returncode == 0, formatted.stderr
+    meta = (tmp_path / "data" / "meta.properties").read_text()
+    assert "node.id=5" in meta
+    assert f"cluster.id={CLUSTER_ID}" in meta
+    assert (tmp_path / "data" / "bootstrap.checkpoint").exists()
+    with serve(tmp_path, "--config", str(config)) as node:
+        assert api_versions_error(node.port) == 0
+    again = run(tmp_path, "format", "--cluster-id", CLUSTER_ID, "--config", str(config))
+    assert again.returncode == 1
+    assert "already formatted" in again.stderr
+
+
+def test_override_beats_the_file(tmp_path: Path) -> None:
+    config = config_file(tmp_path)
+    other = tmp_path / "elsewhere"
+    with serve(tmp_path, "--config", str(config), "--override", f"log.dirs={other}"):
+        assert (other / "meta.properties").exists()
+        assert not (tmp_path / "data").exists()
+
+
+def test_unknown_property_is_warned_about_by_name(tmp_path: Path) -> None:
+    config = config_file(tmp_path, my_invention="1")
+    with serve(tmp_path, "--config", str(config)) as node:
+        assert "my.invention" in node.errors.read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.partitions", "many"),
+        ("log.segment.bytes", "1"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("ssl.keystore.location", "/etc/keys"),
+        ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT"),
+    ],
+)
+def test_bad_or_unprotected_is_one_line_and_exit_1(tmp_path: Path, key: str, value: str) -> None:
+    config = config_file(tmp_path)
+    config.write_text(config.read_text() + f"{key}={value}\n")
+    result = run(tmp_path, "serve", "--config", str(config))
+    assert result.returncode == 1
+    assert result.stdout == ""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert key in lines[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--config", "no-such-file"],
+        ["serve", "--nonsense"],
+        ["serve", "--override", "novalue"],
+        ["serve", "--port", "70000"],
+        ["frobnicate"],
+        [],
+    ],
+)
+def test_bad_usage_is_exit_1(tmp_path: Path, arguments: list[str]) -> None:
+    result = run(tmp_path, *arguments)
+    assert result.returncode == 1
+    assert result.stderr.startswith("kwire: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_one_voter_of_several_is_not_formatted_by_itself(tmp_path: Path) -> None:
+    """A wiped voter that votes can lose data."""
+    config = config_file(tmp_path)
+    voters = f"5@127.0.0.1:{free_port()},6@127.0.0.1:{free_port()},7@127.0.0.1:{free_port()}"
+    result = run(
+        tmp_path,
+        "serve",
+        "--config",
+        str(config),
+        "--override",
+        f"controller.quorum.voters={voters}",
+    )
+    assert result.returncode == 2
+    assert "kwire format" in result.stderr
+
+
+def test_data_of_another_node_is_exit_2(tmp_path: Path) -> None:
+    config = config_file(tmp_path)
+    assert not run(
+        tmp_path, "format", "--cluster-id", CLUSTER_ID, "--config", str(config)
+    ).returncode
+    meta = tmp_path / "data" / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=5", "node.id=9"))
+    result = run(tmp_path, "serve", "--config", str(config))
+    assert result.returncode == 2
+    assert "9" in result.stderr
+
+
+def test_two_brokers_do_not_share_a_directory(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0"):
+        result = run(tmp_path, "serve", "--port", "0")
+        assert result.returncode == 2
+        assert "kwire-data" in result.stderr
+
+
+def test_killed_and_started_again_on_the_same_port(tmp_path: Path) -> None:
+    port = free_port()
+    with serve(tmp_path, "--port", str(port)) as node:
+        node.stop(signal.SIGKILL)
+    with serve(tmp_path, "--port", str(port)) as node:
+        assert api_versions_error(node.port) == 0
+
+
+def test_metrics_are_off_unless_asked_for(tmp_path: Path) -> None:
+    port = free_port()
+    with serve(tmp_path, "--port", "0", "--ephemeral", "--metrics-port", str(port)):
+        deadline = time.monotonic() + 10
+        text = ""
+        while "kafka" not in text and time.monotonic() < deadline:
+            with socket.create_connection(("127.0.0.1", port), 5) as connection:
+                connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                chunks = iter(lambda: connection.recv(65536), b"")
+                text = b"".join(chunks).decode()
+        assert text.startswith("HTTP/1.")
+        assert "# TYPE" in text
+
+
+def test_version() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "kwire", "--version"], capture_output=True, text=True, check=True
+    )
+    assert re.match(r"kwire \d+\.\d+", result.stdout)
