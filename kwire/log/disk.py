@@ -1,0 +1,470 @@
+"""Files: the protocols the log is written against, and the real disk.
+
+Rules of this file: it is the only one of the package that touches the operating system. Paths are
+relative to the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its
+``slow`` and ``failed`` speak for all partitions in it.
+
+Descriptors live in a bounded LRU: a file opens when it is used and may be closed behind its
+user's back, unless it is pinned. Methods may be called from another thread only while the file is
+pinned. A failed write or sync marks the disk as failed for good: what the page cache holds after
+a failed fsync is not known, so no later sync may claim that it worked.
+"""
+
+import errno
+import os
+import shutil
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from typing import IO, Final, NamedTuple, Protocol
+
+from kwire.records.header import Buffer
+
+SLOW_WRITE_SECONDS: Final = 0.05
+"""A directory whose last write took longer writes through a thread until it recovers."""
+PARTS_MAX: Final = 1000
+"""Buffers of one gathered write; the kernel's limit is 1024."""
+TEMPORARY: Final = ".tmp"
+
+
+class Entry(NamedTuple):
+    """What a directory listing says of one file."""
+
+    name: str
+    size: int
+    is_directory: bool
+    modified_ms: int
+
+
+class Space(NamedTuple):
+    """Bytes of the volume a log directory lies on."""
+
+    total: int
+    usable: int
+
+
+class File(Protocol):
+    """One file, read and written at positions; nothing is buffered above the page cache."""
+
+    path: str
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+
+    def write(self, parts: Sequence[Buffer], position: int) -> None:
+        """All of ``parts``, back to back; an error may leave some of it written."""
+
+    def truncate(self, size: int) -> None:
+        """Cut (or fill with zeros) to ``size``, giving back what was allocated beyond."""
+
+    def allocate(self, position: int, size: int) -> None:
+        """Reserve blocks without moving the end of the file; does nothing where it cannot."""
+
+    def sync(self) -> None: ...
+
+    def cached(self, position: int, size: int) -> bool:
+        """Whether the first and last page of this range can be read without waiting."""
+
+    def pin(self) -> None:
+        """Keep the descriptor open until :meth:`unpin`, through ``close`` and removal."""
+
+    def unpin(self) -> None: ...
+
+    def fileno(self) -> int:
+        """The descriptor of a pinned file, -1 where there is none."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive claim on a directory."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One log directory."""
+
+    slow: bool
+    failed: OSError | None
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A handle; nothing is opened before it is used unless ``create``."""
+
+    def entries(self, path: str = "") -> list[Entry]: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def write(self, path: str, data: Buffer) -> None:
+        """A whole small file in place, for files that are worthless when torn."""
+
+    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """Readers, also after a crash when ``sync``, find the old or the new content."""
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+
+    def make_directory(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str = "") -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Raises :class:`AlreadyLocked` while somebody else holds it."""
+
+    def space(self) -> Space: ...
+
+
+class AlreadyLocked(OSError):
+    """Another broker works on this directory."""
+
+
+class RealFile:
+    """A file of a :class:`RealDisk`."""
+
+    __slots__ = ("_closing", "_disk", "_fd", "_pins", "path")
+
+    def __init__(self, disk: "RealDisk", path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._fd = -1
+        self._pins = 0
+        self._closing = False
+
+    def size(self) -> int:
+        return os.fstat(self._open()).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        fd = self._open()
+        data = os.pread(fd, size, position)
+        while len(data) < size:
+            more = os.pread(fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, parts: Sequence[Buffer], position: int) -> None:
+        fd = self._open()
+        disk = self._disk
+        disk.check()
+        started = time.perf_counter()
+        try:
+            for first in range(0, len(parts), PARTS_MAX):
+                chunk = parts[first : first + PARTS_MAX]
+                size = sum(map(len, chunk))
+                written = os.pwritev(fd, chunk, position)
+                while written < size:
+                    rest = memoryview(b"".join(chunk))[written:]
+                    written += os.pwritev(fd, [rest], position + written)
+                position += size
+        except OSError as error:
+            disk.fail(error)
+            raise
+        disk.slow = time.perf_counter() - started > SLOW_WRITE_SECONDS
+
+    def truncate(self, size: int) -> None:
+        with self._disk.failing():
+            os.ftruncate(self._open(), size)
+
+    def allocate(self, position: int, size: int) -> None:
+        self._disk.allocate(self._open(), position, size)
+
+    def sync(self) -> None:
+        with self._disk.failing():
+            os.fsync(self._open())
+
+    def cached(self, position: int, size: int) -> bool:
+        nowait = getattr(os, "RWF_NOWAIT", None)
+        if nowait is None or not self._disk.can_probe:
+            return False
+        fd = self._open()
+        probe = [bytearray(1)]
+        try:
+            os.preadv(fd, probe, position, nowait)
+            os.preadv(fd, probe, position + max(0, size - 1), nowait)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._disk.can_probe = False
+            return False
+        return True
+
+    def pin(self) -> None:
+        self._open()
+        self._pins += 1
+        self._disk.forget(self)
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if self._pins == 0:
+            if self._closing:
+                self.close()
+            elif self._fd >= 0:
+                self._disk.remember(self)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if self._pins:
+            self._closing = True
+        elif self._fd >= 0:
+            self._disk.forget(self)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> int:
+        if self._fd >= 0:
+            if not self._pins:
+                self._disk.remember(self)
+            return self._fd
+        self._closing = False
+        self._fd = self._disk.descriptor(self.path, os.O_RDWR)
+        self._disk.remember(self)
+        return self._fd
+
+
+class RealDisk:
+    """A directory of the file system."""
+
+    def __init__(self, root: str, *, open_files_max: int = 1000) -> None:
+        self.root = root
+        self.slow = False
+        self.failed: OSError | None = None
+        self.can_probe = True
+        self._open_files_max = open_files_max
+        self._recent: OrderedDict[RealFile, None] = OrderedDict()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = RealFile(self, path)
+        if create:
+            with self.failing():
+                os.close(self.descriptor(path, os.O_RDWR | os.O_CREAT))
+        return file
+
+    def entries(self, path: str = "") -> list[Entry]:
+        found = []
+        with os.scandir(self._full(path)) as listing:
+            for item in listing:
+                try:
+                    stat = item.stat()
+                except FileNotFoundError:
+                    continue
+                modified = stat.st_mtime_ns // 1_000_000
+                found.append(Entry(item.name, stat.st_size, item.is_dir(), modified))
+        return found
+
+    def read(self, path: str) -> bytes:
+        fd = self.descriptor(path, os.O_RDONLY)
+        try:
+            data = os.read(fd, 1 << 16)
+            while more := os.read(fd, 1 << 20) if data else b"":
+                data += more
+            return data
+        finally:
+            os.close(fd)
+
+    def write(self, path: str, data: Buffer) -> None:
+        with self.failing():
+            fd = self.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                self._write_all(fd, data)
+            finally:
+                os.close(fd)
+
+    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+        temporary = path + TEMPORARY
+        with self.failing():
+            fd = self.descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                self._write_all(fd, data)
+                if sync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(self._full(temporary), self._full(path))
+        if sync:
+            self.sync_directory(path.rpartition("/")[0])
+
+    def rename(self, source: str, target: str) -> None:
+        with self.failing():
+            os.replace(self._full(source), self._full(target))
+
+    def remove(self, path: str) -> None:
+        with self.failing(), suppress(FileNotFoundError):
+            os.unlink(self._full(path))
+
+    def make_directory(self, path: str) -> None:
+        with self.failing():
+            os.makedirs(self._full(path), exist_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        with self.failing(), suppress(FileNotFoundError):
+            shutil.rmtree(self._full(path))
+
+    def sync_directory(self, path: str = "") -> None:
+        if os.name == "nt":
+            return
+        with self.failing():
+            fd = os.open(self._full(path), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def lock(self, path: str) -> Lock:
+        return RealLock(self._full(path))
+
+    def space(self) -> Space:
+        usage = shutil.disk_usage(self.root)
+        return Space(usage.total, usage.free)
+
+    def check(self) -> None:
+        """Raise what broke this directory, if something did."""
+        if self.failed is not None:
+            raise OSError(self.failed.errno, f"{self.root} is offline: {self.failed}")
+
+    def fail(self, error: OSError) -> None:
+        if self.failed is None and error.errno not in (errno.EMFILE, errno.ENFILE):
+            self.failed = error
+
+    def failing(self) -> "_Failing":
+        """Refuses work on a failed disk; an OSError inside makes it one."""
+        return _Failing(self)
+
+    def descriptor(self, path: str, flags: int) -> int:
+        """Open a file, closing the least recently used ones when the process has too many."""
+        full = self._full(path)
+        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        while True:
+            try:
+                return os.open(full, flags, 0o644)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._recent:
+                    raise
+                self._evict(len(self._recent) // 2)
+
+    def remember(self, file: RealFile) -> None:
+        self._recent[file] = None
+        self._recent.move_to_end(file)
+        if len(self._recent) > self._open_files_max:
+            self._evict(self._open_files_max)
+
+    def forget(self, file: RealFile) -> None:
+        self._recent.pop(file, None)
+
+    def allocate(self, fd: int, position: int, size: int) -> None:
+        """Linux: reserve blocks ahead; an append into them costs a fraction."""
+        fallocate = _fallocate()
+        if fallocate is not None:
+            fallocate(fd, 1, position, size)
+
+    def _evict(self, keep: int) -> None:
+        while len(self._recent) > keep:
+            next(iter(self._recent)).close()
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    @staticmethod
+    def _write_all(fd: int, data: Buffer) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+class _Failing:
+    """The context of :meth:`RealDisk.failing`; a class because it is entered often."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: RealDisk) -> None:
+        self._disk = disk
+
+    def __enter__(self) -> None:
+        self._disk.check()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            self._disk.fail(error)
+
+
+class RealLock:
+    """Kafka's lock: a POSIX record lock. ``flock`` beside it tells two brokers of one process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115
+        try:
+            _lock(self._file.fileno())
+        except OSError as error:
+            self._file.close()
+            raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
+
+    def release(self) -> None:
+        """Gone after a clean stop, left behind by a kill."""
+        with suppress(OSError):
+            os.unlink(self._path)
+        self._file.close()
+
+
+def _lock(fd: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    else:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class _Fallocate(Protocol):
+    def __call__(self, fd: int, mode: int, position: int, size: int) -> int: ...
+
+
+@cache
+def _fallocate() -> _Fallocate | None:
+    """``fallocate(2)``, looked up on first use because ctypes is slow to import."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    try:
+        function = ctypes.CDLL(None).fallocate64
+    except AttributeError:
+        function = ctypes.CDLL(None).fallocate
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    function.restype = ctypes.c_int
+
+    def fallocate(fd: int, mode: int, position: int, size: int) -> int:
+        return int(function(fd, mode, position, size))
+
+    return fallocate
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files to the hard one; returns what holds now."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
+    if soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft

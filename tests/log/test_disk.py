@@ -1,0 +1,249 @@
+"""One suite over the real disk and its twin: what holds for one holds for the other."""
+
+import errno
+import os
+import sys
+from random import Random
+
+import pytest
+
+from kwire.log.disk import AlreadyLocked, Disk, RealDisk, raise_descriptor_limit
+from kwire.testing.disk import PAGE, Killed, SimDisk
+
+
+@pytest.fixture(params=["real", "simulated"])
+def disk(request, tmp_path) -> Disk:
+    return RealDisk(str(tmp_path), open_files_max=3) if request.param == "real" else SimDisk()
+
+
+def test_a_file_is_written_and_read_at_positions(disk: Disk) -> None:
+    disk.make_directory("t-0")
+    file = disk.open("t-0/a.log", create=True)
+    file.write([b"hello ", memoryview(b"world")], 0)
+    file.write([b"W"], 6)
+    assert file.read(0, 100) == b"hello World"
+    assert file.read(6, 3) == b"Wor"
+    assert file.read(11, 5) == b""
+    assert file.size() == 11
+    file.truncate(5)
+    file.truncate(7)
+    assert disk.read("t-0/a.log") == b"hello\0\0"
+    file.sync()
+    assert not disk.slow
+    assert disk.failed is None
+
+
+def test_a_gathered_write_may_have_many_parts(disk: Disk) -> None:
+    file = disk.open("a", create=True)
+    parts = [bytes([n % 251]) * 3 for n in range(2500)]
+    file.write(parts, 10)
+    assert file.read(10, 1 << 20) == b"".join(parts)
+    assert file.read(0, 10) == bytes(10)
+
+
+def test_allocating_ahead_does_not_move_the_end(disk: Disk) -> None:
+    file = disk.open("a", create=True)
+    file.write([b"x" * 100], 0)
+    file.allocate(100, 1 << 20)
+    assert file.size() == 100
+    file.truncate(100)
+    assert file.read(0, 1000) == b"x" * 100
+
+
+def test_names(disk: Disk) -> None:
+    disk.make_directory("t-0")
+    disk.write("t-0/one", b"1")
+    disk.write("t-0/two", b"22")
+    assert sorted((e.name, e.size, e.is_directory) for e in disk.entries("t-0")) == [
+        ("one", 1, False),
+        ("two", 2, False),
+    ]
+    assert [(e.name, e.is_directory) for e in disk.entries()] == [("t-0", True)]
+    disk.rename("t-0/one", "t-0/two")
+    assert disk.read("t-0/two") == b"1"
+    disk.rename("t-0", "t-0.x-delete")
+    assert disk.read("t-0.x-delete/two") == b"1"
+    disk.remove("t-0.x-delete/two")
+    disk.remove("t-0.x-delete/two")
+    disk.remove_tree("t-0.x-delete")
+    assert disk.entries() == []
+    with pytest.raises(FileNotFoundError):
+        disk.entries("t-0")
+    with pytest.raises(FileNotFoundError):
+        disk.read("t-0/two")
+    with pytest.raises(FileNotFoundError):
+        disk.open("nowhere/x", create=True)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_replace_leaves_no_other_file(disk: Disk, sync: bool) -> None:
+    disk.replace("meta", b"old", sync=sync)
+    disk.replace("meta", b"x" * 100_000, sync=sync)
+    disk.replace("meta", b"new", sync=sync)
+    assert disk.read("meta") == b"new"
+    assert [e.name for e in disk.entries()] == ["meta"]
+
+
+def test_a_pinned_file_outlives_its_name_and_its_closing(disk: Disk) -> None:
+    file = disk.open("a", create=True)
+    file.write([b"still here"], 0)
+    file.pin()
+    disk.remove("a")
+    file.close()
+    assert file.read(0, 100) == b"still here"
+    file.unpin()
+    with pytest.raises(FileNotFoundError):
+        file.read(0, 1)
+
+
+def test_more_files_than_descriptors(disk: Disk) -> None:
+    files = [disk.open(str(n), create=True) for n in range(10)]
+    for n, file in enumerate(files):
+        file.write([b"%d" % n], 0)
+    assert [file.read(0, 9) for file in files] == [b"%d" % n for n in range(10)]
+
+
+def test_a_second_lock_is_refused_until_the_first_is_released(disk: Disk) -> None:
+    """Invariant 92: two processes on one directory; the second refuses."""
+    lock = disk.lock(".lock")
+    with pytest.raises(AlreadyLocked):
+        disk.lock(".lock")
+    lock.release()
+    assert disk.entries() == []
+    disk.lock(".lock").release()
+
+
+def test_another_process_cannot_lock_either(tmp_path) -> None:
+    """Invariant 92."""
+    lock = RealDisk(str(tmp_path)).lock(".lock")
+    pid = os.fork()
+    if not pid:
+        try:
+            RealDisk(str(tmp_path)).lock(".lock")
+        except AlreadyLocked:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    lock.release()
+
+
+def test_space(disk: Disk) -> None:
+    total, usable = disk.space()
+    assert 0 < usable <= total
+
+
+def test_descriptors_are_bounded(tmp_path) -> None:
+    disk = RealDisk(str(tmp_path), open_files_max=4)
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    files = [disk.open(str(n), create=True) for n in range(20)]
+    for file in files:
+        file.write([b"x"], 0)
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) == before + 4
+    for file in files:
+        file.close()
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_out_of_descriptors_closes_others_and_goes_on(tmp_path, monkeypatch) -> None:
+    """Invariant 90: EMFILE is not a failure of the directory."""
+    disk = RealDisk(str(tmp_path))
+    files = [disk.open(str(n), create=True) for n in range(4)]
+    for file in files:
+        file.write([b"x"], 0)
+    real_open = os.open
+    refused: list[str] = []
+
+    def scarce(path, flags, mode=0o777, **more):
+        if len(refused) < 2:
+            refused.append(path)
+            raise OSError(errno.EMFILE, "too many open files")
+        return real_open(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", scarce)
+    assert disk.read("0") == b"x"
+    assert len(refused) == 2
+    assert disk.failed is None
+
+
+def test_a_failed_sync_is_never_followed_by_a_good_one(tmp_path, monkeypatch) -> None:
+    """Invariant 89."""
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.write([b"x"], 0)
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(OSError, match="input/output"):
+            file.sync()
+    for call in (file.sync, lambda: file.write([b"y"], 0), lambda: disk.write("b", b"")):
+        with pytest.raises(OSError, match="offline"):
+            call()
+    assert file.read(0, 9) == b"x"  # what is there can still be read
+
+
+def test_the_probe_knows_what_was_just_written(tmp_path) -> None:
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.write([b"x" * 10_000], 0)
+    assert file.cached(0, 10_000) or not disk.can_probe
+
+
+def test_descriptor_limit_is_positive() -> None:
+    assert raise_descriptor_limit() > 0
+
+
+# -- only the twin
+
+
+def test_power_loss_keeps_what_was_synced_and_some_of_the_rest() -> None:
+    seen = set()
+    for seed in range(200):
+        disk = SimDisk()
+        file = disk.open("a", create=True)
+        file.write([b"a" * PAGE * 2], 0)
+        file.sync()
+        disk.sync_directory()
+        file.write([b"b" * PAGE * 2], PAGE)
+        disk.write("unsynced", b"1")
+        after = disk.power_loss(Random(seed))
+        data = after.read("a")
+        assert data[:PAGE] == b"a" * PAGE
+        seen.add((data[PAGE::PAGE], "unsynced" in after.files))
+    assert {(b"a", False), (b"b", True), (b"bb", True), (b"ab", True), (b"b\0", False)} <= seen
+
+
+def test_a_kill_cuts_a_write_and_keeps_the_page_cache() -> None:
+    disk = SimDisk()
+    file = disk.open("a", create=True)
+    disk.cut = 7
+    file.write([b"1234"], 0)
+    with pytest.raises(Killed):
+        file.write([b"5678", b"9"], 4)
+    assert disk.killed().read("a") == b"1234567"
+
+
+def test_a_full_disk_takes_what_fits() -> None:
+    disk = SimDisk(capacity=10)
+    file = disk.open("a", create=True)
+    file.write([b"12345678"], 0)
+    with pytest.raises(OSError, match="space"):
+        file.write([b"9012"], 8)
+    assert disk.read("a") == b"1234567890"
+    assert disk.failed is not None
+
+
+def test_calls_fail_when_asked_to() -> None:
+    disk = SimDisk()
+    disk.fail_at("sync", OSError(errno.EIO, "broken"), path="a", after=1)
+    a, b = disk.open("a", create=True), disk.open("b", create=True)
+    b.sync()
+    a.sync()
+    with pytest.raises(OSError, match="broken"):
+        a.sync()
+    with pytest.raises(OSError, match="offline"):
+        b.sync()
