@@ -1,0 +1,40 @@
+"""What judging and stamping one 16 KB batch costs.
+
+    python benchmarks/records.py
+
+On a shared 2-core machine, Python 3.11, best of 5 rounds of 20,000:
+parse 0.4 us, check_produced 2.1 us (CRC 0.9), check_timestamps 0.2 us, stamp 0.4 us.
+"""
+
+import timeit
+from collections.abc import Callable
+
+from kwire.records import build, header, validate
+
+BATCH = build.batch(
+    [build.New(None, bytes(1000))] * 16,
+    timestamp_ms=1_700_000_000_000,
+    producer_id=1,
+    producer_epoch=0,
+    base_sequence=0,
+)
+VIEW = memoryview(b"x" * 40 + BATCH)[40:]
+ROUNDS = 20_000
+
+
+def measure(name: str, call: Callable[[], object]) -> None:
+    best = min(timeit.repeat(call, number=ROUNDS, repeat=5)) / ROUNDS
+    print(f"{name:20} {best * 1e6:6.2f} us")
+
+
+def main() -> None:
+    head = header.parse(VIEW)
+    measure("parse", lambda: header.parse(VIEW))
+    measure("crc_ok", lambda: header.crc_ok(VIEW, 0, head))
+    measure("check_produced", lambda: validate.check_produced(VIEW, max_message_bytes=1 << 20))
+    measure("check_timestamps", lambda: validate.check_timestamps(head, 1, 1 << 62, 1 << 62))
+    measure("stamp", lambda: build.stamp(VIEW, base_offset=5, leader_epoch=1))
+
+
+if __name__ == "__main__":
+    main()

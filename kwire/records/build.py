@@ -1,0 +1,184 @@
+"""Builds batches, and stamps the ones clients built.
+
+:func:`stamp` is the produce path: it gives the batch's first bytes as they are stored, and
+the rest of the batch is written as it came.  The others are for what the broker itself writes.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from kwire.records import compression as codecs
+from kwire.records.header import (
+    ATTRIBUTES_POS,
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+)
+
+_PLACE: Final = struct.Struct(">qii")
+_COVERED: Final = struct.Struct(">hiqqqhii")
+_LOW_ATTRIBUTES: Final = 22
+
+
+class New(NamedTuple):
+    """A record to be written; its place and time are the batch's unless given."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[bytes, bytes | None]] = ()
+    timestamp: int | None = None
+
+
+def batch(
+    records: Sequence[New],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    compression: int = codecs.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """A batch of consecutive records; those without a time of their own get ``timestamp_ms``."""
+    times = [timestamp_ms if r.timestamp is None else r.timestamp for r in records]
+    base_timestamp = times[0] if times else timestamp_ms
+    payload = b"".join(
+        encode_record(time - base_timestamp, delta, r.key, r.value, r.headers)
+        for delta, (time, r) in enumerate(zip(times, records, strict=True))
+    )
+    flags = (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=compression | flags,
+        last_offset_delta=max(len(records) - 1, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=max(times, default=timestamp_ms),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return assemble(header, codecs.compress(compression, payload, level))
+
+
+def assemble(header: BatchHeader, payload: Buffer) -> bytes:
+    """The batch of these fields and this (already compressed) payload, length and CRC set."""
+    covered = _COVERED.pack(*header[5:])
+    front = HEADER.pack(
+        header.base_offset,
+        HEADER_SIZE - LENGTH_END + len(payload),
+        header.leader_epoch,
+        2,
+        crc32c(payload, crc32c(covered)),
+        *header[5:],
+    )
+    return b"".join((front, payload))
+
+
+def rebuild(header: BatchHeader, records: Iterable[tuple[int, int, New]]) -> bytes:
+    """The batch again with only these records: (offset, timestamp, record), as compaction keeps.
+
+    Everything else stays the header's: offsets, sequences, codec, and with no record left a
+    batch that only remembers its producer's last sequence.
+    """
+    kept = list(records)
+    payload = b"".join(
+        encode_record(time - header.base_timestamp, offset - header.base_offset, *r[:3])
+        for offset, time, r in kept
+    )
+    if kept:
+        payload = codecs.compress(header.compression, payload)
+    else:
+        header = header._replace(attributes=header.attributes & ~0x07)
+    return assemble(header._replace(record_count=len(kept)), payload)
+
+
+def recompress(
+    buf: Buffer, header: BatchHeader, codec: int, limit: int, level: int | None = None
+) -> bytes:
+    """The same batch with its whole payload in another codec; the records stay unread."""
+    payload = memoryview(buf)[HEADER_SIZE : header.size]
+    plain = codecs.decompress(header.compression, payload, limit)
+    changed = header._replace(attributes=header.attributes & ~0x07 | codec)
+    return assemble(changed, codecs.compress(codec, plain, level))
+
+
+def stamp(
+    buf: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None = None
+) -> bytes:
+    """The first bytes of a batch as they are to be stored; the rest follows unchanged.
+
+    They are 16 when only place and epoch change, which the CRC does not cover, and the whole
+    header when the append time is written, or a client's claim of one is removed.
+    """
+    length = int.from_bytes(buf[8:LENGTH_END], "big")
+    if append_time_ms is None and not buf[_LOW_ATTRIBUTES] & LOG_APPEND_TIME:
+        return _PLACE.pack(base_offset, length, leader_epoch)
+    header = BatchHeader._make(HEADER.unpack_from(buf, 0))
+    if append_time_ms is None:
+        header = header._replace(attributes=header.attributes & ~LOG_APPEND_TIME)
+    else:
+        header = header._replace(
+            attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=append_time_ms
+        )
+    covered = _COVERED.pack(*header[5:])
+    payload = memoryview(buf)[HEADER_SIZE : length + LENGTH_END]
+    crc = crc32c(payload, crc32c(covered))
+    return HEADER.pack(base_offset, length, leader_epoch, 2, crc, *header[5:])
+
+
+def encode_record(
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
+) -> bytes:
+    """One record with its length in front, as it stands in an uncompressed payload."""
+    out = bytearray(1)
+    _put_varint(out, timestamp_delta)
+    _put_varint(out, offset_delta)
+    _put_blob(out, key)
+    _put_blob(out, value)
+    _put_varint(out, len(headers))
+    for name, content in headers:
+        _put_blob(out, name)
+        _put_blob(out, content)
+    front = bytearray()
+    _put_varint(front, len(out))
+    return bytes(front + out)
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value = value << 1 if value >= 0 else ~(value << 1)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_blob(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+        return
+    _put_varint(out, len(data))
+    out += data
+
+
+assert _COVERED.size + ATTRIBUTES_POS == HEADER_SIZE

@@ -1,0 +1,195 @@
+"""The five codecs of a batch's payload, each in the framing Kafka's clients use.
+
+Decompressing takes a limit: a payload that grows beyond it is refused, and no more memory than
+that is ever touched.  All of it releases the GIL, so a service may run it in a thread.
+
+snappy travels in the framing of xerial's Java library (raw blocks are read as well); lz4 frames
+are written with independent blocks, the only kind the Java client reads.
+"""
+
+from typing import Final
+
+from kwire.records.header import Buffer
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK: Final = 32 * 1024
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+"""Version 1, independent blocks of at most 64 KB, no checksums; its own checksum byte."""
+_LZ4_BLOCK: Final = 64 * 1024
+_LZ4_STORED: Final = 0x80000000
+
+
+class BadPayload(ValueError):
+    """A payload that does not decompress, or grows beyond the limit."""
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """``data`` in the codec's framing; ``level`` as the codec understands it."""
+    import cramjam
+
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data, level if level is not None and level >= 0 else 6))
+    if codec == SNAPPY:
+        return _xerial(data)
+    if codec == LZ4:
+        return _lz4_frame(data)
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
+    if codec == NONE:
+        return bytes(data)
+    raise BadPayload(f"unknown compression codec {codec}")
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
+    """What ``data`` was, if that is at most ``limit`` bytes; raises :class:`BadPayload`."""
+    if codec == NONE:
+        return data
+    import cramjam
+
+    try:
+        if codec == GZIP:
+            return _gunzip(data, limit)
+        if codec == SNAPPY:
+            return _unsnappy(data, limit)
+        if codec == LZ4:
+            return _within(cramjam.lz4.decompress_into, data, limit)
+        if codec == ZSTD:
+            return _within(cramjam.zstd.decompress_into, data, limit)
+    except cramjam.DecompressionError as error:
+        raise BadPayload(f"{NAMES[codec]}: {error}") from None
+    raise BadPayload(f"unknown compression codec {codec}")
+
+
+def decompress_legacy_lz4(data: Buffer, limit: int) -> Buffer:
+    """lz4 of magic 0, whose frame header carries a wrong checksum: read without it."""
+    import cramjam
+
+    view = memoryview(data)
+    if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
+        raise BadPayload("lz4: no frame")
+    flags = view[4]
+    pos = 6 + (8 if flags & 0x08 else 0) + 1
+    trailer = 4 if flags & 0x10 else 0
+    room = bytearray(4 * 1024 * 1024)
+    out = bytearray()
+    while True:
+        if pos + 4 > len(view):
+            raise BadPayload("lz4: the frame is cut off")
+        word = int.from_bytes(view[pos : pos + 4], "little")
+        pos += 4
+        if word == 0:
+            return out
+        size = word & ~_LZ4_STORED
+        block = view[pos : pos + size]
+        pos += size + trailer
+        if word & _LZ4_STORED:
+            out += block
+        else:
+            try:
+                count = cramjam.lz4.decompress_block_into(block, room)
+            except cramjam.DecompressionError as error:
+                raise BadPayload(f"lz4: {error}") from None
+            out += memoryview(room)[:count]
+        if len(out) > limit:
+            raise BadPayload(f"lz4: more than {limit} bytes")
+
+
+def _within(into: object, data: Buffer, limit: int) -> memoryview:
+    """Decompress into a buffer that is retried larger, up to the limit."""
+    size = min(limit, max(4096, 8 * len(data)))
+    import cramjam
+
+    while True:
+        room = bytearray(size)
+        try:
+            count = into(data, room)  # type: ignore[operator]
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if size >= limit:
+                raise BadPayload(f"more than {limit} bytes") from None
+            size = min(limit, size * 8)
+            continue
+        return memoryview(room)[:count]
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    import zlib
+
+    out = b""
+    rest: Buffer = data
+    while True:
+        member = zlib.decompressobj(31)
+        try:
+            out += member.decompress(rest, limit - len(out) + 1)
+        except zlib.error as error:
+            raise BadPayload(f"gzip: {error}") from None
+        if len(out) > limit:
+            raise BadPayload(f"gzip: more than {limit} bytes")
+        if not member.eof:
+            raise BadPayload("gzip: the stream is cut off")
+        rest = member.unused_data
+        if not rest:
+            return out
+
+
+def _xerial(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer, limit: int) -> Buffer:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _unsnappy_block(view, limit)
+    out = bytearray()
+    pos = 16
+    while pos < len(view):
+        size = int.from_bytes(view[pos : pos + 4], "big")
+        pos += 4
+        if pos + size > len(view):
+            raise BadPayload("snappy: a block is cut off")
+        out += _unsnappy_block(view[pos : pos + size], limit - len(out))
+        pos += size
+    return out
+
+
+def _unsnappy_block(block: memoryview, limit: int) -> bytes:
+    import cramjam
+
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > limit:
+        raise BadPayload(f"snappy: more than {limit} bytes")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _lz4_frame(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    parts: list[Buffer] = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK):
+        plain = view[start : start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            parts += (len(block).to_bytes(4, "little"), block)
+        else:
+            parts += ((len(plain) | _LZ4_STORED).to_bytes(4, "little"), plain)
+    parts.append(bytes(4))
+    return b"".join(parts)

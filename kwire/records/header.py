@@ -1,0 +1,129 @@
+"""The 61 bytes in front of a record batch (magic 2).
+
+One ``struct`` reads them all; nothing here looks at a record.  The CRC covers everything from
+the attributes on, so base offset and leader epoch can be stamped without touching it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from kwire.errors import CorruptMessage
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size
+"""61: from the base offset to the record count."""
+LENGTH_END: Final = 12
+"""Base offset and length: what the length field itself does not count."""
+MAGIC_POS: Final = 16
+CRC_POS: Final = 17
+ATTRIBUTES_POS: Final = 21
+"""The CRC covers the batch from here."""
+MIN_LENGTH: Final = 14
+"""The smallest length field of any magic; below it nothing can be told apart."""
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+NO_PRODUCER: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header, field by field as on the wire."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    """Holds the delete horizon instead when the attributes say so."""
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence, -1 without one; 2147483647 is followed by 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def compression(self) -> int:
+        """The codec's number (see :mod:`kwire.records.compression`)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers in here may go; set by the first compaction."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+
+def parse(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at ``pos``; ``struct.error`` when fewer than 61 bytes are left."""
+    return BatchHeader._make(HEADER.unpack_from(buf, pos))
+
+
+def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Whether the bytes from the attributes to the end of the batch are the ones sent."""
+    view = memoryview(buf)[pos + ATTRIBUTES_POS : pos + header.length + LENGTH_END]
+    return bool(crc32c(view) == header.crc)
+
+
+def headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch; a cut-off last one ends the walk.
+
+    Raises :class:`CorruptMessage` on a length or magic no batch of version 2 can have.
+    """
+    end = len(buf)
+    while end - pos >= HEADER_SIZE:
+        header = BatchHeader._make(HEADER.unpack_from(buf, pos))
+        if header.magic != 2 or header.length < HEADER_SIZE - LENGTH_END:
+            raise CorruptMessage(
+                f"no record batch at position {pos}: length {header.length}, magic {header.magic}"
+            )
+        following = pos + header.length + LENGTH_END
+        if following > end:
+            return
+        yield pos, header
+        pos = following

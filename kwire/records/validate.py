@@ -1,0 +1,183 @@
+"""Judges what a producer sent, by the batch's header alone.
+
+The order of the checks and the errors are Kafka's.  What only the records themselves would
+show (a payload that does not decompress, lengths that do not fit) is stored as it is, for
+consumers have to survive it anyway; :func:`check_keys` is the exception for compacted topics.
+
+``benchmarks/records.py``: 2.1 us for a 16 KB batch, of which 0.9 us are its CRC.
+"""
+
+from typing import Final
+
+from crc32c import crc32c
+
+from kwire.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    TransactionalIdAuthorizationFailed,
+    UnknownServerError,
+    UnsupportedCompressionType,
+)
+from kwire.records.compression import ZSTD
+from kwire.records.header import (
+    ATTRIBUTES_POS,
+    CODEC_MASK,
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    LOG_APPEND_TIME,
+    MAGIC_POS,
+    MIN_LENGTH,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+)
+
+FOREVER: Final = (1 << 63) - 1
+
+
+def check_produced(
+    records: Buffer | None,
+    *,
+    max_message_bytes: int,
+    transactional_id: str | None = None,
+    zstd_allowed: bool = True,
+) -> BatchHeader:
+    """The header of the one batch in ``records``, or the error its producer gets.
+
+    ``zstd_allowed`` is false for the request versions (before 7) that predate the codec.
+    Bytes behind the batch are not an error: only the first ``header.size`` ones count.
+    """
+    if records is None:
+        raise InvalidRecord("no records at all")
+    header = _framed(records)
+    size = header.length + LENGTH_END
+    attributes = header.attributes
+    if attributes & TRANSACTIONAL and transactional_id is None:
+        raise TransactionalIdAuthorizationFailed
+    if not zstd_allowed and attributes & CODEC_MASK == ZSTD:
+        raise UnsupportedCompressionType
+    if header.base_offset != 0:
+        raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
+    if size > max_message_bytes:
+        raise MessageTooLarge(f"a batch of {size} bytes, at most {max_message_bytes} are allowed")
+    if crc32c(memoryview(records)[ATTRIBUTES_POS:size]) != header.crc:
+        raise CorruptMessage
+    if attributes & CODEC_MASK > ZSTD:
+        raise UnknownServerError(f"unknown compression codec {attributes & CODEC_MASK}")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}"
+        )
+    if attributes & (CONTROL | TRANSACTIONAL) or header.producer_id >= 0:
+        _check_producer(header)
+    return header
+
+
+def _check_producer(header: BatchHeader) -> None:
+    """A client's batch carries no markers, and a producer id only with a sequence."""
+    if header.attributes & CONTROL:
+        raise InvalidRecord("control batches are not accepted from clients")
+    if header.producer_id >= 0:
+        if header.base_sequence < 0:
+            raise InvalidRecord(f"producer id {header.producer_id} without a sequence")
+    elif header.attributes & TRANSACTIONAL:
+        raise InvalidRecord("a transactional batch without a producer id")
+
+
+def _framed(records: Buffer) -> BatchHeader:
+    """The header of the only whole batch of version 2 in these bytes."""
+    if len(records) < HEADER_SIZE:
+        raise _too_short(records)
+    header = BatchHeader._make(HEADER.unpack_from(records, 0))
+    size = header.length + LENGTH_END
+    if header.magic != 2 or size < HEADER_SIZE or size > len(records):
+        raise _unframed(records, header)
+    if size != len(records):
+        _check_tail(records, size)
+    return header
+
+
+def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
+    """What is said of bytes that cannot hold one batch: damaged, or just not all there."""
+    if len(records) >= LENGTH_END:
+        length = int.from_bytes(records[8:LENGTH_END], "big", signed=True)
+        if length < MIN_LENGTH:
+            return _bad_length(length)
+    if len(records) > MAGIC_POS and not 0 <= records[MAGIC_POS] <= 2:
+        return _bad_magic(records[MAGIC_POS])
+    return InvalidRecord("no whole record batch")
+
+
+def _unframed(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMessage:
+    """Why the first batch is none of version 2 that fits into the bytes."""
+    if header.length < MIN_LENGTH:
+        return _bad_length(header.length)
+    if not 0 <= header.magic <= 2:
+        return _bad_magic(header.magic)
+    if header.length + LENGTH_END > len(records):
+        return InvalidRecord("the record batch is cut off")
+    if header.magic != 2:
+        return InvalidRecord(f"produced batches have magic 2, not {header.magic}")
+    return CorruptMessage(f"batch length {header.length} leaves no room for its header")
+
+
+def _check_tail(records: Buffer, pos: int) -> None:
+    """Refuse a second batch; anything too short to be one is dropped with the tail."""
+    left = len(records) - pos
+    if left < LENGTH_END:
+        return
+    length = int.from_bytes(records[pos + 8 : pos + LENGTH_END], "big", signed=True)
+    if length < MIN_LENGTH:
+        raise _bad_length(length)
+    if left <= MAGIC_POS:
+        return
+    magic = records[pos + MAGIC_POS]
+    if not 0 <= magic <= 2:
+        raise _bad_magic(magic)
+    if left >= length + LENGTH_END:
+        raise InvalidRecord("exactly one record batch is allowed per partition")
+
+
+def _bad_length(length: int) -> CorruptMessage:
+    return CorruptMessage(
+        f"Record size {length} is less than the minimum record overhead ({MIN_LENGTH})"
+    )
+
+
+def _bad_magic(magic: int) -> CorruptMessage:
+    return CorruptMessage(f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
+
+
+def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms: int) -> None:
+    """Refuse creation times too far from now, as ``message.timestamp.*.max.ms`` say.
+
+    The first record's time stands for the oldest one: the header knows no other.
+    """
+    if header.attributes & LOG_APPEND_TIME:
+        return
+    newest = header.max_timestamp
+    if newest != NO_TIMESTAMP and newest - now_ms > after_ms:
+        raise InvalidTimestamp(f"timestamp {newest} is more than {after_ms} ms ahead of the broker")
+    oldest = header.base_timestamp
+    if before_ms != FOREVER and oldest != NO_TIMESTAMP and now_ms - oldest > before_ms:
+        raise InvalidTimestamp(f"timestamp {oldest} is more than {before_ms} ms behind the broker")
+
+
+def check_keys(records: Buffer, header: BatchHeader) -> None:
+    """Compacted topics keep the last value of a key, so every record needs one.
+
+    Walks the records: the caller keeps this off the hot path.
+    """
+    from kwire.records import iterate
+
+    try:
+        keyless = [n for n, r in enumerate(iterate.records(records, 0, header)) if r.key is None]
+    except iterate.BadRecords as error:
+        raise InvalidRecord(str(error)) from None
+    if keyless:
+        raise InvalidRecord(f"compacted topics need keys, the first record without is {keyless[0]}")
