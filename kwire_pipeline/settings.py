@@ -1,0 +1,122 @@
+"""What one run of the job is to do, read from the command line.
+
+Options of Spark and of Kafka keep their own names and are passed on untouched; the ones below
+are those the job itself acts on.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+FORMATS: Final = ("parquet", "iceberg")
+AVAILABLE_NOW: Final = "available-now"
+
+SOURCE_DEFAULTS: Final = {
+    "startingOffsets": "earliest",
+    "failOnDataLoss": "true",
+    "kafka.isolation.level": "read_committed",
+}
+"""Nothing aborted is read, and nothing missing goes unnoticed, unless asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One partition column: its name, and the SQL expression it is computed from (or itself)."""
+
+    name: str
+    expression: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Partition":
+        name, _, expression = text.partition("=")
+        return cls(name=name.strip(), expression=expression.strip() or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything the job needs to know."""
+
+    bootstrap_servers: str
+    topic: str
+    schema: str
+    """Spark's DDL: ``order_id STRING NOT NULL, amount DOUBLE``."""
+    table: str
+    """A folder for parquet, ``catalog.namespace.name`` for iceberg."""
+    dead_letters: str
+    checkpoint: str
+    format: str = "parquet"
+    partition_by: tuple[Partition, ...] = ()
+    trigger: str = AVAILABLE_NOW
+    """``available-now``, or an interval such as ``30 seconds``."""
+    master: str | None = None
+    warehouse: str | None = None
+    """Where a file-based Iceberg catalog keeps its tables."""
+    source_options: Mapping[str, str] = field(default_factory=dict)
+    sink_options: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="kwire-pipeline", description="Turn a topic of JSON records into a partitioned table."
+    )
+    need = top.add_argument_group("what and where")
+    need.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT,...")
+    need.add_argument("--topic", required=True)
+    need.add_argument("--schema", required=True, help="DDL, or @FILE that holds it")
+    need.add_argument("--table", required=True, help="folder, or catalog.db.name")
+    need.add_argument("--dead-letters", required=True, help="table of the records that do not fit")
+    need.add_argument("--checkpoint", required=True, help="folder that remembers what is done")
+    how = top.add_argument_group("how")
+    how.add_argument("--format", choices=FORMATS, default="parquet")
+    how.add_argument("--partition-by", action="append", default=[], metavar="COLUMN[=EXPRESSION]")
+    how.add_argument("--trigger", default=AVAILABLE_NOW, help="available-now or an interval")
+    how.add_argument("--master", help="Spark master (default: Spark's own, or local[*])")
+    how.add_argument("--warehouse", help="folder of a file-based Iceberg catalog named `kwire`")
+    how.add_argument("--source-option", action="append", default=[], metavar="KEY=VALUE")
+    how.add_argument("--sink-option", action="append", default=[], metavar="KEY=VALUE")
+    how.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    return top
+
+
+def read(arguments: Sequence[str] | None = None) -> Settings:
+    """Settings from the command line; exits with a message on bad usage."""
+    top = parser()
+    asked = top.parse_args(arguments)
+    schema: str = asked.schema
+    if schema.startswith("@"):
+        try:
+            schema = Path(schema[1:]).read_text()
+        except OSError as error:
+            top.error(f"--schema {schema}: {error.strerror}")
+    if asked.format == "iceberg" and asked.warehouse is None and not asked.conf:
+        top.error("--format iceberg needs --warehouse, or a catalog given by --conf")
+    try:
+        return Settings(
+            bootstrap_servers=asked.bootstrap_servers,
+            topic=asked.topic,
+            schema=" ".join(schema.split()),
+            table=asked.table,
+            dead_letters=asked.dead_letters,
+            checkpoint=asked.checkpoint,
+            format=asked.format,
+            partition_by=tuple(map(Partition.parse, asked.partition_by)),
+            trigger=asked.trigger,
+            master=asked.master,
+            warehouse=asked.warehouse,
+            source_options=pairs(asked.source_option),
+            sink_options=pairs(asked.sink_option),
+            conf=pairs(asked.conf),
+        )
+    except ValueError as error:
+        top.error(str(error))
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """``["a=1"]`` as ``{"a": "1"}``; ValueError names what is no pair."""
+    for text in texts:
+        if "=" not in text:
+            raise ValueError(f"{text}: expected KEY=VALUE")
+    return {text.partition("=")[0]: text.partition("=")[2] for text in texts}

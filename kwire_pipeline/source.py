@@ -1,0 +1,18 @@
+"""Reading the topic: the options of Spark's Kafka source, and the stream itself."""
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kwire_pipeline.settings import SOURCE_DEFAULTS, Settings
+
+
+def options(settings: Settings) -> dict[str, str]:
+    """The source's options: the job's defaults under what the user gave."""
+    chosen = {**SOURCE_DEFAULTS, "kafka.bootstrap.servers": settings.bootstrap_servers}
+    if not {"subscribe", "subscribePattern", "assign"} & settings.source_options.keys():
+        chosen["subscribe"] = settings.topic
+    return {**chosen, **settings.source_options}
+
+
+def stream(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The topic as an unbounded frame of key, value, topic, partition, offset, timestamp."""
+    return spark.readStream.format("kafka").options(**options(settings)).load()
