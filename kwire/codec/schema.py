@@ -88,6 +88,8 @@ class FieldSpec:
     tag: int | None = None
     tagged: Versions = Versions(1, 0)
     ignorable: bool = False
+    compact: bool = True
+    """False for the one field that keeps its old form in flexible versions: a client's id."""
 
 
 def field(
@@ -99,6 +101,7 @@ def field(
     tag: int | None = None,
     tagged: str = "",
     ignorable: bool = False,
+    compact: bool = True,
 ) -> Any:
     """Describe one field.
 
@@ -113,6 +116,7 @@ def field(
         tag=tag,
         tagged=Versions.parse(tagged) if tagged or tag is None else carried,
         ignorable=ignorable,
+        compact=compact,
     )
     if factory is not None:
         default = attrs.Factory(factory)
@@ -142,6 +146,17 @@ def camel(name: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
+Tags = tuple[tuple[int, bytes], ...]
+"""Tagged fields that the table does not know, as they came: number and content."""
+
+
+def _define(cls: type[T]) -> type[T]:
+    """Give every structure a place for tags it does not know; equal only if these are, too."""
+    cls.__annotations__["unknown_tags"] = Tags
+    cls.unknown_tags = attrs.field(default=(), repr=False)  # type: ignore[attr-defined]
+    return attrs.define(cls, kw_only=True)
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(
     *,
@@ -154,7 +169,7 @@ def message(
     """Make a class a protocol message."""
 
     def decorate(cls: type[T]) -> type[T]:
-        made = attrs.define(cls, kw_only=True)
+        made = _define(cls)
         made.__kwire__ = MessageSpec(  # type: ignore[attr-defined]
             versions=Versions.parse(versions),
             flexible=Versions.parse(flexible),
@@ -170,4 +185,4 @@ def message(
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
     """Make a class a structure nested in a message."""
-    return attrs.define(cls, kw_only=True)
+    return _define(cls)

@@ -82,7 +82,7 @@ class ConsumerGroupMemberMetadataValue:
 
     @struct
     class ClassicMemberMetadata:
-        session_timeout_ms: Int32 = field("0+")
+        session_timeout_ms: Int32 = field("0+", default=0)
 
         @struct
         class ClassicProtocol:

@@ -79,8 +79,8 @@ class FetchSnapshotResponse:
 
             @struct
             class LeaderIdAndEpoch:
-                leader_id: Int32 = field("0+")
-                leader_epoch: Int32 = field("0+")
+                leader_id: Int32 = field("0+", default=0)
+                leader_epoch: Int32 = field("0+", default=0)
 
             current_leader: LeaderIdAndEpoch = field("0+", factory=LeaderIdAndEpoch, tag=0)
             size: Int64 = field("0+")

@@ -13,7 +13,7 @@ class RequestHeader:
     request_api_key: Int16 = field("0+")
     request_api_version: Int16 = field("0+")
     correlation_id: Int32 = field("0+")
-    client_id: NullableString = field("1+", nullable="1+")
+    client_id: NullableString = field("1+", nullable="1+", compact=False)
 
 
 @message(versions="0-1", flexible="1+")

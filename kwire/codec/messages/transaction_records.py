@@ -25,14 +25,14 @@ class TransactionLogKey:
 class TransactionLogValue:
     """Value of coordinator record type 0.
 
-    Version 1 is flexible.
+    Version 1 is flexible and adds the tagged fields.
     """
 
     producer_id: Int64 = field("0+")
-    previous_producer_id: Int64 = field("0+", default=-1, tag=0, tagged="1+")
-    next_producer_id: Int64 = field("0+", default=-1, tag=1, tagged="1+")
+    previous_producer_id: Int64 = field("1+", default=-1, tag=0)
+    next_producer_id: Int64 = field("1+", default=-1, tag=1)
     producer_epoch: Int16 = field("0+")
-    next_producer_epoch: Int16 = field("0+", default=-1, tag=3, tagged="1+")
+    next_producer_epoch: Int16 = field("1+", default=-1, tag=3)
     transaction_timeout_ms: Int32 = field("0+")
     transaction_status: Int8 = field("0+")
 
@@ -46,4 +46,4 @@ class TransactionLogValue:
     )
     transaction_last_update_timestamp_ms: Int64 = field("0+")
     transaction_start_timestamp_ms: Int64 = field("0+")
-    client_transaction_version: Int16 = field("0+", default=0, tag=2, tagged="1+")
+    client_transaction_version: Int16 = field("1+", default=0, tag=2)

@@ -50,7 +50,7 @@ class UpdateRaftVoterResponse:
     class CurrentLeader:
         leader_id: Int32 = field("0+", default=-1)
         leader_epoch: Int32 = field("0+", default=-1)
-        host: String = field("0+")
-        port: Int32 = field("0+")
+        host: String = field("0+", default="")
+        port: Int32 = field("0+", default=0)
 
     current_leader: CurrentLeader = field("0+", factory=CurrentLeader, tag=0)

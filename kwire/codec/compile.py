@@ -1,0 +1,65 @@
+"""Turns message tables into functions: one decoder and one encoder per message and version.
+
+Made on first use and kept.  Nothing is compiled, and no message module is imported, before
+somebody sends or receives the message.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from kwire.codec.emit_decode import decoder_source
+from kwire.codec.emit_encode import encoder_source
+from kwire.codec.primitives import Buffer
+from kwire.codec.schema import spec_of
+
+M = TypeVar("M")
+
+Part = Any
+"""A piece of a message: a buffer, or a ``records`` value, of which ``len()`` gives the size."""
+Decoder = Callable[[Buffer, int], tuple[M, int]]
+Encoder = Callable[[M, list[Part]], None]
+
+_decoders: Final[dict[tuple[type[Any], int], Decoder[Any]]] = {}
+_encoders: Final[dict[tuple[type[Any], int], Encoder[Any]]] = {}
+
+
+def _check(cls: type[Any], version: int) -> None:
+    if version not in spec_of(cls).versions:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+
+
+def decoder(cls: type[M], version: int) -> Decoder[M]:
+    """The function that reads ``cls`` at a position; gives it and the position after it.
+
+    ``records`` are memoryviews into the buffer; bytes left over are the caller's business.
+    Damaged input raises :class:`~kwire.codec.primitives.MalformedError` and nothing else.
+    """
+    made = _decoders.get((cls, version))
+    if made is None:
+        _check(cls, version)
+        made = _decoders[cls, version] = decoder_source(cls, version).function("decode")
+    return made
+
+
+def encoder(cls: type[M], version: int) -> Encoder[M]:
+    """The function that appends a message's bytes to a list of parts.
+
+    A ``records`` value becomes a part of its own, untouched.
+    """
+    made = _encoders.get((cls, version))
+    if made is None:
+        _check(cls, version)
+        made = _encoders[cls, version] = encoder_source(cls, version).function("encode")
+    return made
+
+
+def decode(cls: type[M], buf: Buffer, version: int) -> M:
+    """The message at the start of ``buf``."""
+    return decoder(cls, version)(buf, 0)[0]
+
+
+def encode(message: Any, version: int) -> bytes:
+    """The message's bytes, record batches included."""
+    parts: list[Part] = []
+    encoder(type(message), version)(message, parts)
+    return b"".join(parts)

@@ -1,0 +1,283 @@
+"""Writes decoders: one short function per wire form.
+
+Rules: a run of fixed-size fields, with the length of what follows it, is one unpack; every
+length is compared with what is left before it is used; objects are made without ``__init__``;
+an array of fixed-size structures is one ``iter_unpack``.
+"""
+
+from itertools import repeat
+from struct import calcsize
+from struct import error as struct_error
+from typing import Any, Final
+
+from kwire.codec import primitives
+from kwire.codec.layout import Field, Layout, Shape, has_records, is_flexible, layout
+from kwire.codec.source import Source
+
+_NAMES: Final[dict[str, Any]] = {
+    "new": object.__new__,
+    "repeat": repeat,
+    "struct_error": struct_error,
+    "damaged": primitives.damaged,
+    "is_null": primitives.is_null,
+    "too_long": primitives.too_long,
+    "uvarint_rest": primitives.uvarint_rest,
+    "read_tag": primitives.read_tag,
+    "unknown_tag": primitives.unknown_tag,
+    "unknown_tags": primitives.unknown_tags,
+    "MalformedError": primitives.MalformedError,
+}
+
+
+def decoder_source(cls: type[Any], version: int) -> Source:
+    """The text of ``decode(buf, pos) -> (message, pos)`` for one version."""
+    flexible = is_flexible(cls, version)
+    source = Source(f"{cls.__name__} v{version}", "def decode(buf, pos):", _NAMES)
+    with source.block("try:"):
+        emit = _Emit(source, version, flexible, viewed=has_records(cls, version, flexible))
+        emit.prologue()
+        made = emit.struct(cls, "")
+        emit.flush()
+        source.add(f"return {made}, pos")
+    with source.block("except (struct_error, IndexError, UnicodeError, MalformedError) as error:"):
+        source.add("raise damaged(TITLE, PATHS, error) from error")
+    return source
+
+
+def default_lines(source: Source, target: str, field: Field) -> None:
+    """Give ``target`` the field's default: fresh if it can be changed."""
+    if not isinstance(field.default, type):
+        source.add(f"{target} = {field.default!r}")
+        return
+    made = source.variable("o")
+    source.add(f"{target} = {made} = new({_class(source, field.default)})")
+    found = layout(field.default, 0, False)
+    for inner in (*found.fields, *found.tagged, *found.absent):
+        default_lines(source, f"{made}.{inner.name}", inner)
+    source.add(f"{made}.unknown_tags = ()")
+
+
+def _class(source: Source, cls: type[Any]) -> str:
+    return source.constant(cls.__name__, cls, cls)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+class _Emit:
+    """The emitters, and the run of fixed-size reads that waits to become one unpack."""
+
+    def __init__(self, source: Source, version: int, flexible: bool, *, viewed: bool) -> None:
+        self.source = source
+        self.version = version
+        self.flexible = flexible
+        self.viewed = viewed
+        self.run: list[tuple[str, str]] = []
+
+    def prologue(self) -> None:
+        """A frame that may hold records is only viewed; any other is bytes, which are faster."""
+        kind = "memoryview" if self.viewed else "bytes"
+        with self.source.block(f"if type(buf) is not {kind}:"):
+            self.source.add(f"buf = {kind}(buf)")
+        self.source.add("size = len(buf)")
+
+    def flush(self, path: str = "") -> None:
+        """Write the waiting run as one unpack."""
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        targets = ", ".join(target for _, target in self.run)
+        if codes == "B":
+            self.source.add(f"{targets} = buf[pos]", path)
+        else:
+            comma = "," if len(self.run) == 1 else ""
+            self.source.add(f"{targets}{comma} = {self.source.unpack(codes)}(buf, pos)", path)
+        self.source.add(f"pos += {calcsize('>' + codes)}")
+        self.run.clear()
+
+    def struct(self, cls: type[Any], path: str) -> str:
+        """Read a structure; gives the variable that holds it (after the next flush)."""
+        self.flush(path)
+        made = self.source.variable("o")
+        found = layout(cls, self.version, self.flexible)
+        self.source.add(f"{made} = new({_class(self.source, cls)})")
+        self.fill(made, found)
+        for field in found.fields:
+            self.value(field, f"{made}.{field.name}", _join(path, field.name))
+        if self.flexible:
+            self.tags(made, found, path)
+        return made
+
+    def fill(self, made: str, found: Layout) -> None:
+        """Defaults for what this version lacks and for what may be left out."""
+        for field in (*found.absent, *found.tagged):
+            default_lines(self.source, f"{made}.{field.name}", field)
+        self.source.add(f"{made}.unknown_tags = ()")
+
+    def value(self, field: Field, target: str, path: str) -> None:
+        shape = field.shape
+        if shape.form == "fixed":
+            self.run.append((shape.code, target))
+        elif shape.form == "struct":
+            self.structure(field, target, path)
+        elif shape.form == "array":
+            self.array(field, target, path)
+        else:
+            self.sized(shape, field.nullable, field.compact, target, path)
+
+    def length(self, compact: bool, code: str, nullable: bool, target: str, path: str) -> str:
+        """Read a length, deal with null, and open nothing: gives the length's variable.
+
+        A compact length stands one higher than what it means, null being 0.
+        """
+        count = self.source.variable("n")
+        self.run.append(("B" if compact else code, count))
+        self.flush(path)
+        if compact:
+            with self.source.block(f"if {count} > 127:"):
+                self.source.add(f"{count}, pos = uvarint_rest(buf, pos, {count})", path)
+            self.source.add(f"{count} -= 1")
+        with self.source.block(f"if {count} < 0:"):
+            self.source.add(f"{target} = None" if nullable else "is_null()", path)
+        return count
+
+    def sized(self, shape: Shape, nullable: bool, compact: bool, target: str, path: str) -> None:
+        """Text, bytes, or record batches: a length, and so many bytes."""
+        count = self.length(compact, "h" if shape.form == "string" else "i", nullable, target, path)
+        content = "buf[pos:end]"
+        if shape.form == "string":
+            content = f'str({content}, "utf-8")' if self.viewed else f"{content}.decode()"
+        elif shape.form == "bytes" and self.viewed:
+            content = f"bytes({content})"
+        limit = f" or {count} > 32767" if shape.form == "string" and compact else ""
+        with self.source.block("else:"):
+            self.source.add(f"end = pos + {count}")
+            with self.source.block(f"if end > size{limit}:"):
+                self.source.add(f"too_long({count}, size - pos)", path)
+            self.source.add(f"{target} = {content}", path)
+            self.source.add("pos = end")
+
+    def structure(self, field: Field, target: str, path: str) -> None:
+        cls = field.shape.cls
+        assert cls is not None
+        if not field.nullable:
+            self.flush(path)
+            made = self.struct(cls, path)
+            self.flush(path)
+            self.source.add(f"{target} = {made}")
+            return
+        marker = self.source.variable("n")
+        self.run.append(("b", marker))
+        self.flush(path)
+        with self.source.block(f"if {marker} < {0 if field.tag is None else 1}:"):
+            self.source.add(f"{target} = None")
+        with self.source.block("else:"):
+            made = self.struct(cls, path)
+            self.flush(path)
+            self.source.add(f"{target} = {made}")
+
+    def array(self, field: Field, target: str, path: str) -> None:
+        element = field.shape.element
+        assert element is not None
+        count = self.length(field.compact, "i", field.nullable, target, path)
+        with self.source.block("else:"):
+            with self.source.block(f"if {count} > size - pos:"):
+                self.source.add(f"too_long({count}, size - pos)", path)
+            if element.form == "fixed":
+                self.numbers(element, count, target, path)
+            elif element.cls is not None:
+                self.structures(element.cls, count, target, path)
+            else:
+                self.loop(field, element, count, target, path)
+
+    def numbers(self, element: Shape, count: str, target: str, path: str) -> None:
+        """An array of fixed-size values is one ``iter_unpack``."""
+        self.source.add(f"end = pos + {count} * {calcsize('>' + element.code)}")
+        with self.source.block("if end > size:"):
+            self.source.add(f"too_long({count}, size - pos)", path)
+        iterate = self.source.iter_unpack(element.code)
+        self.source.add(f"{target} = [item for item, in {iterate}(buf[pos:end])]", path)
+        self.source.add("pos = end")
+
+    def loop(self, field: Field, element: Shape, count: str, target: str, path: str) -> None:
+        """An array of text or bytes."""
+        items = self.source.variable("a")
+        self.source.add(f"{target} = {items} = []")
+        with self.source.block(f"for _ in range({count}):"):
+            self.sized(element, False, field.compact, "item", path)
+            self.source.add(f"{items}.append(item)")
+
+    def structures(self, cls: type[Any], count: str, target: str, path: str) -> None:
+        """An array of structures: at once if their size is fixed, else one after the other."""
+        found = layout(cls, self.version, self.flexible)
+        if not found.codes:
+            self.one_by_one(cls, count, target, path)
+            return
+        width = calcsize(">" + found.codes) + self.flexible
+        self.source.add(f"end = pos + {count} * {width}")
+        if self.flexible:
+            # the last byte of each is its number of tags, where it has any the rest is elsewhere
+            tags = f"bytes(buf[pos + {width - 1}:end:{width}])"
+            with self.source.block(f"if end <= size and {tags}.count(0) == {count}:"):
+                self.at_once(found, count, target, path)
+            with self.source.block("else:"):
+                self.one_by_one(cls, count, target, path)
+            return
+        with self.source.block("if end > size:"):
+            self.source.add(f"too_long({count}, size - pos)", path)
+        self.at_once(found, count, target, path)
+
+    def at_once(self, found: Layout, count: str, target: str, path: str) -> None:
+        assert found.codes
+        made = self.source.variable("o")
+        items = self.source.variable("a")
+        name = _class(self.source, found.cls)
+        iterate = self.source.iter_unpack(found.codes + "x" * self.flexible)
+        self.source.add(f"{target} = {items} = list(map(new, repeat({name}, {count})))")
+        # assigned by the loop's own target: an unpack and its stores, no name in between
+        targets = "".join(f"{made}.{field.name}, " for field in found.fields)
+        pairs = f"zip({items}, {iterate}(buf[pos:end]))"
+        with self.source.block(f"for {made}, ({targets}) in {pairs}:", path):
+            self.fill(made, found)
+        self.source.add("pos = end")
+
+    def one_by_one(self, cls: type[Any], count: str, target: str, path: str) -> None:
+        items = self.source.variable("a")
+        self.source.add(f"{target} = {items} = []")
+        with self.source.block(f"for _ in range({count}):"):
+            made = self.struct(cls, path)
+            self.flush(path)
+            self.source.add(f"{items}.append({made})")
+
+    def tags(self, made: str, found: Layout, path: str) -> None:
+        """Tagged fields: their count, and seldom more."""
+        count = self.source.variable("t")
+        self.run.append(("B", count))
+        self.flush(path)
+        with self.source.block(f"if {count}:"):
+            with self.source.block(f"if {count} > 127:"):
+                self.source.add(f"{count}, pos = uvarint_rest(buf, pos, {count})", path)
+            if not found.tagged:
+                call = f"unknown_tags(buf, pos, {count})"
+                self.source.add(f"{made}.unknown_tags, pos = {call}", path)
+                return
+            self.known_tags(made, found, count, path)
+
+    def known_tags(self, made: str, found: Layout, count: str, path: str) -> None:
+        """A known field is read as it is; its announced size decides nothing, as with Kafka."""
+        tag, width = self.source.variable("tag"), self.source.variable("n")
+        unknown = self.source.variable("a")
+        self.source.add(f"{unknown} = []")
+        with self.source.block(f"for _ in range({count}):"):
+            self.source.add(f"{tag}, {width}, pos = read_tag(buf, pos)", path)
+            word = "if"
+            for field in found.tagged:
+                with self.source.block(f"{word} {tag} == {field.tag}:"):
+                    self.value(field, f"{made}.{field.name}", _join(path, field.name))
+                    self.flush(path)
+                word = "elif"
+            with self.source.block("else:"):
+                self.source.add(f"kept, pos = unknown_tag(buf, pos, {tag}, {width})", path)
+                self.source.add(f"{unknown}.append(kept)")
+        self.source.add(f"{made}.unknown_tags = tuple({unknown})")

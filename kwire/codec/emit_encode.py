@@ -1,0 +1,250 @@
+"""Writes encoders: one short function per wire form.
+
+Rules: a run of fixed-size fields, with the length of what follows it, is one pack; pieces
+gather in a list that is joined once, or at each ``records`` field, which is a part of its own;
+a tagged field at its default does not travel; a field that the version lacks must be ignorable
+or at its default.
+"""
+
+from contextlib import contextmanager
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Any, Final
+
+from kwire.codec import primitives
+from kwire.codec.layout import Field, Layout, Shape, is_flexible, layout
+from kwire.codec.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NAMES: Final[dict[str, Any]] = {
+    "UVARINT_BYTE": primitives.UVARINT_BYTE,
+    "EncodeError": primitives.EncodeError,
+    "join": b"".join,
+    "not_in_version": primitives.not_in_version,
+    "is_null": primitives.null_given,
+    "struct_error": struct_error,
+    "too_long": primitives.too_long_to_write,
+    "unwritable": primitives.unwritable,
+    "uvarint": primitives.uvarint,
+    "write_tags": primitives.write_tags,
+}
+_ERRORS: Final = "(struct_error, TypeError, AttributeError, UnicodeError, EncodeError)"
+
+
+def encoder_source(cls: type[Any], version: int) -> Source:
+    """The text of ``encode(message, parts)`` for one version."""
+    source = Source(f"{cls.__name__} v{version}", "def encode(message, parts):", _NAMES)
+    with source.block("try:"):
+        source.add("pieces = []")
+        source.add("add = pieces.append")
+        emit = _Emit(source, version, is_flexible(cls, version))
+        emit.struct(cls, "message", "")
+        emit.flush()
+        with source.block("if pieces:"):
+            source.add("parts.append(join(pieces))")
+    with source.block(f"except {_ERRORS} as error:"):
+        source.add("raise unwritable(TITLE, PATHS, error) from error")
+    return source
+
+
+def differs(field: Field, value: str) -> str:
+    """An expression that is true when ``value`` is not the field's default."""
+    default = field.default
+    null = f" or {value} is None" if field.maybe_null else ""
+    if default is None:
+        return f"{value} is not None"
+    if isinstance(default, type):
+        found = layout(default, 0, False)
+        inner = (*found.fields, *found.tagged, *found.absent)
+        tests = [differs(item, f"{value}.{item.name}") for item in inner]
+        first = f"{value} is None or " if field.maybe_null else ""
+        return "(" + first + " or ".join([*tests, f"{value}.unknown_tags"]) + ")"
+    if default == [] or default is False:
+        return f"({value}{null})" if null else value
+    return f"{value} != {default!r}"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+class _Emit:
+    """The emitters, and the run of fixed-size values that waits to become one pack."""
+
+    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+        self.source = source
+        self.version = version
+        self.flexible = flexible
+        self.sink = "add"
+        self.run: list[tuple[str, str]] = []
+
+    def packed(self, *more: tuple[str, str]) -> str:
+        """The waiting run, and ``more``, as one expression of bytes; the run stays."""
+        run = [*self.run, *more]
+        codes = "".join(code for code, _ in run)
+        return f"{self.source.pack(codes)}({', '.join(value for _, value in run)})"
+
+    def put(self, expression: str, path: str = "") -> None:
+        self.source.add(f"{self.sink}({expression})", path)
+
+    def flush(self, path: str = "") -> None:
+        if self.run:
+            self.put(self.packed(), path)
+            self.run.clear()
+
+    @contextmanager
+    def branch(self, head: str, path: str = "") -> "Iterator[None]":
+        """A block that writes the waiting run itself; the caller clears it after all branches."""
+        run = self.run.copy()
+        with self.source.block(head, path):
+            yield
+        self.run = run
+
+    def struct(self, cls: type[Any], value: str, path: str) -> None:
+        found = layout(cls, self.version, self.flexible)
+        for field in found.absent:
+            if not field.ignorable:
+                with self.source.block(f"if {differs(field, f'{value}.{field.name}')}:"):
+                    self.source.add("not_in_version()", _join(path, field.name))
+        for field in found.fields:
+            self.value(field, f"{value}.{field.name}", _join(path, field.name))
+        if self.flexible:
+            self.tags(found, value, path)
+
+    def value(self, field: Field, value: str, path: str) -> None:
+        shape = field.shape
+        if shape.form == "fixed":
+            self.run.append((shape.code, value))
+            return
+        if shape.form == "struct" and not field.nullable:
+            self.structure(shape, value, path)
+            return
+        held = self.source.variable("v")
+        self.source.add(f"{held} = {value}", path)
+        with self.branch(f"if {held} is None:"):
+            if field.nullable:
+                self.null(field, path)
+            else:
+                self.source.add("is_null()", path)
+        with self.branch("else:"):
+            self.present(field, held, path)
+        self.run.clear()
+
+    def null(self, field: Field, path: str) -> None:
+        if field.shape.form == "struct":
+            mark = ("b", "-1" if field.tag is None else "0")
+        elif field.compact:
+            mark = ("B", "0")
+        else:
+            mark = ("h" if field.shape.form == "string" else "i", "-1")
+        self.put(self.packed(mark), path)
+
+    def present(self, field: Field, value: str, path: str) -> None:
+        form = field.shape.form
+        if form == "struct":
+            self.run.append(("b", "1"))
+            self.structure(field.shape, value, path)
+            self.flush(path)
+        elif form == "array":
+            self.array(field, value, path)
+        else:
+            self.sized(form, field.compact, value, path)
+
+    def structure(self, shape: Shape, value: str, path: str) -> None:
+        assert shape.cls is not None
+        held = self.source.variable("v")
+        self.source.add(f"{held} = {value}", path)
+        self.struct(shape.cls, held, path)
+
+    def length(self, value: str, code: str, compact: bool, path: str) -> str:
+        """Write the run and the length of ``value`` after it; gives the length's variable."""
+        count = self.source.variable("n")
+        if not compact:
+            self.source.add(f"{count} = len({value})", path)
+            self.put(self.packed((code, count)), path)
+            self.run.clear()
+            return count
+        self.source.add(f"{count} = len({value}) + 1", path)
+        if not self.run:
+            self.put(f"UVARINT_BYTE[{count}] if {count} < 128 else uvarint({count})", path)
+            return count
+        with self.source.block(f"if {count} < 128:"):
+            self.put(self.packed(("B", count)), path)
+        with self.source.block("else:"):
+            self.put(f"{self.packed()} + uvarint({count})", path)
+        self.run.clear()
+        return count
+
+    def sized(self, form: str, compact: bool, value: str, path: str) -> None:
+        """Text, bytes, or record batches: a length, and so many bytes."""
+        if form == "string":
+            text = self.source.variable("s")
+            self.source.add(f"{text} = {value}.encode()", path)
+            count = self.length(text, "h", compact, path)
+            if compact:
+                with self.source.block(f"if {count} > 32768:"):
+                    self.source.add(f"too_long({count} - 1)", path)
+            self.put(text, path)
+            return
+        self.length(value, "i", compact, path)
+        if form == "bytes" or self.sink != "add":
+            self.put(value, path)
+            return
+        self.source.add("parts.append(join(pieces))")
+        self.source.add("pieces.clear()")
+        with self.source.block(f"if len({value}):", path):
+            self.source.add(f"parts.append({value})")
+
+    def array(self, field: Field, value: str, path: str) -> None:
+        element = field.shape.element
+        assert element is not None
+        self.length(value, "i", field.compact, path)
+        item = self.source.variable("e")
+        if element.form == "fixed":
+            pack = self.source.pack(element.code)
+            self.put(f"join([{pack}({item}) for {item} in {value}])", path)
+            return
+        if element.cls is not None and self.plain(element.cls):
+            found = layout(element.cls, self.version, self.flexible)
+            self.run = [(inner.shape.code, f"{item}.{inner.name}") for inner in found.fields]
+            self.put(f"join([{self.packed()} for {item} in {value}])", path)
+            self.run.clear()
+            return
+        with self.source.block(f"for {item} in {value}:", path):
+            if element.cls is not None:
+                self.struct(element.cls, item, path)
+                self.flush(path)
+            else:
+                self.sized(element.form, field.compact, item, path)
+
+    def plain(self, cls: type[Any]) -> bool:
+        """Whether a structure is one pack, whatever its values are."""
+        found = layout(cls, self.version, self.flexible)
+        lossless = all(field.ignorable for field in found.absent)
+        return bool(found.codes) and not self.flexible and lossless
+
+    def tags(self, found: Layout, value: str, path: str) -> None:
+        """Tagged fields: nearly always none, which is a zero at the end of the run."""
+        tests = [differs(field, f"{value}.{field.name}") for field in found.tagged]
+        with self.branch(f"if {' or '.join([*tests, f'{value}.unknown_tags'])}:", path):
+            self.flush(path)
+            tags = self.source.variable("t")
+            self.source.add(f"{tags} = list({value}.unknown_tags)", path)
+            for field, test in zip(found.tagged, tests, strict=True):
+                with self.source.block(f"if {test}:", path):
+                    self.tag(field, tags, f"{value}.{field.name}", _join(path, field.name))
+            self.source.add(f"write_tags({self.sink}, {tags})", path)
+        with self.branch("else:"):
+            self.put(self.packed(("B", "0")), path)
+        self.run.clear()
+
+    def tag(self, field: Field, tags: str, value: str, path: str) -> None:
+        """One tagged field, written apart because its size goes before it."""
+        inner = self.source.variable("p")
+        self.source.add(f"{inner} = []")
+        outer, self.sink = self.sink, f"{inner}.append"
+        self.value(field, value, path)
+        self.flush(path)
+        self.sink = outer
+        self.source.add(f"{tags}.append(({field.tag}, join({inner})))", path)

@@ -1,0 +1,116 @@
+"""Frames: a size, a header, and a body.
+
+A frame is handled here without its four bytes of size, except where bytes to be sent are
+made.  Which header a message has follows from its table: the second one from the first flexible
+version on.  ApiVersions answers with the first one always, since a client cannot know yet which
+versions the server speaks (KIP-511).
+"""
+
+from functools import cache
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, NamedTuple
+
+from kwire.codec.apis import BY_KEY
+from kwire.codec.compile import Part, decoder, encoder
+from kwire.codec.primitives import Buffer, MalformedError, read_uvarint, unknown_tags
+from kwire.codec.schema import Versions, spec_of
+
+API_VERSIONS: Final = 18
+
+_REQUEST: Final = Struct(">hhih")
+_RESPONSE: Final = Struct(">ii")
+_INT32: Final = Struct(">i")
+
+
+class RequestHead(NamedTuple):
+    """What a request's header says."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+@cache
+def _flexible(api_key: int) -> Versions:
+    api = BY_KEY.get(api_key)
+    if api is None:
+        raise MalformedError(f"there is no API with key {api_key}")
+    return spec_of(api.request).flexible
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """2 where the request is flexible, else 1."""
+    return 2 if version in _flexible(api_key) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """1 where the response is flexible, else 0."""
+    return 1 if version in _flexible(api_key) and api_key != API_VERSIONS else 0
+
+
+def read_header(frame: Buffer) -> tuple[RequestHead, int]:
+    """A request's header and where its body starts.
+
+    The version need not be one that exists: that is judged by whoever serves the request.
+    """
+    try:
+        key, version, correlation_id, length = _REQUEST.unpack_from(frame)
+        pos = _REQUEST.size
+        client_id = None
+        if length >= 0:
+            if pos + length > len(frame):
+                raise MalformedError(f"client id of {length} bytes passes the end of the frame")
+            client_id = str(frame[pos : pos + length], "utf-8")
+            pos += length
+        if version in _flexible(key):
+            count, pos = read_uvarint(frame, pos)
+            if count:
+                _, pos = unknown_tags(frame, pos, count)
+    except (struct_error, IndexError, UnicodeError) as error:
+        raise MalformedError(f"request header: {error}") from error
+    return RequestHead(key, version, correlation_id, client_id), pos
+
+
+def read_request(head: RequestHead, frame: Buffer, pos: int) -> Any:
+    """The body after a header that :func:`read_header` has read."""
+    return decoder(BY_KEY[head.api_key].request, head.api_version)(frame, pos)[0]
+
+
+def response_parts(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
+    """A response to be sent, its size first; record batches are parts of their own."""
+    parts: list[Part] = [b""]
+    encoder(type(response), version)(response, parts)
+    tags = b"\0" * response_header_version(api_key, version)
+    size = sum(map(len, parts)) + 4 + len(tags)
+    parts[0] = _RESPONSE.pack(size, correlation_id) + tags
+    return parts
+
+
+def request_frame(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
+) -> bytes:
+    """A request to be sent, its size first."""
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    parts: list[Part] = [b"", name]
+    if version in _flexible(api_key):
+        parts.append(b"\0")
+    encoder(type(request), version)(request, parts)
+    parts[0] = _REQUEST.pack(api_key, version, correlation_id, length)
+    return b"".join([_INT32.pack(sum(map(len, parts))), *parts])
+
+
+def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
+    """A response's correlation id and body."""
+    try:
+        (correlation_id,) = _INT32.unpack_from(frame)
+        pos = 4
+        if response_header_version(api_key, version):
+            count, pos = read_uvarint(frame, pos)
+            if count:
+                _, pos = unknown_tags(frame, pos, count)
+    except (struct_error, IndexError) as error:
+        raise MalformedError(f"response header: {error}") from error
+    return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]

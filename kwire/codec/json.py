@@ -1,0 +1,91 @@
+"""Messages in the JSON shape that Kafka's own tools print: for tests and dumps, not for speed.
+
+Names are camelCase, uuids 22 characters of base64, bytes base64; a field that the version lacks
+is absent, and so is a tagged field at its default.
+"""
+
+from base64 import b64decode, b64encode
+from typing import Any, Final
+
+from kwire.codec.layout import Field, Layout, Shape, is_flexible, layout
+from kwire.codec.schema import camel
+from kwire.types import uuid_bytes, uuid_text
+
+UNKNOWN_TAGS: Final = "_unknownTaggedFields"
+
+
+def to_json(message: Any, version: int) -> dict[str, Any]:
+    """What ``message`` says in ``version``, as values that :mod:`json` can write."""
+    return _struct_out(message, _layout(type(message), version))
+
+
+def from_json(cls: type[Any], value: dict[str, Any], version: int) -> Any:
+    """The message that ``value`` describes; a name the version does not have is an error."""
+    return _struct_in(value, _layout(cls, version))
+
+
+def _layout(cls: type[Any], version: int) -> Layout:
+    return layout(cls, version, is_flexible(cls, version))
+
+
+def _inner(shape: Shape, found: Layout) -> Layout:
+    assert shape.cls is not None
+    return layout(shape.cls, found.version, found.flexible)
+
+
+def _is_default(value: Any, field: Field) -> bool:
+    default = field.default
+    return bool(value == (default() if isinstance(default, type) else default))
+
+
+def _struct_out(message: Any, found: Layout) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for field in (*found.fields, *found.tagged):
+        value = getattr(message, field.name)
+        if field.tag is None or not _is_default(value, field):
+            out[camel(field.name)] = _value_out(value, field.shape, found)
+    if message.unknown_tags:
+        out[UNKNOWN_TAGS] = [
+            {"tag": tag, "data": b64encode(data).decode()} for tag, data in message.unknown_tags
+        ]
+    return out
+
+
+def _value_out(value: Any, shape: Shape, found: Layout) -> Any:
+    if value is None:
+        return None
+    if shape.element is not None:
+        return [_value_out(item, shape.element, found) for item in value]
+    if shape.form == "struct":
+        return _struct_out(value, _inner(shape, found))
+    if shape.wire == "uuid":
+        return uuid_text(value)
+    if shape.form in ("bytes", "records"):
+        return b64encode(value).decode()
+    return value
+
+
+def _struct_in(value: dict[str, Any], found: Layout) -> Any:
+    names = {camel(field.name): field for field in (*found.fields, *found.tagged)}
+    given = {
+        names[name].name: _value_in(item, names[name].shape, found)
+        for name, item in value.items()
+        if name != UNKNOWN_TAGS
+    }
+    unknown = value.get(UNKNOWN_TAGS, ())
+    tags = tuple((item["tag"], b64decode(item["data"])) for item in unknown)
+    return found.cls(**given, unknown_tags=tags)
+
+
+def _value_in(value: Any, shape: Shape, found: Layout) -> Any:
+    if value is None:
+        return None
+    if shape.element is not None:
+        return [_value_in(item, shape.element, found) for item in value]
+    if shape.form == "struct":
+        return _struct_in(value, _inner(shape, found))
+    if shape.wire == "uuid":
+        return uuid_bytes(value)
+    if shape.form in ("bytes", "records"):
+        return b64decode(value)
+    return value

@@ -1,0 +1,158 @@
+"""What a message looks like in one version: the table, resolved.
+
+The compiler and the JSON form both walk these; nothing here knows bytes.
+"""
+
+from typing import Any, Final, get_args
+
+import attrs
+
+from kwire.codec.schema import FieldSpec, Wire, spec_of
+
+
+@attrs.frozen
+class Shape:
+    """The form of a value: ``fixed``, ``string``, ``bytes``, ``records``, ``array``, ``struct``."""
+
+    form: str
+    wire: str
+    """Kafka's name of the type."""
+    code: str = ""
+    """The :mod:`struct` code of a fixed form."""
+    cls: type[Any] | None = None
+    element: "Shape | None" = None
+
+
+@attrs.frozen
+class Field:
+    """One field in one version."""
+
+    name: str
+    shape: Shape
+    nullable: bool
+    compact: bool
+    ignorable: bool
+    tag: int | None
+    default: Any
+    """A literal, an empty list, or a structure's class (which stands for one of its defaults)."""
+    maybe_null: bool
+    """Nullable in some version: None is a value that the Python type has."""
+
+
+@attrs.frozen
+class Layout:
+    """The fields of one class in one version."""
+
+    cls: type[Any]
+    version: int
+    flexible: bool
+    fields: tuple[Field, ...]
+    tagged: tuple[Field, ...]
+    absent: tuple[Field, ...]
+
+    @property
+    def codes(self) -> str | None:
+        """The struct codes of all fields, if every one of them has a fixed size."""
+        if all(field.shape.form == "fixed" for field in self.fields):
+            return "".join(field.shape.code for field in self.fields)
+        return None
+
+
+_layouts: Final[dict[tuple[type[Any], int, bool], Layout]] = {}
+
+
+def is_flexible(cls: type[Any], version: int) -> bool:
+    return version in spec_of(cls).flexible
+
+
+def layout(cls: type[Any], version: int, flexible: bool) -> Layout:
+    """The layout of a message or structure; ``flexible`` is decided by the message."""
+    key = cls, version, flexible
+    if key not in _layouts:
+        _layouts[key] = _layout(cls, version, flexible)
+    return _layouts[key]
+
+
+def _layout(cls: type[Any], version: int, flexible: bool) -> Layout:
+    fields: list[Field] = []
+    tagged: list[Field] = []
+    absent: list[Field] = []
+    for attribute in attrs.fields(cls):
+        spec: FieldSpec | None = attribute.metadata.get("kwire")
+        if spec is None:
+            continue
+        made = _field(attribute, spec, version, flexible)
+        if version not in spec.versions:
+            absent.append(made)
+        elif made.tag is not None:
+            tagged.append(made)
+        else:
+            fields.append(made)
+    tagged.sort(key=lambda field: field.tag or 0)
+    return Layout(cls, version, flexible, tuple(fields), tuple(tagged), tuple(absent))
+
+
+def _field(attribute: Any, spec: FieldSpec, version: int, flexible: bool) -> Field:
+    shape = shape_of(attribute.type)
+    return Field(
+        name=attribute.name,
+        shape=shape,
+        nullable=version in spec.nullable,
+        compact=flexible and spec.compact,
+        ignorable=spec.ignorable,
+        tag=spec.tag if version in spec.tagged else None,
+        default=_default(attribute, shape),
+        maybe_null=bool(spec.nullable),
+    )
+
+
+def _default(attribute: Any, shape: Shape) -> Any:
+    default = attribute.default
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        return [] if default.factory is list else default.factory
+    if default is not attrs.NOTHING:
+        return default
+    if shape.form == "array":
+        return []
+    return shape.cls if shape.form == "struct" else _WIRE_DEFAULTS[shape.wire]
+
+
+_WIRE_DEFAULTS: Final[dict[str, Any]] = {
+    "bool": False,
+    "float64": 0.0,
+    "uuid": bytes(16),
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), 0),
+}
+
+
+def shape_of(annotation: Any) -> Shape:
+    """The shape that a field's annotation declares."""
+    wire = next((item for item in get_args(annotation)[1:] if isinstance(item, Wire)), None)
+    if wire is None:
+        return Shape("struct", "struct", cls=annotation)
+    inner = get_args(annotation)[0]
+    if wire.name == "array":
+        arms = [arm for arm in get_args(inner) if arm is not type(None)]
+        listed = inner if getattr(inner, "__origin__", None) is list else arms[0]
+        return Shape("array", "array", element=shape_of(get_args(listed)[0]))
+    if wire.name == "struct":
+        arms = [arm for arm in get_args(inner) if arm is not type(None)]
+        return Shape("struct", "struct", cls=arms[0])
+    return Shape("fixed" if wire.code else wire.name, wire.name, code=wire.code)
+
+
+def has_records(cls: type[Any], version: int, flexible: bool) -> bool:
+    """Whether record batches may lie in a message, which are then not copied."""
+
+    def holds(shape: Shape) -> bool:
+        if shape.element is not None:
+            return holds(shape.element)
+        if shape.cls is not None:
+            return has_records(shape.cls, version, flexible)
+        return shape.form == "records"
+
+    found = layout(cls, version, flexible)
+    return any(holds(field.shape) for field in (*found.fields, *found.tagged))

@@ -1,0 +1,125 @@
+"""What the compiled functions call, and what goes wrong in them.
+
+Only the rare paths come here: a varint of more than one byte, a tag nobody knows, an error.
+The common ones are written out in the compiled functions.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+Buffer = bytes | bytearray | memoryview
+
+MAX_STRING_BYTES: Final = 32767
+UVARINT_BYTE: Final = tuple(bytes([value]) for value in range(128))
+
+
+class MalformedError(ValueError):
+    """The bytes are not a message of the table; names the field where this showed."""
+
+
+class EncodeError(ValueError):
+    """The message cannot be written in this version; names the field."""
+
+
+def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """An unsigned varint of up to 32 bits and where it ends; IndexError at the buffer's end."""
+    first = buf[pos]
+    return (first, pos + 1) if first < 128 else uvarint_rest(buf, pos + 1, first)
+
+
+def uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
+    """The value of a varint whose ``first`` byte, before ``pos``, says that more follow."""
+    value = first & 127
+    for shift in (7, 14, 21, 28):
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & 0xFFFFFFFF, pos
+    raise MalformedError("varint of more than five bytes")
+
+
+def uvarint(value: int) -> bytes:
+    """``value`` as an unsigned varint."""
+    if value < 128:
+        return UVARINT_BYTE[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_tag(buf: Buffer, pos: int) -> tuple[int, int, int]:
+    """Number, size and start of a tagged field."""
+    tag, pos = read_uvarint(buf, pos)
+    size, pos = read_uvarint(buf, pos)
+    return tag, size, pos
+
+
+def unknown_tag(buf: Buffer, pos: int, tag: int, size: int) -> tuple[tuple[int, bytes], int]:
+    """A tagged field that is kept as it is, and where it ends."""
+    end = pos + size
+    if end > len(buf):
+        raise MalformedError(f"tagged field {tag} has {size} bytes, {len(buf) - pos} are left")
+    return (tag, bytes(buf[pos:end])), end
+
+
+def unknown_tags(buf: Buffer, pos: int, count: int) -> tuple[tuple[tuple[int, bytes], ...], int]:
+    """``count`` tagged fields of a structure that has none of its own."""
+    tags = []
+    for _ in range(count):
+        tag, size, pos = read_tag(buf, pos)
+        kept, pos = unknown_tag(buf, pos, tag, size)
+        tags.append(kept)
+    return tuple(tags), pos
+
+
+def write_tags(add: Callable[[bytes], object], tags: list[tuple[int, bytes]]) -> None:
+    """Write tagged fields in the order of their numbers, with their count first."""
+    tags.sort(key=lambda item: item[0])
+    add(uvarint(len(tags)))
+    last = -1
+    for tag, data in tags:
+        if tag == last:
+            raise EncodeError(f"tag {tag} is given twice")
+        last = tag
+        add(uvarint(tag) + uvarint(len(data)))
+        add(data)
+
+
+def _field(error: BaseException, paths: Sequence[str]) -> str:
+    """The field whose line of a compiled function raised ``error``."""
+    trace = error.__traceback__
+    return paths[trace.tb_lineno] if trace and trace.tb_lineno < len(paths) else ""
+
+
+def damaged(title: str, paths: Sequence[str], error: Exception) -> MalformedError:
+    """What a compiled decoder raises for whatever stopped it."""
+    return MalformedError(f"{title}: {_field(error, paths) or 'message'}: {error}")
+
+
+def unwritable(title: str, paths: Sequence[str], error: Exception) -> EncodeError:
+    """What a compiled encoder raises for whatever stopped it."""
+    return EncodeError(f"{title}: {_field(error, paths) or 'message'}: {error}")
+
+
+def too_long(length: int, left: int) -> NoReturn:
+    raise MalformedError(f"{length} bytes or elements announced, {left} bytes left")
+
+
+def is_null() -> NoReturn:
+    raise MalformedError("null is not allowed here")
+
+
+def null_given() -> NoReturn:
+    raise EncodeError("null is not allowed here")
+
+
+def too_long_to_write(length: int) -> NoReturn:
+    raise EncodeError(f"text of {length} bytes, {MAX_STRING_BYTES} are allowed")
+
+
+def not_in_version() -> NoReturn:
+    raise EncodeError("this version has no such field, and its value would be lost")

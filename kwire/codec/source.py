@@ -1,0 +1,72 @@
+"""Builds the text of one function, line by line, and turns it into the function.
+
+Each line remembers the field it works on, so that an error in it can be blamed on the field
+without any cost while nothing goes wrong.
+"""
+
+import linecache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from struct import Struct
+from typing import Any
+
+
+class Source:
+    """A function in the making: its lines, and the names they use."""
+
+    def __init__(self, title: str, head: str, names: dict[str, Any]) -> None:
+        self.title = title
+        self.lines = [head]
+        self.paths = ["", ""]  # counted from one, as lines are
+        self.names: dict[str, Any] = {**names, "TITLE": title}
+        self._constants: dict[tuple[str, Any], str] = {}
+        self._depth = 1
+        self._count = 0
+
+    def add(self, text: str, path: str = "") -> None:
+        """One line, which works on the field at ``path``."""
+        self.lines.append("    " * self._depth + text)
+        self.paths.append(path)
+
+    @contextmanager
+    def block(self, head: str, path: str = "") -> Iterator[None]:
+        """A line and, indented under it, what is added inside."""
+        self.add(head, path)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def variable(self, stem: str) -> str:
+        """A name that no other line uses."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def constant(self, stem: str, key: Any, value: Any) -> str:
+        """The name of a global that holds ``value``; one name per ``key``."""
+        name = self._constants.get((stem, key))
+        if name is None:
+            name = self._constants[stem, key] = f"{stem}_{len(self._constants)}"
+            self.names[name] = value
+        return name
+
+    def unpack(self, codes: str) -> str:
+        return self.constant("unpack", codes, Struct(">" + codes).unpack_from)
+
+    def iter_unpack(self, codes: str) -> str:
+        return self.constant("iterate", codes, Struct(">" + codes).iter_unpack)
+
+    def pack(self, codes: str) -> str:
+        return self.constant("pack", codes, Struct(">" + codes).pack)
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """The function itself; tracebacks and debuggers find its text."""
+        text = self.text()
+        filename = f"<kwire {self.title} {name}>"
+        linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+        self.names["PATHS"] = tuple(self.paths)
+        exec(compile(text, filename, "exec"), self.names)
+        made: Callable[..., Any] = self.names[name]
+        return made
