@@ -1,0 +1,278 @@
+"""How settings are declared: a typed table under Kafka's own names.
+
+A table is a class body with one line per setting: ``log_segment_bytes = integer(1 << 30, …)``.
+The property's name is the attribute's with dots. The same line parses ``server.properties``,
+answers DescribeConfigs, judges AlterConfigs and is printed in ``docs/configuration.md``.
+
+Rules: a config object never changes once made, so reading a setting is a plain attribute after
+its first use; changing a setting means making another object. Errors are one line that names
+the setting. The words of the errors are what Kafka's tools show to people, so they say the same.
+"""
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+T = TypeVar("T")
+
+LONG_MAX: Final = (1 << 63) - 1
+INT_MAX: Final = (1 << 31) - 1
+
+
+class ConfigError(ValueError):
+    """A setting that is unreadable, out of bounds, or asks for what is not there."""
+
+
+class Kind(enum.IntEnum):
+    """The type of a value, by its number in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Scope(enum.Enum):
+    """Who may change a broker's setting while it runs."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class Key(Generic[T]):
+    """One setting. Reads like an attribute of the config: ``config.log_segment_bytes``."""
+
+    __slots__ = (
+        "attribute",
+        "check",
+        "choices",
+        "default",
+        "doc",
+        "effective",
+        "high",
+        "internal",
+        "kind",
+        "low",
+        "name",
+        "scope",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        default: T,
+        doc: str,
+        *,
+        name: str = "",
+        low: float | None = None,
+        high: float | None = None,
+        choices: Sequence[str] = (),
+        check: Callable[[Any], str | None] | None = None,
+        scope: Scope = Scope.READ_ONLY,
+        effective: bool = True,
+        internal: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.doc = doc
+        self.name = name
+        self.attribute = ""
+        self.low = low
+        self.high = high
+        self.choices = choices
+        self.check = check
+        """Says what is wrong with a parsed value, or nothing."""
+        self.scope = scope
+        self.effective = effective
+        self.internal = internal
+        """Internal settings work but are not shown by DescribeConfigs."""
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
+        self.name = self.name or attribute.replace("_", ".")
+
+    @overload
+    def __get__(self, owner: None, cls: type) -> Self: ...
+    @overload
+    def __get__(self, owner: "Config", cls: type) -> T: ...
+    def __get__(self, owner: "Config | None", cls: type) -> Self | T:
+        if owner is None:
+            return self
+        value: T = owner.value(self)
+        owner.__dict__[self.attribute] = value
+        return value
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is never shown."""
+        return self.kind is Kind.PASSWORD
+
+    def parse(self, text: str) -> T:
+        """The value of a property's text; ConfigError if it is none."""
+        try:
+            value = _PARSERS[self.kind](text.strip())
+        except ValueError as error:
+            raise ConfigError(self._wrong(text, str(error))) from None
+        if (wrong := self._judge(value)) is not None:
+            raise ConfigError(self._wrong(text, wrong))
+        parsed: T = value
+        return parsed
+
+    def text(self, value: object) -> str | None:
+        """How a value is shown, which is also how it is written."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(map(str, value))
+        if isinstance(value, float):
+            return _JAVA_DOUBLES.get(value) or str(value)
+        return str(value)
+
+    def _wrong(self, text: str, why: str) -> str:
+        shown = "[hidden]" if self.sensitive else text
+        return f"Invalid value {shown} for configuration {self.name}: {why}"
+
+    def _judge(self, value: Any) -> str | None:
+        if self.low is not None and value < self.low:
+            return f"Value must be at least {self.low}"
+        if self.high is not None and value > self.high:
+            return f"Value must be no more than {self.high}"
+        if self.choices:
+            for one in value if isinstance(value, tuple) else (value,):
+                if one not in self.choices:
+                    return f"String must be one of: {', '.join(self.choices)}"
+        return self.check(value) if self.check is not None else None
+
+
+_JAVA_DOUBLES: Final = {1.7976931348623157e308: "1.7976931348623157E308"}
+
+
+def _parse_boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("Expected value to be either true or false")
+    return lowered == "true"
+
+
+def _parse_whole(kind: Kind, bits: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        digits = text[1:] if text[:1] in ("-", "+") else text
+        if digits.isascii() and digits.isdigit():
+            value = int(text)
+            if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+                return value
+        raise ValueError(f"Not a number of type {kind.name}")
+
+    return parse
+
+
+def _parse_double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("Not a number of type DOUBLE") from None
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+_PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
+    Kind.BOOLEAN: _parse_boolean,
+    Kind.STRING: str,
+    Kind.INT: _parse_whole(Kind.INT, 32),
+    Kind.SHORT: _parse_whole(Kind.SHORT, 16),
+    Kind.LONG: _parse_whole(Kind.LONG, 64),
+    Kind.DOUBLE: _parse_double,
+    Kind.LIST: _parse_list,
+    Kind.CLASS: str,
+    Kind.PASSWORD: str,
+}
+
+
+class Config:
+    """The values of one table: what was given, and the table's defaults for the rest."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        keys = self.keys()
+        self._values: dict[str, Any] = {
+            name: keys[name].parse(text) for name, text in texts.items() if name in keys
+        }
+
+    @classmethod
+    def keys(cls) -> dict[str, Key[Any]]:
+        """The table, by property name."""
+        found: dict[str, Key[Any]] | None = cls.__dict__.get("_keys")
+        if found is None:
+            found = {key.name: key for key in vars(cls).values() if isinstance(key, Key)}
+            cls._keys = found  # type: ignore[attr-defined]
+        return found
+
+    def value(self, key: Key[T]) -> T:
+        """The value in force."""
+        value: T = self._values.get(key.name, _MISSING)
+        return self.fallback(key) if value is _MISSING else value
+
+    def fallback(self, key: Key[T]) -> T:
+        """What holds when nothing was given."""
+        return key.default
+
+    def given(self, name: str) -> bool:
+        """Whether the setting has a value that is not the table's default."""
+        return name in self._values
+
+
+_MISSING: Final[Any] = object()
+
+
+def integer(default: int, doc: str = "", *, kind: Kind = Kind.INT, **more: Any) -> Key[int]:
+    """A whole number of 32 bits, or of another ``kind``."""
+    return Key(kind, default, doc, **more)
+
+
+def long(default: int, doc: str = "", **more: Any) -> Key[int]:
+    """A whole number of 64 bits."""
+    return Key(Kind.LONG, default, doc, **more)
+
+
+def optional_integer(doc: str = "", *, kind: Kind = Kind.INT, **more: Any) -> Key[int | None]:
+    """A whole number that may be unset."""
+    return Key(kind, None, doc, **more)
+
+
+def double(default: float, doc: str = "", **more: Any) -> Key[float]:
+    """A number with a fraction."""
+    return Key(Kind.DOUBLE, default, doc, **more)
+
+
+def boolean(default: bool, doc: str = "", **more: Any) -> Key[bool]:
+    """True or false."""
+    return Key(Kind.BOOLEAN, default, doc, **more)
+
+
+def string(default: str, doc: str = "", *, kind: Kind = Kind.STRING, **more: Any) -> Key[str]:
+    """A text."""
+    return Key(kind, default, doc, **more)
+
+
+def optional_string(doc: str = "", *, kind: Kind = Kind.STRING, **more: Any) -> Key[str | None]:
+    """A text that may be unset."""
+    return Key(kind, None, doc, **more)
+
+
+def strings(default: tuple[str, ...], doc: str = "", **more: Any) -> Key[tuple[str, ...]]:
+    """A list, written with commas."""
+    return Key(Kind.LIST, default, doc, **more)
+
+
+def optional_strings(doc: str = "", **more: Any) -> Key[tuple[str, ...] | None]:
+    """A list that may be unset."""
+    return Key(Kind.LIST, None, doc, **more)

@@ -1,0 +1,1 @@
+"""The tables of settings: broker, topic, group, client metrics; and the file they come from."""

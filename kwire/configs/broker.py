@@ -1,0 +1,615 @@
+"""The settings of a node, as ``server.properties`` has them.
+
+Only settings that kwire acts on, or will soon, have a line here; the rest of Kafka's are known
+to :mod:`kwire.configs.inert`. A value given while the node runs (``with_dynamic``) goes before
+the file's, one for this broker before one for all brokers.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Self, TypeVar
+
+from kwire.config import (
+    INT_MAX,
+    LONG_MAX,
+    Config,
+    ConfigError,
+    Key,
+    Kind,
+    Scope,
+    boolean,
+    double,
+    integer,
+    long,
+    optional_integer,
+    optional_string,
+    optional_strings,
+    string,
+    strings,
+)
+from kwire.configs.listeners import (
+    Address,
+    Endpoint,
+    parse_address,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voters,
+)
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+CLUSTER_WIDE: Final = Scope.CLUSTER_WIDE
+PER_BROKER: Final = Scope.PER_BROKER
+
+
+def gzip_level(level: int) -> str | None:
+    """Kafka's words for a level that gzip does not have."""
+    if level == -1 or 1 <= level <= 9:
+        return None
+    return "Value must be between 1 and 9 or equal to -1"
+
+
+class BrokerConfig(Config):
+    """One node's settings. See :meth:`from_properties`."""
+
+    # fmt: off
+
+    # The node and its place in the cluster
+    process_roles = strings(
+        (), "Roles of this node: broker, controller or both.", choices=("broker", "controller")
+    )
+    node_id = integer(-1, "This node's number in the cluster.", low=0)
+    broker_id = integer(-1, "An older name of node.id.")
+    broker_rack = optional_string("Where the broker stands; replicas are spread over racks.")
+    listeners = strings(
+        ("PLAINTEXT://:9092",), "Addresses the node listens on, NAME://host:port each.",
+        scope=PER_BROKER
+    )
+    advertised_listeners = optional_strings(
+        "Addresses that clients and other nodes are told; by default the listeners."
+    )
+    listener_security_protocol_map = string(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Which protocol each listener name speaks.", scope=PER_BROKER
+    )
+    controller_listener_names = strings((), "Names of the listeners that controllers talk on.")
+    inter_broker_listener_name = optional_string("The listener brokers use among themselves.")
+    security_inter_broker_protocol = string(
+        "PLAINTEXT", "The protocol between brokers when no listener is named for it.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    )
+    early_start_listeners = optional_strings(
+        "Listeners that are opened before the others.", effective=False
+    )
+    unstable_api_versions_enable = boolean(
+        False, "Offers versions of requests that may still change.", internal=True, effective=False
+    )
+    unstable_feature_versions_enable = boolean(
+        False, "Offers levels of features that may still change.", internal=True, effective=False
+    )
+
+    # The metadata quorum
+    controller_quorum_voters = strings((), "The fixed voters, id@host:port each.")
+    controller_quorum_bootstrap_servers = strings(
+        (), "Controllers to ask first when the voters are not fixed."
+    )
+    controller_quorum_auto_join_enable = boolean(
+        False, "Whether a controller adds itself to the voters.", effective=False
+    )
+    controller_quorum_append_linger_ms = integer(
+        25, "How long records wait to be written together.", low=0
+    )
+    controller_quorum_election_backoff_max_ms = integer(
+        1000, "The longest wait before another election is tried.", low=0
+    )
+    controller_quorum_election_timeout_ms = integer(
+        1000, "How long a candidate waits for votes.", low=0
+    )
+    controller_quorum_fetch_max_bytes = integer(
+        1 << 20, "The most a fetch of the metadata log brings.", low=1
+    )
+    controller_quorum_fetch_snapshot_max_bytes = integer(
+        1 << 20, "The most a fetch of a metadata snapshot brings.", low=1
+    )
+    controller_quorum_fetch_timeout_ms = integer(
+        2000, "How long a follower hears nothing before it asks for an election.", low=0
+    )
+    controller_quorum_request_timeout_ms = integer(
+        2000, "How long a request between controllers may take.", low=0
+    )
+    controller_quorum_retry_backoff_ms = integer(
+        20, "The wait before a failed request is sent again.", low=0
+    )
+    metadata_log_dir = optional_string(
+        "Where the metadata log lies; by default the first of log.dirs."
+    )
+    metadata_log_segment_bytes = integer(
+        1 << 30, "The size of a segment of the metadata log.", low=8 << 20
+    )
+    internal_metadata_log_segment_bytes = optional_integer(
+        "The same without a lower bound, for tests.", internal=True
+    )
+    metadata_log_segment_ms = long(
+        604_800_000, "The age at which a segment of the metadata log is rolled."
+    )
+    metadata_log_max_record_bytes_between_snapshots = long(
+        20 << 20, "Bytes of records after which a snapshot is made.", low=1
+    )
+    metadata_log_max_snapshot_interval_ms = long(
+        3_600_000, "Time after which a snapshot is made if anything changed.", low=0
+    )
+    metadata_max_idle_interval_ms = integer(
+        500, "How often an idle active controller writes a no-op record.", low=0
+    )
+    metadata_max_retention_bytes = long(
+        100 << 20, "Size above which old metadata segments and snapshots go."
+    )
+    metadata_max_retention_ms = long(
+        604_800_000, "Age above which old metadata segments and snapshots go."
+    )
+    broker_heartbeat_interval_ms = integer(
+        2000, "How often a broker tells the controller that it lives."
+    )
+    broker_session_timeout_ms = integer(
+        9000, "How long the controller waits for that before it fences the broker."
+    )
+    initial_broker_registration_timeout_ms = integer(
+        60000, "How long a starting broker tries to register."
+    )
+    controlled_shutdown_enable = boolean(
+        True, "Whether a stopping broker hands its leaders over first."
+    )
+    auto_leader_rebalance_enable = boolean(
+        True, "Whether leaders go back to the preferred replicas by themselves."
+    )
+    leader_imbalance_check_interval_seconds = long(300, "How often that is looked at.", low=1)
+    unclean_leader_election_enable = boolean(
+        False, "Whether a replica that was not in sync may become leader.", scope=CLUSTER_WIDE
+    )
+    server_max_startup_time_ms = long(
+        LONG_MAX, "How long starting up may take.", low=0, internal=True, effective=False
+    )
+
+    # Connections and requests
+    num_network_threads = integer(
+        3, "Kafka's number of network threads; kwire has one loop.", low=1, scope=CLUSTER_WIDE,
+        effective=False
+    )
+    num_io_threads = integer(
+        8, "Kafka's number of request threads; bounds kwire's worker threads.", low=1,
+        scope=CLUSTER_WIDE
+    )
+    background_threads = integer(
+        10, "Kafka's number of background threads.", low=1, scope=CLUSTER_WIDE, effective=False
+    )
+    socket_listen_backlog_size = integer(50, "Connections that may wait to be accepted.", low=1)
+    socket_receive_buffer_bytes = integer(
+        102_400, "The socket's receive buffer; -1 leaves it to the system."
+    )
+    socket_send_buffer_bytes = integer(
+        102_400, "The socket's send buffer; -1 leaves it to the system."
+    )
+    socket_request_max_bytes = integer(100 << 20, "The largest request.", low=1)
+    queued_max_requests = integer(
+        500, "Requests that may wait before the network is read no further.", low=1
+    )
+    queued_max_request_bytes = long(-1, "Bytes of requests that may wait; -1 is no limit.")
+    connections_max_idle_ms = long(600_000, "Idle time after which a connection is closed.")
+    max_connections = integer(INT_MAX, "Connections at the same time.", low=0, scope=CLUSTER_WIDE)
+    max_connections_per_ip = integer(
+        INT_MAX, "Connections at the same time from one address.", low=0, scope=CLUSTER_WIDE
+    )
+    max_connections_per_ip_overrides = string(
+        "", "Other numbers for some addresses, address:number each.", scope=CLUSTER_WIDE
+    )
+    max_connection_creation_rate = integer(
+        INT_MAX, "New connections a second.", low=0, scope=CLUSTER_WIDE
+    )
+    request_timeout_ms = integer(30000, "How long a request to another node may take.")
+    max_request_partition_size_limit = integer(
+        2000, "Partitions in one answer of DescribeTopicPartitions.", low=1
+    )
+    max_incremental_fetch_session_cache_slots = integer(1000, "Fetch sessions kept.", low=0)
+    fetch_max_bytes = integer(57_671_680, "The most a Fetch brings.", low=1024)
+
+    # Topics
+    auto_create_topics_enable = boolean(True, "Whether asking for an unknown topic creates it.")
+    delete_topic_enable = boolean(True, "Whether topics can be deleted.")
+    num_partitions = integer(1, "Partitions of a topic when its creator does not say.", low=1)
+    default_replication_factor = integer(1, "Replicas of a topic when its creator does not say.")
+    min_insync_replicas = integer(
+        1, "Replicas in sync that acks=all needs.", low=1, scope=CLUSTER_WIDE
+    )
+    compression_type = string(
+        "producer", "The codec batches are stored in; producer leaves them as they come.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), scope=CLUSTER_WIDE
+    )
+    compression_gzip_level = integer(
+        -1, "The level for gzip.", check=gzip_level, scope=CLUSTER_WIDE
+    )
+    compression_lz4_level = integer(9, "The level for lz4.", low=1, high=17, scope=CLUSTER_WIDE)
+    compression_zstd_level = integer(
+        3, "The level for zstd.", low=-131_072, high=22, scope=CLUSTER_WIDE
+    )
+    message_max_bytes = integer(1_048_588, "The largest record batch.", low=0, scope=CLUSTER_WIDE)
+
+    # The log
+    log_dirs = optional_strings("Directories for the data.")
+    log_dir = strings(("/tmp/kafka-logs",), "The data directory when log.dirs is not set.")
+    cordoned_log_dirs = strings(
+        (), "Data directories that get no new partitions.", scope=PER_BROKER, effective=False
+    )
+    log_dir_failure_timeout_ms = long(
+        30000, "How long the controller may not know of a failed directory.", low=1
+    )
+    log_segment_bytes = integer(
+        1 << 30, "The size at which a segment is rolled.", low=1 << 20, scope=CLUSTER_WIDE
+    )
+    log_roll_ms = optional_integer(
+        "The age at which a segment is rolled; before log.roll.hours.", kind=Kind.LONG,
+        scope=CLUSTER_WIDE
+    )
+    log_roll_hours = integer(168, "The age at which a segment is rolled.", low=1)
+    log_roll_jitter_ms = optional_integer(
+        "At most this much earlier, at random; before log.roll.jitter.hours.", kind=Kind.LONG,
+        scope=CLUSTER_WIDE
+    )
+    log_roll_jitter_hours = integer(0, "At most this much earlier, at random.", low=0)
+    log_index_interval_bytes = integer(
+        4096, "Bytes between two entries of an index.", low=0, scope=CLUSTER_WIDE
+    )
+    log_index_size_max_bytes = integer(
+        10 << 20, "The size of an index file.", low=4, scope=CLUSTER_WIDE
+    )
+    log_retention_bytes = long(
+        -1, "The size of a partition above which old segments go; -1 is no limit.",
+        scope=CLUSTER_WIDE
+    )
+    log_retention_ms = optional_integer(
+        "The age above which segments go; before the minutes and hours.", kind=Kind.LONG,
+        scope=CLUSTER_WIDE
+    )
+    log_retention_minutes = optional_integer("The age above which segments go; before the hours.")
+    log_retention_hours = integer(168, "The age above which segments go.")
+    log_retention_check_interval_ms = long(
+        300_000, "How often old segments are looked for.", low=1
+    )
+    log_cleanup_policy = strings(
+        ("delete",), "What happens to old segments: delete, compact, or both.",
+        choices=("compact", "delete"), scope=CLUSTER_WIDE
+    )
+    log_segment_delete_delay_ms = long(
+        60000, "How long a deleted file stays.", low=0, scope=CLUSTER_WIDE
+    )
+    log_flush_interval_messages = long(
+        LONG_MAX, "Records after which a log is flushed to disk.", low=1, scope=CLUSTER_WIDE
+    )
+    log_flush_interval_ms = optional_integer(
+        "Time after which a log is flushed to disk.", kind=Kind.LONG, scope=CLUSTER_WIDE
+    )
+    log_flush_scheduler_interval_ms = long(LONG_MAX, "How often logs that are due are looked for.")
+    log_flush_offset_checkpoint_interval_ms = integer(
+        60000, "How often recovery points are written.", low=0
+    )
+    log_flush_start_offset_checkpoint_interval_ms = integer(
+        60000, "How often log starts are written.", low=0
+    )
+    log_initial_task_delay_ms = long(
+        30000, "The wait before the log's housekeeping begins.", low=0, internal=True,
+        effective=False
+    )
+    log_preallocate = boolean(
+        False, "Whether a segment's file gets its full size at once.", scope=CLUSTER_WIDE
+    )
+    log_message_timestamp_type = string(
+        "CreateTime", "Whose clock stamps records: CreateTime or LogAppendTime.",
+        choices=("CreateTime", "LogAppendTime"), scope=CLUSTER_WIDE
+    )
+    log_message_timestamp_before_max_ms = long(
+        LONG_MAX, "How old a record's own timestamp may be.", low=0, scope=CLUSTER_WIDE
+    )
+    log_message_timestamp_after_max_ms = long(
+        3_600_000, "How far ahead a record's own timestamp may be.", low=0, scope=CLUSTER_WIDE
+    )
+    num_recovery_threads_per_data_dir = integer(
+        2, "Workers per directory that recover logs at the start.", low=1, scope=CLUSTER_WIDE
+    )
+    log_cleaner_enable = boolean(True, "Whether logs are compacted.")
+    log_cleaner_threads = integer(
+        1, "Workers that compact.", low=0, scope=CLUSTER_WIDE, effective=False
+    )
+    log_cleaner_backoff_ms = long(
+        15000, "The wait when there is nothing to compact.", low=0, scope=CLUSTER_WIDE
+    )
+    log_cleaner_dedupe_buffer_size = long(
+        134_217_728, "Memory for the keys of one compaction.", scope=CLUSTER_WIDE
+    )
+    log_cleaner_io_buffer_size = integer(
+        524_288, "Memory for the records of one compaction.", low=0, scope=CLUSTER_WIDE
+    )
+    log_cleaner_io_buffer_load_factor = double(
+        0.9, "How full the table of keys may get.", scope=CLUSTER_WIDE, effective=False
+    )
+    log_cleaner_io_max_bytes_per_second = double(
+        1.7976931348623157e308, "Bytes a second that compaction reads and writes.",
+        scope=CLUSTER_WIDE
+    )
+    log_cleaner_delete_retention_ms = long(
+        86_400_000, "How long a tombstone stays.", low=0, scope=CLUSTER_WIDE
+    )
+    log_cleaner_min_cleanable_ratio = double(
+        0.5, "The uncompacted share of a log from which it is compacted.", low=0, high=1,
+        scope=CLUSTER_WIDE
+    )
+    log_cleaner_min_compaction_lag_ms = long(
+        0, "The age below which records are not compacted.", low=0, scope=CLUSTER_WIDE
+    )
+    log_cleaner_max_compaction_lag_ms = long(
+        LONG_MAX, "The age at which records must be compacted.", low=1, scope=CLUSTER_WIDE
+    )
+    producer_id_expiration_ms = integer(
+        86_400_000, "How long a silent producer is remembered.", low=1, scope=CLUSTER_WIDE
+    )
+    producer_id_expiration_check_interval_ms = integer(
+        600_000, "How often that is looked at.", low=1, internal=True
+    )
+
+    # Replication
+    num_replica_fetchers = integer(
+        1, "Fetchers per source broker.", low=1, scope=CLUSTER_WIDE, effective=False
+    )
+    replica_fetch_backoff_ms = integer(1000, "The wait after a failed fetch.", low=0)
+    replica_fetch_max_bytes = integer(1 << 20, "Bytes a follower fetches per partition.", low=0)
+    replica_fetch_min_bytes = integer(1, "Bytes for which a follower's fetch waits.")
+    replica_fetch_response_max_bytes = integer(
+        10 << 20, "Bytes a follower fetches at once.", low=0
+    )
+    replica_fetch_wait_max_ms = integer(500, "How long a follower's fetch may wait.")
+    replica_high_watermark_checkpoint_interval_ms = long(
+        5000, "How often high watermarks are written."
+    )
+    replica_lag_time_max_ms = long(
+        30000, "How long a follower may lag before it leaves the replicas in sync."
+    )
+    replica_socket_receive_buffer_bytes = integer(
+        65536, "The receive buffer of a follower's socket.", effective=False
+    )
+    replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.")
+    replica_selector_class = optional_string(
+        "The class that picks the replica a consumer reads from.", effective=False
+    )
+
+    # Groups and their offsets
+    group_coordinator_rebalance_protocols = strings(
+        ("classic", "consumer", "streams"), "The kinds of groups served.",
+        choices=("consumer", "classic", "share", "streams")
+    )
+    group_initial_rebalance_delay_ms = integer(
+        3000, "How long a new group waits for more members."
+    )
+    group_max_session_timeout_ms = integer(1_800_000, "The longest session a member may ask for.")
+    group_min_session_timeout_ms = integer(6000, "The shortest session a member may ask for.")
+    group_max_size = integer(INT_MAX, "Members of one group.", low=1)
+    group_coordinator_append_linger_ms = integer(
+        -1, "How long a coordinator's records wait to be written together; -1 adapts.", low=-1
+    )
+    offset_metadata_max_bytes = integer(4096, "The longest text beside a committed offset.")
+    offsets_commit_timeout_ms = integer(5000, "How long a commit may take.", low=1)
+    offsets_load_buffer_size = integer(
+        5 << 20, "Bytes read at once while a coordinator loads.", low=1
+    )
+    offsets_retention_check_interval_ms = long(
+        600_000, "How often expired offsets are looked for.", low=1
+    )
+    offsets_retention_minutes = integer(
+        10080, "How long the offsets of an empty group stay.", low=1
+    )
+    offsets_topic_compression_codec = integer(0, "The codec of the offsets topic, by number.")
+    offsets_topic_num_partitions = integer(50, "Partitions of the offsets topic.", low=1)
+    offsets_topic_replication_factor = integer(
+        3, "Replicas of the offsets topic.", kind=Kind.SHORT, low=1
+    )
+    offsets_topic_segment_bytes = integer(
+        100 << 20, "The segment size of the offsets topic.", low=1
+    )
+
+    # Transactions
+    transaction_max_timeout_ms = integer(
+        900_000, "The longest transaction a producer may ask for.", low=1
+    )
+    transaction_partition_verification_enable = boolean(
+        True, "Whether a partition asks if it belongs to the transaction.", scope=CLUSTER_WIDE
+    )
+    transaction_state_log_load_buffer_size = integer(
+        5 << 20, "Bytes read at once while a coordinator loads.", low=1
+    )
+    transaction_state_log_min_isr = integer(
+        2, "Replicas in sync that the transaction topic needs.", low=1
+    )
+    transaction_state_log_num_partitions = integer(
+        50, "Partitions of the transaction topic.", low=1
+    )
+    transaction_state_log_replication_factor = integer(
+        3, "Replicas of the transaction topic.", kind=Kind.SHORT, low=1
+    )
+    transaction_state_log_segment_bytes = integer(
+        100 << 20, "The segment size of the transaction topic.", low=1
+    )
+    transactional_id_expiration_ms = integer(
+        604_800_000, "How long an idle transactional id is remembered.", low=1
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
+        10000, "How often timed-out transactions are looked for.", low=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = integer(
+        3_600_000, "How often expired transactional ids are looked for.", low=1
+    )
+
+    # fmt: on
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        cluster: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
+    ) -> None:
+        self.static = dict(static)
+        """What the file says."""
+        self.cluster = dict(cluster or {})
+        """What was set at run time for all brokers."""
+        self.own = dict(own or {})
+        """What was set at run time for this broker."""
+        super().__init__({**self.static, **self.cluster, **self.own})
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """The settings of a properties file, judged as a whole.
+
+        Names that Kafka does not know are warned about. A value that is wrong, a combination
+        that cannot work and a wish for protection that kwire lacks are a ConfigError.
+        """
+        from kwire.configs.checks import check_node, check_protection, unknown_names
+
+        check_protection(properties)
+        for name in unknown_names(properties):
+            logger.warning("unknown setting ignored name=%s", name)
+        config = cls(properties)
+        check_node(config)
+        return config
+
+    def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
+        """The same node with other run-time settings; unusable ones are left out."""
+        return type(self)(self.static, self._usable(cluster), self._usable(own))
+
+    def _usable(self, texts: Mapping[str, str]) -> dict[str, str]:
+        usable = {}
+        for name, text in texts.items():
+            try:
+                if (key := self.keys().get(name)) is not None:
+                    key.parse(text)
+            except ConfigError as error:
+                logger.warning("dynamic setting ignored reason=%s", error)
+            else:
+                usable[name] = text
+        return usable
+
+    def fallback(self, key: Key[T]) -> T:
+        """``node.id`` and ``broker.id`` stand for each other; the rest have plain defaults."""
+        value: T = self._values.get(_TWINS.get(key.name, ""), key.default)
+        return value
+
+    def raw(self, name: str) -> Any:
+        """The value of any setting Kafka knows, whether or not kwire acts on it."""
+        from kwire.configs.inert import all_broker_keys
+
+        key = all_broker_keys()[name]
+        for texts in (self.own, self.cluster, self.static):
+            if name in texts:
+                return key.parse(texts[name])
+        return key.default
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether the node serves clients."""
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the node takes part in the metadata quorum."""
+        return "controller" in self.process_roles
+
+    @property
+    def data_directories(self) -> tuple[str, ...]:
+        """Where the data lies."""
+        return self.log_dirs or self.log_dir
+
+    @property
+    def metadata_directory(self) -> str:
+        """Where the metadata log lies."""
+        return self.metadata_log_dir or self.data_directories[0]
+
+    @property
+    def log_retention_time_ms(self) -> int:
+        """Age above which segments go; -1 is never."""
+        time = self.log_retention_ms
+        if time is None and self.log_retention_minutes is not None:
+            time = self.log_retention_minutes * 60_000
+        if time is None:
+            time = self.log_retention_hours * 3_600_000
+        return -1 if time < 0 else time
+
+    @property
+    def log_roll_time_ms(self) -> int:
+        """Age at which a segment is rolled."""
+        return self.log_roll_hours * 3_600_000 if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def log_roll_jitter_time_ms(self) -> int:
+        """How much earlier, at most."""
+        if self.log_roll_jitter_ms is None:
+            return self.log_roll_jitter_hours * 3_600_000
+        return self.log_roll_jitter_ms
+
+    @property
+    def log_flush_time_ms(self) -> int:
+        """Time after which a log is flushed."""
+        if self.log_flush_interval_ms is None:
+            return self.log_flush_scheduler_interval_ms
+        return self.log_flush_interval_ms
+
+    @property
+    def protocols(self) -> dict[str, str]:
+        """The protocol of each listener name; controllers' default to plaintext as in Kafka."""
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        if not self.given("listener.security.protocol.map"):
+            for name in self.controller_listener_names:
+                protocols.setdefault(name.upper(), "PLAINTEXT")
+        return protocols
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All addresses to listen on."""
+        return parse_listeners("listeners", self.listeners, self.protocols)
+
+    @property
+    def controller_endpoints(self) -> tuple[Endpoint, ...]:
+        """The addresses that controllers talk on."""
+        names = {name.upper() for name in self.controller_listener_names}
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.name in names)
+
+    @property
+    def broker_endpoints(self) -> tuple[Endpoint, ...]:
+        """The addresses that clients and other brokers talk to."""
+        names = {name.upper() for name in self.controller_listener_names}
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.name not in names)
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """All addresses to tell others: the advertised ones, and for other names the real ones."""
+        if not self.advertised_listeners:
+            return self.endpoints
+        told = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocols)
+        names = {endpoint.name for endpoint in told}
+        own = tuple(e for e in self.controller_endpoints if e.name not in names)
+        return told + own
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
+
+    @property
+    def voters(self) -> dict[int, Address]:
+        """The fixed voters; empty when voters are dynamic."""
+        return parse_voters(self.controller_quorum_voters)
+
+    @property
+    def bootstrap_servers(self) -> tuple[Address, ...]:
+        """Controllers to ask first when voters are dynamic."""
+        setting = "controller.quorum.bootstrap.servers"
+        return tuple(parse_address(setting, t) for t in self.controller_quorum_bootstrap_servers)
+
+
+_TWINS: Final = {"node.id": "broker.id", "broker.id": "node.id"}

@@ -1,0 +1,175 @@
+"""What a node's settings must be together, and what kwire refuses to pretend.
+
+A file that asks for protection must never become an open broker: authorization, encryption,
+authentication and policies that kwire does not have are errors, not warnings.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from kwire.config import ConfigError
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.inert import all_broker_keys
+
+_PROTECTIVE: Final = frozenset(
+    {
+        "alter.config.policy.class.name",
+        "authorizer.class.name",
+        "client.quota.callback.class",
+        "create.topic.policy.class.name",
+        "delegation.token.secret.key",
+        "principal.builder.class",
+        "security.inter.broker.protocol",
+        "security.providers",
+    }
+)
+
+
+def check_protection(properties: Mapping[str, str]) -> None:
+    """Refuse settings that promise what kwire does not do."""
+    for name, text in properties.items():
+        plain = name.split(".", 3)[-1] if name.startswith("listener.name.") else name
+        if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
+            continue
+        key = all_broker_keys().get(plain)
+        if key is None or key.parse(text) != key.default:
+            raise ConfigError(f"{name} asks for protection that kwire does not have yet")
+
+
+def unknown_names(properties: Mapping[str, str]) -> Iterator[str]:
+    """Properties that Kafka 4.3 does not know either."""
+    known = BrokerConfig.keys()
+    for name in properties:
+        if name not in known and name not in all_broker_keys():
+            yield name
+
+
+def check_node(config: BrokerConfig) -> None:
+    """Refuse combinations that cannot work."""
+    _check_roles(config)
+    _check_listeners(config)
+    _check_quorum(config)
+    _check_log(config)
+    _check_times(config)
+
+
+def _require(holds: bool, why: str) -> None:
+    if not holds:
+        raise ConfigError(why)
+
+
+def _check_roles(config: BrokerConfig) -> None:
+    roles = config.process_roles
+    _require(bool(roles), "Missing required configuration process.roles")
+    _require(len(set(roles)) == len(roles), "process.roles names a role twice")
+    _require(config.node_id >= 0, "Missing required configuration node.id")
+    if config.given("broker.id") and config.broker_id >= 0:
+        _require(config.broker_id == config.node_id, "node.id and broker.id must be the same")
+
+
+def _check_listeners(config: BrokerConfig) -> None:
+    protocols = config.protocols
+    controllers = [name.upper() for name in config.controller_listener_names]
+    listening = [endpoint.name for endpoint in config.endpoints]
+    for endpoint in config.endpoints + config.advertised_endpoints:
+        _require(
+            endpoint.protocol == "PLAINTEXT",
+            f"listener {endpoint.name} asks for {endpoint.protocol} (listeners, "
+            "listener.security.protocol.map): kwire does not have it yet",
+        )
+    for name in controllers:
+        _require(
+            protocols.get(name) is not None,
+            f"controller.listener.names: {name} is not in listener.security.protocol.map",
+        )
+        _require(
+            protocols[name] == "PLAINTEXT",
+            f"controller.listener.names: {name} asks for {protocols[name]}: "
+            "kwire does not have it yet",
+        )
+    _require(bool(controllers), "Missing required configuration controller.listener.names")
+    if config.is_controller:
+        _require(
+            set(controllers) <= set(listening),
+            "controller.listener.names must only name listeners of this controller",
+        )
+    elif config.controller_endpoints:
+        raise ConfigError("listeners of a broker must not be in controller.listener.names")
+    if config.is_broker:
+        _check_broker_listeners(config)
+    elif config.broker_endpoints:
+        raise ConfigError("listeners of a controller must all be in controller.listener.names")
+
+
+def _check_broker_listeners(config: BrokerConfig) -> None:
+    own = {endpoint.name for endpoint in config.broker_endpoints}
+    controllers = {name.upper() for name in config.controller_listener_names}
+    told = [e for e in config.advertised_endpoints if e.name not in controllers]
+    names = {endpoint.name for endpoint in told}
+    _require(bool(own), "listeners has none for clients: all are in controller.listener.names")
+    _require(names <= own, "advertised.listeners names a listener that is not in listeners")
+    _require(
+        config.inter_broker_listener in names,
+        f"inter.broker.listener.name {config.inter_broker_listener} is not one of "
+        f"advertised.listeners ({_join(names)})",
+    )
+    both = ("inter.broker.listener.name", "security.inter.broker.protocol")
+    _require(not all(map(config.given, both)), f"Only one of {_join(both)} should be set")
+    for endpoint in told:
+        _require(
+            not (config.advertised_listeners or config.listeners) or endpoint.host != "0.0.0.0",
+            "advertised.listeners cannot use the address 0.0.0.0: give one that can be reached",
+        )
+
+
+def _check_quorum(config: BrokerConfig) -> None:
+    voters, servers = config.voters, config.bootstrap_servers
+    _require(
+        bool(voters or servers),
+        "either controller.quorum.voters or controller.quorum.bootstrap.servers must be set",
+    )
+    if voters and config.is_controller:
+        _require(
+            config.node_id in voters,
+            f"controller.quorum.voters must include this controller, node.id {config.node_id}",
+        )
+    if voters and not config.is_controller:
+        _require(
+            config.node_id not in voters,
+            f"controller.quorum.voters must not include node.id {config.node_id}, a mere broker",
+        )
+
+
+def _check_log(config: BrokerConfig) -> None:
+    directories = config.data_directories
+    _require(bool(directories), "log.dirs or log.dir must name at least one directory")
+    _require(all(directories), "log.dirs names an empty directory")
+    _require(len(set(directories)) == len(directories), "log.dirs names a directory twice")
+    retention = config.log_retention_time_ms
+    _require(retention != 0, "log.retention.ms must be -1 (never) or at least 1")
+    _require(config.log_roll_time_ms >= 1, "log.roll.ms must be at least 1")
+    _require(config.log_roll_jitter_time_ms >= 0, "log.roll.jitter.ms must be at least 0")
+    queued = config.queued_max_request_bytes
+    _require(
+        queued <= 0 or queued >= config.socket_request_max_bytes,
+        "queued.max.request.bytes must be at least socket.request.max.bytes",
+    )
+
+
+def _check_times(config: BrokerConfig) -> None:
+    _require(
+        config.replica_fetch_wait_max_ms <= config.replica_lag_time_max_ms,
+        "replica.fetch.wait.max.ms must not be above replica.lag.time.max.ms",
+    )
+    _require(
+        config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,
+        "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
+    )
+    _require(
+        config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
+        "max.connections.per.ip can be zero only with max.connections.per.ip.overrides",
+    )
+
+
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

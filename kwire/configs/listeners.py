@@ -1,0 +1,100 @@
+"""Parses what settings say of addresses: listeners, voters, bootstrap servers."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kwire.config import ConfigError
+
+PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Security protocols by their number in registrations."""
+
+_LISTENER: Final = re.compile(r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._]*):(-?[0-9]+)")
+_HOST_PORT: Final = re.compile(r"(\[[0-9a-zA-Z\-%._:]+\]|[0-9a-zA-Z\-%._]+):([0-9]+)")
+_VOTER: Final = re.compile(r"([0-9]+)@(.+)")
+
+
+class Endpoint(NamedTuple):
+    """A named address. An empty host is every interface, or when advertised this machine."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+class Address(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """``NAME:PROTOCOL,…`` with names in upper case."""
+    protocols: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = (piece.strip().upper() for piece in part.rpartition(":"))
+        if not colon or protocol not in PROTOCOLS:
+            raise ConfigError(f"Invalid value {part} for configuration {_PROTOCOL_MAP}")
+        protocols[name] = protocol
+    return protocols
+
+
+_PROTOCOL_MAP: Final = "listener.security.protocol.map"
+
+
+def parse_listeners(
+    setting: str, values: tuple[str, ...], protocols: Mapping[str, str]
+) -> tuple[Endpoint, ...]:
+    """The endpoints of ``listeners`` or ``advertised.listeners``."""
+    endpoints = []
+    for value in values:
+        found = _LISTENER.fullmatch(value)
+        if found is None:
+            raise ConfigError(f"{setting}: unable to parse {value!r} to a broker endpoint")
+        name, host, port = found[1].upper(), found[2].strip("[]"), int(found[3])
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{setting}: the port of {value!r} is out of bounds")
+        if name not in protocols:
+            raise ConfigError(
+                f"{setting}: no security protocol defined for listener {name} in {_PROTOCOL_MAP}"
+            )
+        endpoints.append(Endpoint(name, host, port, protocols[name]))
+    _refuse_duplicates(setting, endpoints)
+    return tuple(endpoints)
+
+
+def _refuse_duplicates(setting: str, endpoints: list[Endpoint]) -> None:
+    if len({endpoint.name for endpoint in endpoints}) != len(endpoints):
+        raise ConfigError(f"{setting}: each listener must have a different name")
+    bound = [(e.host, e.port) for e in endpoints if e.port]
+    if setting == "listeners" and len(set(bound)) != len(bound):
+        raise ConfigError(f"{setting}: each listener must have a different port")
+
+
+def parse_address(setting: str, text: str) -> Address:
+    """``host:port``."""
+    found = _HOST_PORT.fullmatch(text.strip())
+    if found is None or not 0 <= int(found[2]) <= 65535:
+        raise ConfigError(f"Invalid value {text} for configuration {setting}: want host:port")
+    return Address(found[1].strip("[]"), int(found[2]))
+
+
+def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
+    """``id@host:port,…`` of ``controller.quorum.voters``."""
+    setting = "controller.quorum.voters"
+    voters: dict[int, Address] = {}
+    for value in values:
+        found = _VOTER.fullmatch(value)
+        if found is None:
+            raise ConfigError(
+                f"Invalid value {value} for configuration {setting}: "
+                "want {id}@{host}:{port} for each voter"
+            )
+        voters[int(found[1])] = parse_address(setting, found[2])
+    return voters

@@ -1,0 +1,65 @@
+"""Reads Java's ``.properties`` files, the form of ``server.properties``.
+
+The rules are those of java.util.Properties: ``#`` and ``!`` begin comments, the key ends at the
+first unescaped ``=``, ``:`` or blank, a backslash at the end of a line joins it with the next,
+``\\t \\n \\r \\f \\uXXXX`` are characters and any other escaped one stands for itself.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from kwire.config import ConfigError
+
+_BLANK: Final = " \t\f"
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
+_NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Every property of the file; the last one of a name counts."""
+    properties: dict[str, str] = {}
+    for line in _logical_lines(text):
+        found = _KEY.match(line)
+        assert found is not None, "every part of the pattern may be empty"
+        properties[_unescape(found.group(1))] = _unescape(line[found.end() :])
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending: str | None = None
+    for natural in re.split(r"\r\n|\n|\r", text):
+        line = natural.lstrip(_BLANK)
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        line = (pending or "") + line
+        slashes = len(line) - len(line.rstrip("\\"))
+        if slashes % 2:
+            pending = line[:-1]
+            continue
+        pending = None
+        yield line
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_character, text) if "\\" in text else text
+
+
+def _character(found: re.Match[str]) -> str:
+    code = found.group(1)
+    if len(code) == 5:
+        return chr(int(code[1:], 16))
+    if code == "u":
+        raise ConfigError("malformed \\uXXXX in the properties file")
+    return _NAMED.get(code, code)
+
+
+def parse_override(text: str) -> tuple[str, str]:
+    """``key=value`` of the command line."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"not of the form key=value: {text!r}")
+    return name.strip(), value.strip()

@@ -1,0 +1,75 @@
+"""Writes the documents that come from tables: docs/configuration.md.
+
+``python scripts/gen_docs.py`` writes them, ``--check`` says whether they are up to date.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from kwire.config import Key  # noqa: E402
+from kwire.configs.broker import BrokerConfig  # noqa: E402
+from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
+from kwire.configs.inert import inert_keys  # noqa: E402
+from kwire.configs.topic import TopicConfig  # noqa: E402
+
+INTRODUCTION = """\
+# Configuration
+
+Settings have Kafka 4.3's names, types, defaults and bounds. Those marked *no effect* are
+accepted and shown, but nothing acts on them yet. `kwire serve` warns about names that Kafka does
+not know, and refuses settings that ask for protection it does not have (authorizers, SSL, SASL,
+policies).
+"""
+
+
+def row(key: Key[Any]) -> str:
+    default = "" if key.default is None else f"`{key.text(key.default) or ' '}`"
+    bounds = ", ".join(key.choices)
+    if key.low is not None or key.high is not None:
+        low, high = ("" if edge is None else str(edge) for edge in (key.low, key.high))
+        bounds = f"{low}..{high}"
+    doc = key.doc if key.effective else f"{key.doc} *No effect.*".strip()
+    cells = (f"`{key.name}`", key.kind.name.lower(), default, bounds, key.scope.value, doc)
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(title: str, keys: Iterable[Key[Any]]) -> str:
+    head = "| name | type | default | bounds | changes | meaning |\n|---|---|---|---|---|---|"
+    rows = (row(key) for key in sorted(keys, key=lambda key: key.name) if not key.internal)
+    return "\n".join((f"\n## {title}\n", head, *rows)) + "\n"
+
+
+def configuration() -> str:
+    return INTRODUCTION + "".join(
+        (
+            table("Nodes", BrokerConfig.keys().values()),
+            table("Topics", TopicConfig.keys().values()),
+            table("Groups", GroupConfig.keys().values()),
+            table("Client metrics", ClientMetricsConfig.keys().values()),
+            table("Known to Kafka, without effect in kwire", inert_keys().values()),
+        )
+    )
+
+
+DOCUMENTS = {"docs/configuration.md": configuration}
+
+
+def main(arguments: list[str]) -> int:
+    stale = []
+    for name, make in DOCUMENTS.items():
+        path, text = ROOT / name, make()
+        if not path.exists() or path.read_text() != text:
+            stale.append(name)
+            if "--check" not in arguments:
+                path.write_text(text)
+    print("\n".join(f"{name}: out of date" for name in stale) or "up to date")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

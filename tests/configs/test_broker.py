@@ -1,0 +1,178 @@
+"""A node's settings: precedence, combinations, and what is refused."""
+
+import logging
+
+import pytest
+
+from kwire.config import ConfigError
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import Address, Endpoint
+from kwire.configs.topic import TopicConfig, check_topic_config
+
+NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "log.dirs": "a,b",
+}
+
+
+def node(**more: str) -> BrokerConfig:
+    named = {name.replace("_", "."): text for name, text in more.items()}
+    return BrokerConfig.from_properties({**NODE, **named})
+
+
+def test_a_usual_node() -> None:
+    config = node()
+    assert config.is_broker
+    assert config.is_controller
+    assert config.node_id == config.broker_id == 1
+    assert config.endpoints == (
+        Endpoint("PLAINTEXT", "", 9092),
+        Endpoint("CONTROLLER", "", 9093),
+    )
+    assert config.broker_endpoints == (Endpoint("PLAINTEXT", "", 9092),)
+    assert config.advertised_endpoints == (
+        Endpoint("PLAINTEXT", "localhost", 9092),
+        Endpoint("CONTROLLER", "", 9093),
+    )
+    assert config.voters == {1: Address("localhost", 9093)}
+    assert config.data_directories == ("a", "b")
+    assert config.metadata_directory == "a"
+    assert config.log_segment_bytes == 1 << 30
+    assert str(Endpoint("X", "::1", 9)) == "X://[::1]:9"
+
+
+def test_file_of_kafkas_distribution() -> None:
+    """The protocol map there names protected protocols that no listener uses."""
+    protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL"
+    assert node(listener_security_protocol_map=protocols).protocols["SSL"] == "SSL"
+    assert node(num_network_threads="3", socket_send_buffer_bytes="102400")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.ms": "4", "log.retention.minutes": "3"}, 4),  # the finer unit counts
+        ({"log.retention.ms": "-1"}, -1),
+        ({"log.retention.hours": "-7"}, -1),  # any negative number is never
+    ],
+)
+def test_retention_precedence(given: dict[str, str], expected: int) -> None:
+    config = BrokerConfig({**NODE, **given})
+    assert config.log_retention_time_ms == expected
+    assert TopicConfig({}, config).retention_ms == expected
+
+
+def test_dynamic_settings_go_before_the_file() -> None:
+    config = node(log_retention_ms="5000", num_partitions="7")
+    changed = config.with_dynamic(
+        {"log.retention.ms": "6000", "message.max.bytes": "x"}, {"log.retention.ms": "7000"}
+    )
+    assert changed.log_retention_time_ms == 7000, "this broker's before all brokers'"
+    assert changed.message_max_bytes == 1_048_588, "an unusable one is left out"
+    assert changed.num_partitions == 7
+    assert config.log_retention_time_ms == 5000, "the old snapshot stays"
+
+
+REFUSED = [
+    ({"num.partitions": "many"}, "num.partitions"),
+    ({"num.partitions": "0"}, "num.partitions"),
+    ({"log.segment.bytes": "1000"}, "log.segment.bytes"),  # below 1 MiB since 4.0
+    ({"log.cleanup.policy": "shred"}, "log.cleanup.policy"),
+    ({"compression.gzip.level": "0"}, "compression.gzip.level"),
+    ({"auto.create.topics.enable": "yes"}, "auto.create.topics.enable"),
+    ({"node.id": ""}, "node.id"),
+    ({"broker.id": "2"}, "node.id"),
+    ({"process.roles": ""}, "process.roles"),
+    ({"process.roles": "zookeeper"}, "process.roles"),
+    ({"controller.quorum.voters": ""}, "controller.quorum.voters"),
+    ({"controller.quorum.voters": "1-localhost:9093"}, "controller.quorum.voters"),
+    ({"controller.quorum.voters": "2@localhost:9093"}, "controller.quorum.voters"),
+    ({"listeners": "PLAINTEXT:/9092"}, "listeners"),
+    ({"listeners": "PLAINTEXT://:9092"}, "controller.listener.names"),
+    ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "listeners"),
+    ({"listeners": "OWN://:9092,CONTROLLER://:9093"}, "listener.security.protocol.map"),
+    ({"process.roles": "broker"}, "listeners"),
+    ({"process.roles": "controller"}, "listeners"),
+    ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name"),
+    ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
+    ({"log.retention.ms": "0"}, "log.retention.ms"),
+    ({"log.dirs": "a,a"}, "log.dirs"),
+    ({"authorizer.class.name": "org.example.Authorizer"}, "authorizer.class.name"),
+    ({"ssl.keystore.location": "x"}, "ssl.keystore.location"),
+    ({"listener.name.plaintext.ssl.keystore.location": "x"}, "ssl.keystore.location"),
+    ({"listener.name.a.scram-sha-256.sasl.jaas.config": "x"}, "sasl.jaas.config"),
+    ({"sasl.enabled.mechanisms": "PLAIN"}, "sasl.enabled.mechanisms"),
+    ({"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}, "PLAINTEXT"),
+    ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, "CONTROLLER"),
+    ({"create.topic.policy.class.name": "org.example.Policy"}, "create.topic.policy.class.name"),
+]
+
+
+@pytest.mark.parametrize(("given", "named"), REFUSED, ids=lambda v: str(v)[:60])
+def test_refused_by_name_in_one_line(given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_properties({**NODE, **given})
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_protective_settings_at_their_defaults_ask_for_nothing() -> None:
+    assert node(ssl_client_auth="none", sasl_mechanism_inter_broker_protocol="GSSAPI")
+
+
+def test_unknown_names_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        node(zookeeper_connect="localhost:2181", remote_log_reader_threads="3")
+    assert [record.getMessage() for record in caplog.records] == [
+        "unknown setting ignored name=zookeeper.connect"
+    ]
+
+
+def test_any_known_setting_can_be_read_raw() -> None:
+    assert node(remote_log_reader_threads="3").raw("remote.log.reader.threads") == 3
+    assert node().raw("remote.log.reader.threads") == 10
+
+
+def test_topic_falls_back_to_the_broker() -> None:
+    broker = node(log_segment_bytes="2097152", min_insync_replicas="2")
+    topic = TopicConfig({"retention.ms": "9", "cleanup.policy": "compact"}, broker)
+    assert (topic.segment_bytes, topic.min_insync_replicas) == (2_097_152, 2)
+    assert (topic.retention_ms, topic.is_compacted, topic.is_deleted) == (9, True, False)
+    assert TopicConfig({"internal.segment.bytes": "100"}).segment_limit_bytes == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"no.such": "1"}, "Unknown topic config name: no.such"),
+        (
+            {"retention.ms": "abc"},
+            "Invalid value abc for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            {"retention.ms": "-2"},
+            "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+        ),
+        (
+            {"min.cleanable.dirty.ratio": "2"},
+            "Invalid value 2 for configuration min.cleanable.dirty.ratio: "
+            "Value must be no more than 1",
+        ),
+        ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "min.compaction.lag.ms"),
+        ({"leader.replication.throttled.replicas": "1-2"}, "leader.replication"),
+        ({"remote.storage.enable": "true"}, "Tiered Storage"),
+    ],
+)
+def test_topic_settings_are_judged(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_topic_config(given)
+    assert said in str(caught.value)

@@ -1,0 +1,61 @@
+"""The tables against Kafka 4.3.1's own definitions, which were read out of its classes."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.config import Key
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.inert import all_broker_keys
+from kwire.configs.topic import FROM_BROKER, SYNONYMS, TopicConfig
+
+FACTS = [
+    json.loads(line)
+    for line in gzip.open(Path(__file__).parent / "settings-4.3.1.jsonl.gz", "rt")  # noqa: SIM115
+]
+TABLES: dict[str, dict[str, Key[Any]]] = {
+    "broker": all_broker_keys(),
+    "topic": TopicConfig.keys(),
+    "group": GroupConfig.keys(),
+    "client-metrics": ClientMetricsConfig.keys(),
+}
+REQUIRED = {"node.id", "process.roles", "controller.listener.names"}
+
+
+def test_every_setting_of_kafka_is_there_and_no_other() -> None:
+    for table, keys in TABLES.items():
+        assert set(keys) == {fact["name"] for fact in FACTS if fact["table"] == table}
+    assert {table: len(keys) for table, keys in TABLES.items()} == {
+        "broker": 360,
+        "topic": 34,
+        "group": 17,
+        "client-metrics": 3,
+    }
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact['table']}-{fact['name']}")
+def test_setting_is_kafkas(fact: dict[str, Any]) -> None:
+    key = TABLES[fact["table"]][fact["name"]]
+    assert key.kind.name == fact["type"]
+    assert key.internal == fact["internal"]
+    if key.name not in REQUIRED:
+        assert key.text(key.default) == fact["default"]
+    if fact["scope"] is not None:
+        assert key.scope.value == fact["scope"]
+    if key.default is not None and key.name not in REQUIRED:
+        assert key.parse(key.text(key.default) or "") == key.default, "a default is a legal value"
+
+
+def test_used_settings_are_explained() -> None:
+    for keys in (BrokerConfig.keys(), TopicConfig.keys()):
+        assert not [name for name, key in keys.items() if not key.doc.endswith(".")]
+
+
+def test_topic_settings_and_their_stand_ins_exist() -> None:
+    assert set(FROM_BROKER) <= set(SYNONYMS) <= set(TopicConfig.keys())
+    assert not [name for name in FROM_BROKER.values() if not hasattr(BrokerConfig, name)]
+    assert not [name for name in SYNONYMS.values() if name not in all_broker_keys()]
