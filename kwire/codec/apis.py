@@ -1,7 +1,8 @@
-"""Every API of Kafka 4.3: key, name, versions, listeners.
+"""Every API of Kafka 4.3, and what 4.4 adds: key, name, versions, listeners.
 
-The table says what exists; what kwire serves is said by the handlers.  The versions are those a
-message table can decode; the last one may be unstable (not advertised), which ``stable`` tells.
+The table says what exists; what kwire serves is said by the handlers.  One line an API: the
+versions that 4.3 holds for stable, then who serves it, B on the listeners of clients and
+brokers, C on the controller's, and F if brokers pass it on to the active controller.
 """
 
 from importlib import import_module
@@ -9,8 +10,10 @@ from typing import Any, Final
 
 import attrs
 
+from kwire.codec.schema import Versions
 
-@attrs.frozen
+
+@attrs.frozen(kw_only=True)
 class Api:
     """One API key."""
 
@@ -20,7 +23,11 @@ class Api:
     """Of :mod:`kwire.codec.messages`."""
     first: int
     last: int
+    """The last version that the message table can decode; above ``stable`` it is not advertised."""
     stable: int
+    """The last stable version of 4.3, -1 if there is none."""
+    versions: tuple[int, int] | None
+    """What Apache Kafka 4.3 advertises: Produce from 0 on, though its table starts at 3."""
     broker: bool
     """Served on the listeners of clients and brokers."""
     controller: bool
@@ -35,6 +42,7 @@ class Api:
 
     @property
     def response(self) -> type[Any]:
+        """The response's message class, imported on first use."""
         return self._class("Response")
 
     def _class(self, suffix: str) -> type[Any]:
@@ -44,134 +52,131 @@ class Api:
         return made
 
 
+_ADVERTISED: Final = (-1, -1)
+"""Stands for "first to last stable", which is what nearly every API advertises."""
+
+
+def _api(
+    key: int,
+    name: str,
+    tabled: str,
+    who: str,
+    *,
+    last: int | None = None,
+    stable: int | None = None,
+    versions: tuple[int, int] | None = _ADVERTISED,
+) -> Api:
+    known = Versions.parse(tabled)
+    top = known.last if stable is None else stable
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    if versions == _ADVERTISED:
+        versions = (known.first, top) if top >= 0 else None
+    return Api(
+        key=key,
+        name=name,
+        module=snake[1:],
+        first=known.first,
+        last=known.last if last is None else last,
+        stable=top,
+        versions=versions,
+        broker="B" in who,
+        controller="C" in who,
+        forwarded="F" in who,
+    )
+
+
 APIS: Final = (
-    Api(0, "Produce", "produce", 3, 13, 13, True, False, False),
-    Api(1, "Fetch", "fetch", 4, 18, 18, True, True, False),
-    Api(2, "ListOffsets", "list_offsets", 1, 11, 11, True, False, False),
-    Api(3, "Metadata", "metadata", 0, 13, 13, True, False, False),
-    Api(8, "OffsetCommit", "offset_commit", 2, 10, 10, True, False, False),
-    Api(9, "OffsetFetch", "offset_fetch", 1, 10, 10, True, False, False),
-    Api(10, "FindCoordinator", "find_coordinator", 0, 6, 6, True, False, False),
-    Api(11, "JoinGroup", "join_group", 0, 9, 9, True, False, False),
-    Api(12, "Heartbeat", "heartbeat", 0, 4, 4, True, False, False),
-    Api(13, "LeaveGroup", "leave_group", 0, 5, 5, True, False, False),
-    Api(14, "SyncGroup", "sync_group", 0, 5, 5, True, False, False),
-    Api(15, "DescribeGroups", "describe_groups", 0, 6, 6, True, False, False),
-    Api(16, "ListGroups", "list_groups", 0, 5, 5, True, False, False),
-    Api(17, "SaslHandshake", "sasl_handshake", 0, 1, 1, True, True, False),
-    Api(18, "ApiVersions", "api_versions", 0, 4, 4, True, True, False),
-    Api(19, "CreateTopics", "create_topics", 2, 7, 7, True, True, True),
-    Api(20, "DeleteTopics", "delete_topics", 1, 6, 6, True, True, True),
-    Api(21, "DeleteRecords", "delete_records", 0, 2, 2, True, False, False),
-    Api(22, "InitProducerId", "init_producer_id", 0, 6, 5, True, False, False),
-    Api(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4, 4, True, False, False),
-    Api(24, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 5, True, False, False),
-    Api(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 4, True, False, False),
-    Api(26, "EndTxn", "end_txn", 0, 5, 5, True, False, False),
-    Api(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 2, True, False, False),
-    Api(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 5, True, False, False),
-    Api(29, "DescribeAcls", "describe_acls", 1, 3, 3, True, True, False),
-    Api(30, "CreateAcls", "create_acls", 1, 3, 3, True, True, True),
-    Api(31, "DeleteAcls", "delete_acls", 1, 3, 3, True, True, True),
-    Api(32, "DescribeConfigs", "describe_configs", 1, 4, 4, True, True, False),
-    Api(33, "AlterConfigs", "alter_configs", 0, 2, 2, True, True, True),
-    Api(34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2, 2, True, False, False),
-    Api(35, "DescribeLogDirs", "describe_log_dirs", 1, 5, 5, True, False, False),
-    Api(36, "SaslAuthenticate", "sasl_authenticate", 0, 2, 2, True, True, False),
-    Api(37, "CreatePartitions", "create_partitions", 0, 3, 3, True, True, True),
-    Api(38, "CreateDelegationToken", "create_delegation_token", 1, 3, 3, True, True, True),
-    Api(39, "RenewDelegationToken", "renew_delegation_token", 1, 2, 2, True, True, True),
-    Api(40, "ExpireDelegationToken", "expire_delegation_token", 1, 2, 2, True, True, True),
-    Api(41, "DescribeDelegationToken", "describe_delegation_token", 1, 3, 3, True, True, False),
-    Api(42, "DeleteGroups", "delete_groups", 0, 2, 2, True, False, False),
-    Api(43, "ElectLeaders", "elect_leaders", 0, 2, 2, True, True, True),
-    Api(44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1, True, True, True),
-    Api(
-        45,
-        "AlterPartitionReassignments",
-        "alter_partition_reassignments",
-        0,
-        1,
-        1,
-        True,
-        True,
-        True,
-    ),
-    Api(
-        46, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0, True, True, True
-    ),
-    Api(47, "OffsetDelete", "offset_delete", 0, 0, 0, True, False, False),
-    Api(48, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1, True, False, False),
-    Api(49, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1, True, True, True),
-    Api(
-        50,
-        "DescribeUserScramCredentials",
-        "describe_user_scram_credentials",
-        0,
-        0,
-        0,
-        True,
-        True,
-        False,
-    ),
-    Api(51, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0, True, True, True),
-    Api(52, "Vote", "vote", 0, 2, 2, False, True, False),
-    Api(53, "BeginQuorumEpoch", "begin_quorum_epoch", 0, 1, 1, False, True, False),
-    Api(54, "EndQuorumEpoch", "end_quorum_epoch", 0, 1, 1, False, True, False),
-    Api(55, "DescribeQuorum", "describe_quorum", 0, 2, 2, True, True, True),
-    Api(56, "AlterPartition", "alter_partition", 2, 3, 3, False, True, False),
-    Api(57, "UpdateFeatures", "update_features", 0, 2, 2, True, True, True),
-    Api(58, "Envelope", "envelope", 0, 0, 0, False, True, False),
-    Api(59, "FetchSnapshot", "fetch_snapshot", 0, 1, 1, False, True, False),
-    Api(60, "DescribeCluster", "describe_cluster", 0, 2, 2, True, True, False),
-    Api(61, "DescribeProducers", "describe_producers", 0, 0, 0, True, False, False),
-    Api(62, "BrokerRegistration", "broker_registration", 0, 4, 4, False, True, False),
-    Api(63, "BrokerHeartbeat", "broker_heartbeat", 0, 2, 2, False, True, False),
-    Api(64, "UnregisterBroker", "unregister_broker", 0, 0, 0, True, True, True),
-    Api(65, "DescribeTransactions", "describe_transactions", 0, 0, 0, True, False, False),
-    Api(66, "ListTransactions", "list_transactions", 0, 2, 2, True, False, False),
-    Api(67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, 0, False, True, True),
-    Api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 1, True, False, False),
-    Api(69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 1, True, False, False),
-    Api(70, "ControllerRegistration", "controller_registration", 0, 0, 0, False, True, False),
-    Api(
-        71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0, True, False, False
-    ),
-    Api(72, "PushTelemetry", "push_telemetry", 0, 0, 0, True, False, False),
-    Api(73, "AssignReplicasToDirs", "assign_replicas_to_dirs", 0, 0, 0, False, True, False),
-    Api(74, "ListConfigResources", "list_config_resources", 0, 1, 1, True, False, False),
-    Api(75, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0, True, False, False),
-    Api(76, "ShareGroupHeartbeat", "share_group_heartbeat", 1, 1, 1, True, False, False),
-    Api(77, "ShareGroupDescribe", "share_group_describe", 1, 1, 1, True, False, False),
-    Api(78, "ShareFetch", "share_fetch", 1, 2, 2, True, False, False),
-    Api(79, "ShareAcknowledge", "share_acknowledge", 1, 2, 2, True, False, False),
-    Api(80, "AddRaftVoter", "add_raft_voter", 0, 1, 1, True, True, True),
-    Api(81, "RemoveRaftVoter", "remove_raft_voter", 0, 0, 0, True, True, True),
-    Api(82, "UpdateRaftVoter", "update_raft_voter", 0, 0, 0, False, True, False),
-    Api(
-        83, "InitializeShareGroupState", "initialize_share_group_state", 0, 0, 0, True, False, False
-    ),
-    Api(84, "ReadShareGroupState", "read_share_group_state", 0, 0, 0, True, False, False),
-    Api(85, "WriteShareGroupState", "write_share_group_state", 0, 1, 1, True, False, False),
-    Api(86, "DeleteShareGroupState", "delete_share_group_state", 0, 0, 0, True, False, False),
-    Api(
-        87,
-        "ReadShareGroupStateSummary",
-        "read_share_group_state_summary",
-        0,
-        1,
-        1,
-        True,
-        False,
-        False,
-    ),
-    Api(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 0, 0, True, False, False),
-    Api(89, "StreamsGroupDescribe", "streams_group_describe", 0, 0, 0, True, False, False),
-    Api(
-        90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 1, True, False, False
-    ),
-    Api(91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0, True, False, False),
-    Api(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0, True, False, False),
+    _api(0, "Produce", "3-13", "B", versions=(0, 13)),
+    _api(1, "Fetch", "4-18", "BC"),
+    _api(2, "ListOffsets", "1-11", "B"),
+    _api(3, "Metadata", "0-13", "B"),
+    _api(8, "OffsetCommit", "2-10", "B"),
+    _api(9, "OffsetFetch", "1-10", "B"),
+    _api(10, "FindCoordinator", "0-6", "B"),
+    _api(11, "JoinGroup", "0-9", "B"),
+    _api(12, "Heartbeat", "0-4", "B"),
+    _api(13, "LeaveGroup", "0-5", "B"),
+    _api(14, "SyncGroup", "0-5", "B"),
+    _api(15, "DescribeGroups", "0-6", "B"),
+    _api(16, "ListGroups", "0-5", "B"),
+    _api(17, "SaslHandshake", "0-1", "BC"),
+    _api(18, "ApiVersions", "0-4", "BC", last=5),
+    _api(19, "CreateTopics", "2-7", "BCF"),
+    _api(20, "DeleteTopics", "1-6", "BCF"),
+    _api(21, "DeleteRecords", "0-2", "B"),
+    _api(22, "InitProducerId", "0-5", "B", last=6),
+    _api(23, "OffsetForLeaderEpoch", "2-4", "B"),
+    _api(24, "AddPartitionsToTxn", "0-5", "B"),
+    _api(25, "AddOffsetsToTxn", "0-4", "B"),
+    _api(26, "EndTxn", "0-5", "B"),
+    _api(27, "WriteTxnMarkers", "1-2", "B"),
+    _api(28, "TxnOffsetCommit", "0-5", "B", last=6),
+    _api(29, "DescribeAcls", "1-3", "BC"),
+    _api(30, "CreateAcls", "1-3", "BCF"),
+    _api(31, "DeleteAcls", "1-3", "BCF"),
+    _api(32, "DescribeConfigs", "1-4", "BC"),
+    _api(33, "AlterConfigs", "0-2", "BCF"),
+    _api(34, "AlterReplicaLogDirs", "1-2", "B"),
+    _api(35, "DescribeLogDirs", "1-5", "B"),
+    _api(36, "SaslAuthenticate", "0-2", "BC"),
+    _api(37, "CreatePartitions", "0-3", "BCF"),
+    _api(38, "CreateDelegationToken", "1-3", "BCF"),
+    _api(39, "RenewDelegationToken", "1-2", "BCF"),
+    _api(40, "ExpireDelegationToken", "1-2", "BCF"),
+    _api(41, "DescribeDelegationToken", "1-3", "BC"),
+    _api(42, "DeleteGroups", "0-2", "B", last=3),
+    _api(43, "ElectLeaders", "0-2", "BCF"),
+    _api(44, "IncrementalAlterConfigs", "0-1", "BCF"),
+    _api(45, "AlterPartitionReassignments", "0-1", "BCF"),
+    _api(46, "ListPartitionReassignments", "0", "BCF"),
+    _api(47, "OffsetDelete", "0", "B"),
+    _api(48, "DescribeClientQuotas", "0-1", "B"),
+    _api(49, "AlterClientQuotas", "0-1", "BCF"),
+    _api(50, "DescribeUserScramCredentials", "0", "BC"),
+    _api(51, "AlterUserScramCredentials", "0", "BCF"),
+    _api(52, "Vote", "0-2", "C"),
+    _api(53, "BeginQuorumEpoch", "0-1", "C"),
+    _api(54, "EndQuorumEpoch", "0-1", "C"),
+    _api(55, "DescribeQuorum", "0-2", "BCF"),
+    _api(56, "AlterPartition", "2-3", "C"),
+    _api(57, "UpdateFeatures", "0-2", "BCF"),
+    _api(58, "Envelope", "0", "C"),
+    _api(59, "FetchSnapshot", "0-1", "C"),
+    _api(60, "DescribeCluster", "0-2", "BC"),
+    _api(61, "DescribeProducers", "0", "B"),
+    _api(62, "BrokerRegistration", "0-4", "C"),
+    _api(63, "BrokerHeartbeat", "0-2", "C"),
+    _api(64, "UnregisterBroker", "0", "BCF"),
+    _api(65, "DescribeTransactions", "0", "B"),
+    _api(66, "ListTransactions", "0-2", "B"),
+    _api(67, "AllocateProducerIds", "0", "CF"),
+    _api(68, "ConsumerGroupHeartbeat", "0-1", "B"),
+    _api(69, "ConsumerGroupDescribe", "0-1", "B"),
+    _api(70, "ControllerRegistration", "0", "C"),
+    _api(71, "GetTelemetrySubscriptions", "0", "B", versions=None),
+    _api(72, "PushTelemetry", "0", "B", versions=None),
+    _api(73, "AssignReplicasToDirs", "0", "C"),
+    _api(74, "ListConfigResources", "0-1", "B"),
+    _api(75, "DescribeTopicPartitions", "0", "B"),
+    _api(76, "ShareGroupHeartbeat", "1", "B"),
+    _api(77, "ShareGroupDescribe", "1", "B"),
+    _api(78, "ShareFetch", "1-2", "B"),
+    _api(79, "ShareAcknowledge", "1-2", "B"),
+    _api(80, "AddRaftVoter", "0-1", "BCF"),
+    _api(81, "RemoveRaftVoter", "0", "BCF"),
+    _api(82, "UpdateRaftVoter", "0", "C"),
+    _api(83, "InitializeShareGroupState", "0", "B"),
+    _api(84, "ReadShareGroupState", "0", "B"),
+    _api(85, "WriteShareGroupState", "0-1", "B"),
+    _api(86, "DeleteShareGroupState", "0", "B"),
+    _api(87, "ReadShareGroupStateSummary", "0-1", "B"),
+    _api(88, "StreamsGroupHeartbeat", "0", "B", last=1),
+    _api(89, "StreamsGroupDescribe", "0", "B", last=1),
+    _api(90, "DescribeShareGroupOffsets", "0-1", "B"),
+    _api(91, "AlterShareGroupOffsets", "0", "B"),
+    _api(92, "DeleteShareGroupOffsets", "0", "B"),
+    _api(93, "StreamsGroupTopologyDescriptionUpdate", "0", "B", stable=-1),
+    _api(94, "UnregisterController", "0", "BC", stable=-1),
 )
 
 BY_KEY: Final = {api.key: api for api in APIS}

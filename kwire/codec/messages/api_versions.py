@@ -1,20 +1,34 @@
 """ApiVersions (API key 18): its request and its response."""
 
-from kwire.codec.schema import Array, Bool, Int16, Int32, Int64, String, field, message, struct
+from kwire.codec.schema import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    String,
+    field,
+    message,
+    struct,
+)
 
 
-@message(api_key=18, versions="0-4", flexible="3+")
+@message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     """Request of API key 18.
 
-    Version 3 adds client_software_name, client_software_version and is flexible.
+    Version 3 adds client_software_name, client_software_version and is flexible. Version 5 adds
+    cluster_id, node_id.
     """
 
     client_software_name: String = field("3+", default="", ignorable=True)
     client_software_version: String = field("3+", default="", ignorable=True)
+    cluster_id: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+    node_id: Int32 = field("5+", default=-1, ignorable=True)
 
 
-@message(api_key=18, versions="0-4", flexible="3+")
+@message(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     """Response of API key 18.
 
@@ -54,19 +68,3 @@ class ApiVersionsResponse:
         "3+", factory=list, tag=2, ignorable=True
     )
     zk_migration_ready: Bool = field("3+", default=False, tag=3, ignorable=True)
-
-
-def widen_request(request: ApiVersionsRequest, version: int) -> ApiVersionsRequest:
-    """A client that is too old to name its software is called unknown."""
-    if version < 3:
-        request.client_software_name = request.client_software_version = "unknown"
-    return request
-
-
-def narrow_response(response: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
-    """Older clients cannot read a feature whose lowest level is 0: they do not hear of it."""
-    if version < 4:
-        response.supported_features = [
-            feature for feature in response.supported_features if feature.min_version > 0
-        ]
-    return response

@@ -1,9 +1,9 @@
 """DeleteGroups (API key 42): its request and its response."""
 
-from kwire.codec.schema import Array, Int16, Int32, String, field, message, struct
+from kwire.codec.schema import Array, Int16, Int32, NullableString, String, field, message, struct
 
 
-@message(api_key=42, versions="0-2", flexible="2+")
+@message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest:
     """Request of API key 42.
 
@@ -13,11 +13,11 @@ class DeleteGroupsRequest:
     groups_names: Array[String] = field("0+", factory=list)
 
 
-@message(api_key=42, versions="0-2", flexible="2+")
+@message(api_key=42, versions="0-3", flexible="2+")
 class DeleteGroupsResponse:
     """Response of API key 42.
 
-    Version 2 is flexible.
+    Version 2 is flexible. Version 3 adds results.error_message.
     """
 
     throttle_time_ms: Int32 = field("0+", default=0)
@@ -26,5 +26,6 @@ class DeleteGroupsResponse:
     class DeletableGroupResult:
         group_id: String = field("0+")
         error_code: Int16 = field("0+", default=0)
+        error_message: NullableString = field("3+", default=None, nullable="3+", ignorable=True)
 
     results: Array[DeletableGroupResult] = field("0+", factory=list)

@@ -414,3 +414,10 @@ class ClearElrRecord:
     """Metadata record type 28."""
 
     topic_name: String = field("0+")
+
+
+@message(record_type=29, versions="0", flexible="0+")
+class UnregisterControllerRecord:
+    """Metadata record type 29."""
+
+    controller_id: Int32 = field("0+")

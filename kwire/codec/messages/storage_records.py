@@ -130,3 +130,13 @@ class RemotePartitionDeleteMetadataRecord:
     broker_id: Int32 = field("0+")
     event_timestamp_ms: Int64 = field("0+")
     remote_partition_delete_state: Int8 = field("0+")
+
+
+@message(versions="0")
+class AbortedTxn:
+    """One aborted transaction of the transaction index."""
+
+    producer_id: Int64 = field("0+")
+    first_offset: Int64 = field("0+")
+    last_offset: Int64 = field("0+")
+    last_stable_offset: Int64 = field("0+")

@@ -3,6 +3,7 @@
 from kwire.codec.schema import (
     Array,
     Bool,
+    Int8,
     Int16,
     Int32,
     Int64,
@@ -17,12 +18,16 @@ from kwire.codec.schema import (
 )
 
 
-@message(api_key=89, versions="0", flexible="0+")
+@message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeRequest:
-    """Request of API key 89."""
+    """Request of API key 89.
+
+    Version 1 adds include_topology_description.
+    """
 
     group_ids: Array[String] = field("0+", factory=list)
     include_authorized_operations: Bool = field("0+")
+    include_topology_description: Bool = field("1+", default=False)
 
 
 @struct
@@ -65,9 +70,41 @@ class TopicInfo:
     topic_configs: Array[KeyValue] = field("0+", factory=list)
 
 
-@message(api_key=89, versions="0", flexible="0+")
+@struct
+class TopologyDescriptionNode:
+    name: String = field("1+", default="")
+    node_type: Int8 = field("1+", default=0)
+    source_topics: Array[String] = field("1+", factory=list)
+    sink_topic: NullableString = field("1+", default=None, nullable="1+")
+    stores: Array[String] = field("1+", factory=list)
+    successors: Array[String] = field("1+", factory=list)
+
+
+@struct
+class TopologyDescriptionSubtopology:
+    subtopology_id: String = field("1+", default="")
+    nodes: Array[TopologyDescriptionNode] = field("1+", factory=list)
+
+
+@struct
+class TopologyDescriptionGlobalStore:
+    source: TopologyDescriptionNode = field("1+", factory=TopologyDescriptionNode)
+    processor: TopologyDescriptionNode = field("1+", factory=TopologyDescriptionNode)
+
+
+@struct
+class TopologyDescription:
+    subtopologies: Array[TopologyDescriptionSubtopology] = field("1+", factory=list)
+    global_stores: Array[TopologyDescriptionGlobalStore] = field("1+", factory=list)
+
+
+@message(api_key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeResponse:
-    """Response of API key 89."""
+    """Response of API key 89.
+
+    Version 1 adds groups.topology_description, groups.topology_description_status,
+    groups.assignor_name.
+    """
 
     throttle_time_ms: Int32 = field("0+", default=0)
 
@@ -116,5 +153,10 @@ class StreamsGroupDescribeResponse:
 
         members: Array[Member] = field("0+", factory=list)
         authorized_operations: Int32 = field("0+", default=-2147483648)
+        topology_description: Nullable[TopologyDescription] = field(
+            "1+", default=None, nullable="1+"
+        )
+        topology_description_status: Int8 = field("1+", default=0)
+        assignor_name: NullableString = field("1+", default=None, nullable="1+", ignorable=True)
 
     groups: Array[DescribedGroup] = field("0+", factory=list)

@@ -51,7 +51,7 @@ class TaskIds:
     partitions: Array[Int32] = field("0+", factory=list)
 
 
-@message(api_key=88, versions="0", flexible="0+")
+@message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatRequest:
     """Request of API key 88."""
 
@@ -110,9 +110,13 @@ class TopicPartition:
     partitions: Array[Int32] = field("0+", factory=list)
 
 
-@message(api_key=88, versions="0", flexible="0+")
+@message(api_key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatResponse:
-    """Response of API key 88."""
+    """Response of API key 88.
+
+    Version 1 adds acceptable_recovery_lag_offsets, topology_description_required and drops
+    acceptable_recovery_lag.
+    """
 
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
@@ -120,12 +124,14 @@ class StreamsGroupHeartbeatResponse:
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
     heartbeat_interval_ms: Int32 = field("0+")
-    acceptable_recovery_lag: Int32 = field("0+")
+    acceptable_recovery_lag: Int32 = field("0", default=0)
     task_offset_interval_ms: Int32 = field("0+")
+    acceptable_recovery_lag_offsets: Int64 = field("1+", default=-1, ignorable=True)
     status: NullableArray[Status] = field("0+", factory=list, nullable="0+")
     active_tasks: NullableArray[TaskIds] = field("0+", default=None, nullable="0+")
     standby_tasks: NullableArray[TaskIds] = field("0+", default=None, nullable="0+")
     warmup_tasks: NullableArray[TaskIds] = field("0+", default=None, nullable="0+")
+    topology_description_required: Bool = field("1+", default=False)
     endpoint_information_epoch: Int32 = field("0+")
 
     @struct

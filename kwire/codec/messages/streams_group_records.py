@@ -40,6 +40,8 @@ class StreamsGroupMetadataValue:
     last_assignment_configs: NullableArray[LastAssignmentConfig] = field(
         "0+", factory=list, nullable="0+", tag=1
     )
+    stored_description_topology_epoch: Int32 = field("0+", default=-1, tag=2)
+    failed_description_topology_epoch: Int32 = field("0+", default=-1, tag=3)
 
 
 @message(record_type=19, versions="0")

@@ -1,24 +1,27 @@
 """TxnOffsetCommit (API key 28): its request and its response."""
 
 from kwire.codec.schema import (
+    ZERO_UUID,
     Array,
     Int16,
     Int32,
     Int64,
     NullableString,
     String,
+    Uuid,
     field,
     message,
     struct,
 )
 
 
-@message(api_key=28, versions="0-5", flexible="3+")
+@message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
     """Request of API key 28.
 
-    Version 2 adds topics.partitions.committed_leader_epoch. Version 3 adds generation_id,
-    member_id, group_instance_id and is flexible.
+    Version 2 adds topics.partitions.committed_leader_epoch. Version 3 adds
+    generation_id, member_id, group_instance_id and is flexible. Version 6 adds
+    topics.topic_id and drops topics.name.
     """
 
     transactional_id: String = field("0+")
@@ -31,7 +34,8 @@ class TxnOffsetCommitRequest:
 
     @struct
     class TxnOffsetCommitRequestTopic:
-        name: String = field("0+")
+        name: String = field("0-5", default="", ignorable=True)
+        topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)
 
         @struct
         class TxnOffsetCommitRequestPartition:
@@ -45,18 +49,19 @@ class TxnOffsetCommitRequest:
     topics: Array[TxnOffsetCommitRequestTopic] = field("0+", factory=list)
 
 
-@message(api_key=28, versions="0-5", flexible="3+")
+@message(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
     """Response of API key 28.
 
-    Version 3 is flexible.
+    Version 3 is flexible. Version 6 adds topics.topic_id and drops topics.name.
     """
 
     throttle_time_ms: Int32 = field("0+", default=0)
 
     @struct
     class TxnOffsetCommitResponseTopic:
-        name: String = field("0+")
+        name: String = field("0-5", default="", ignorable=True)
+        topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)
 
         @struct
         class TxnOffsetCommitResponsePartition:
