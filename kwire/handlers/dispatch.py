@@ -25,8 +25,8 @@ from kwire.net.connection import Disconnect
 
 if TYPE_CHECKING:
     from kwire.clock import Clock
-    from kwire.codec.frame import Part
-    from kwire.config import Config
+    from kwire.codec.compile import Part
+    from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.service import CoordinatorService
     from kwire.log.service import LogManager
     from kwire.raftmeta.controller_service import Controller
@@ -74,7 +74,7 @@ def _absent() -> Any:
 class Services:
     """The parts of one node that requests may use; the server fills it, one per node."""
 
-    config: "Config" = attrs.field(factory=_absent)
+    config: "BrokerConfig" = attrs.field(factory=_absent)
     """The current snapshot of the settings; swapped when they change."""
     clock: "Clock" = attrs.field(factory=_absent)
     image: "MetadataImage" = attrs.field(factory=_absent)
@@ -100,7 +100,7 @@ class Context:
     principal: Principal = ANONYMOUS
 
     @property
-    def config(self) -> "Config":
+    def config(self) -> "BrokerConfig":
         return self.services.config
 
     @property

@@ -1,0 +1,90 @@
+"""Who may connect: counts per node, listener and address, and how fast (KIP-402, KIP-612).
+
+Pure: ``now`` is an argument.  A connection over a listener's or the node's limit waits in the
+kernel's backlog; one over its address's limit is closed at once.  The listener that brokers use
+among themselves is protected: it takes the place of somebody else's idle connection.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import attrs
+
+UNLIMITED = (1 << 31) - 1
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What bounds a node's, or one listener's, connections; named as Kafka's settings."""
+
+    max_connections: int = UNLIMITED
+    max_connections_per_ip: int = UNLIMITED
+    max_connections_per_ip_overrides: Mapping[str, int] = attrs.field(factory=dict)
+    max_connection_creation_rate: int = UNLIMITED
+    connections_max_idle_ms: int = 600_000
+    socket_request_max_bytes: int = 100 << 20
+    socket_receive_buffer_bytes: int = -1
+    socket_send_buffer_bytes: int = -1
+    socket_listen_backlog_size: int = 50
+    queued_max_request_bytes: int = -1
+
+
+@attrs.define
+class Rate:
+    """At most so many a second, evened out: a bucket that holds one second's worth."""
+
+    per_second: int
+    _tokens: float = attrs.field(init=False)
+    _at: float = attrs.field(init=False, default=float("-inf"))
+
+    def __attrs_post_init__(self) -> None:
+        self._tokens = self.per_second
+
+    def wait(self, now: float) -> float:
+        """Seconds until one more may come."""
+        if self.per_second >= UNLIMITED:
+            return 0.0
+        if self.per_second == 0:
+            return float("inf")
+        self._tokens = min(self.per_second, self._tokens + (now - self._at) * self.per_second)
+        self._at = now
+        return max(0.0, (1 - self._tokens) / self.per_second)
+
+    def take(self) -> None:
+        self._tokens -= 1
+
+
+@attrs.define
+class Admission:
+    """Counts the open connections of one node."""
+
+    node: Limits
+    total: int = 0
+    per_listener: Counter[str] = attrs.field(factory=Counter)
+    per_address: Counter[str] = attrs.field(factory=Counter)
+
+    def full(self, listener: str, limits: Limits) -> bool:
+        """Whether a new connection of this listener has to wait for an old one to end."""
+        return (
+            self.total >= self.node.max_connections
+            or self.per_listener[listener] >= limits.max_connections
+        )
+
+    def crowded(self, address: str) -> bool:
+        """Whether this address has all the connections it may have."""
+        allowed = self.node.max_connections_per_ip_overrides.get(
+            address, self.node.max_connections_per_ip
+        )
+        return self.per_address[address] >= allowed
+
+    def opened(self, listener: str, address: str) -> None:
+        self.total += 1
+        self.per_listener[listener] += 1
+        self.per_address[address] += 1
+
+    def closed(self, listener: str, address: str) -> None:
+        self.total -= 1
+        self.per_listener[listener] -= 1
+        self.per_address[address] -= 1
+        if not self.per_address[address]:
+            del self.per_address[address]

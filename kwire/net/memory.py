@@ -1,0 +1,64 @@
+"""Bounds the memory of requests in flight: queued.max.request.bytes (KIP-72).
+
+Bytes count as they arrive, not as they are announced.  When the bound is reached, connections are
+not read further until answers free some.  Frames that are all incomplete could wait for each
+other for ever; so while nothing is being answered, one of them may pass the bound, and if that one
+stops sending it is closed.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+STALLED_S: Final = 10.0
+
+
+class Holder(Protocol):
+    """A connection, as far as this module needs it."""
+
+    last_active: float
+
+    def close(self, reason: str) -> None: ...
+
+
+@attrs.define
+class Memory:
+    """The bytes all connections of one node hold."""
+
+    limit: int
+    now: Callable[[], float] = trio.current_time
+    used: int = 0
+    answering: int = 0
+    """How many frames are being answered; each of them will free its bytes."""
+    _exempt: Holder | None = None
+    _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def fits(self, count: int) -> bool:
+        return self.used + count <= self.limit
+
+    async def claim(self, count: int, holder: Holder) -> None:
+        """Count bytes of ``holder``, waiting while there are too many."""
+        while not self.fits(count) and self._exempt is not holder:
+            if self._exempt is None and not self.answering:
+                self._exempt = holder
+                break
+            with trio.move_on_after(STALLED_S) as patience:
+                await self._waiting.park()
+            if patience.cancelled_caught:
+                self._close_stalled()
+        self.used += count
+
+    def free(self, count: int, holder: Holder) -> None:
+        """The holder's frame is answered or its connection is gone."""
+        self.used -= count
+        if self._exempt is holder:
+            self._exempt = None
+        if self._waiting:
+            self._waiting.unpark_all()
+
+    def _close_stalled(self) -> None:
+        exempt = self._exempt
+        if exempt is not None and self.now() - exempt.last_active >= STALLED_S:
+            exempt.close("a frame that stalled while memory for requests was short")

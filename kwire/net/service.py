@@ -1,0 +1,429 @@
+"""Listeners and connections: one task each, frames answered one after the other.
+
+A connection's turn is at most 16 frames or a millisecond, then others come; its next frame is
+looked at when the previous answer has been handed to the kernel, so a slow reader holds one answer
+and nothing more.  Whatever goes wrong on a connection ends that connection with one log line.
+"""
+
+import errno
+import logging
+import math
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol
+
+import attrs
+import trio
+from trio.lowlevel import checkpoint, wait_readable
+
+from kwire.net import hangup
+from kwire.net.connection import Disconnect, Framer
+from kwire.net.limits import Admission, Limits, Rate
+from kwire.net.memory import Memory
+from kwire.net.send import send_parts
+
+log = logging.getLogger(__name__)
+
+TURN_FRAMES: Final = 16
+TURN_S: Final = 0.001
+SCRATCH_BYTES: Final = 64 << 10
+ACCEPT_BATCH: Final = 32
+EXHAUSTED_PAUSE_S: Final = 0.25
+_IDLE_SCANS: Final = 64
+"""Idle connections are looked for at most so many times per idle time."""
+
+
+class Session(Protocol):
+    """Answers one connection's frames."""
+
+    muted_s: float
+
+    async def answer(self, frame: memoryview) -> Sequence[Any] | None:
+        """The parts to send, None for no answer; Disconnect ends the connection."""
+
+
+class Address(NamedTuple):
+    """Where a listener can be reached on this machine."""
+
+    host: str
+    port: int
+
+
+@attrs.define(eq=False)
+class Connection:
+    """One accepted socket."""
+
+    sock: socket.socket
+    listener: "Listener"
+    host: str
+    session: Session
+    framer: Framer
+    last_active: float
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    answering: bool = False
+    hung_up: bool = False
+    claimed: int = 0
+    """Bytes counted for a frame in the making."""
+    reason: str = ""
+
+    def close(self, reason: str) -> None:
+        """End the connection as soon as its task can be interrupted."""
+        self.reason = reason
+        self.scope.cancel()
+
+    def noticed_hang_up(self) -> None:
+        """The peer closed its side: nobody waits for an answer unless more was sent before."""
+        self.hung_up = True
+        if self.answering and self.nothing_unread():
+            self.close("")
+
+    def nothing_unread(self) -> bool:
+        if self.framer.partial:
+            return False
+        try:
+            return not self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+
+@attrs.define(eq=False)
+class Listener:
+    """A bound socket and who answers what comes in on it."""
+
+    name: str
+    sock: socket.socket
+    new_session: Callable[[str, str], Session]
+    """Called with the listener's name and the peer's host for each connection."""
+    limits: Limits
+    protected: bool
+    rate: Rate
+
+    @property
+    def idle_s(self) -> float:
+        idle_ms = self.limits.connections_max_idle_ms
+        return idle_ms / 1000 if idle_ms >= 0 else math.inf
+
+    @property
+    def address(self) -> Address:
+        host, port = self.sock.getsockname()[:2]
+        return Address(host, port)
+
+
+@attrs.define(eq=False)
+class NetService:
+    """All listeners of one node."""
+
+    limits: Limits = attrs.field(factory=Limits)
+    now: Callable[[], float] = trio.current_time
+    listeners: dict[str, Listener] = attrs.field(factory=dict)
+    connections: set[Connection] = attrs.field(factory=set)
+    admission: Admission = attrs.field(init=False)
+    _rate: Rate = attrs.field(init=False)
+    _memory: Memory = attrs.field(init=False)
+    _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(8))
+    _hang_ups: hangup.HangUps = attrs.field(factory=hangup.make)
+    _scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
+    _nursery: trio.Nursery | None = None
+    _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _closed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def __attrs_post_init__(self) -> None:
+        self.admission = Admission(self.limits)
+        self._rate = Rate(self.limits.max_connection_creation_rate)
+        self._memory = Memory(_memory_bound(self.limits), self.now)
+
+    def bind(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        new_session: Callable[[str, str], Session],
+        *,
+        limits: Limits | None = None,
+        protected: bool = False,
+    ) -> Address:
+        """Take an address; connections wait in the kernel until :meth:`accept`.
+
+        ``limits`` are this listener's own ones.  A ``protected`` listener is let in when the
+        node is full of connections of the others.
+        """
+        own = limits or self.limits
+        listener = Listener(
+            name=name,
+            sock=_bound(host, port, own),
+            new_session=new_session,
+            limits=own,
+            protected=protected,
+            rate=Rate(own.max_connection_creation_rate),
+        )
+        self.listeners[name] = listener
+        return listener.address
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; every socket is closed then."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._hang_ups.run)
+                nursery.start_soon(self._close_idle)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            self._hang_ups.close()
+            for listener in self.listeners.values():
+                listener.sock.close()
+
+    def accept(self, name: str) -> None:
+        """Start to serve a bound listener.  Only while running."""
+        if self._nursery is None:
+            raise RuntimeError("the service does not run")
+        self._nursery.start_soon(self._accept, self.listeners[name])
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections on all listeners; the open ones go on."""
+        for listener in self.listeners.values():
+            if listener.sock.fileno() >= 0:
+                trio.lowlevel.notify_closing(listener.sock)
+                listener.sock.close()
+
+    async def _accept(self, listener: Listener) -> None:
+        while listener.sock.fileno() >= 0:
+            await self._room(listener)
+            try:
+                await wait_readable(listener.sock)
+                self._accept_some(listener)
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                if error.errno == errno.EBADF:
+                    return
+                log.warning("accept paused listener=%s reason=%s", listener.name, error)
+                await trio.sleep(EXHAUSTED_PAUSE_S)
+
+    async def _room(self, listener: Listener) -> None:
+        """Wait until the limits allow one more connection."""
+        while True:
+            wait_s = max(self._rate.wait(self.now()), listener.rate.wait(self.now()))
+            if wait_s > 0:
+                await trio.sleep(wait_s)
+            elif not self.admission.full(listener.name, listener.limits):
+                return
+            elif not (listener.protected and self._make_room(listener)):
+                await self._closed.park()
+
+    def _make_room(self, listener: Listener) -> bool:
+        """Close what was idle longest on another listener, for a protected one."""
+        if self.admission.per_listener[listener.name] >= listener.limits.max_connections:
+            return False
+        others = (c for c in self.connections if not c.listener.protected and not c.reason)
+        oldest = min(others, key=lambda c: c.last_active, default=None)
+        if oldest is None:
+            return False
+        oldest.close("room for a node of the cluster")
+        return False
+
+    def _accept_some(self, listener: Listener) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, peer = listener.sock.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            host = peer[0]
+            if self.admission.crowded(host):
+                log.info("connection refused listener=%s peer=%s: too many", listener.name, host)
+                sock.close()
+                continue
+            self._rate.take()
+            listener.rate.take()
+            try:
+                self._open(listener, sock, host)
+            except BaseException:
+                sock.close()
+                raise
+            now = self.now()
+            if (
+                self.admission.full(listener.name, listener.limits)
+                or self._rate.wait(now)
+                or listener.rate.wait(now)
+            ):
+                return
+
+    def _open(self, listener: Listener, sock: socket.socket, host: str) -> None:
+        assert self._nursery is not None
+        sock.setblocking(False)
+        with suppress(OSError):  # it may be gone already
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = Connection(
+            sock=sock,
+            listener=listener,
+            host=host,
+            session=listener.new_session(listener.name, host),
+            framer=Framer(listener.limits.socket_request_max_bytes),
+            last_active=self.now(),
+        )
+        self._hang_ups.watch(sock.fileno(), connection.noticed_hang_up)
+        self.admission.opened(listener.name, host)
+        self.connections.add(connection)
+        self._opened.unpark_all()
+        self._nursery.start_soon(self._serve, connection)
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            with connection.scope:
+                await self._converse(connection)
+        except Disconnect as reason:
+            connection.reason = str(reason)
+        except OSError as error:
+            log.debug("connection lost peer=%s reason=%s", connection.host, error)
+        except Exception:
+            log.exception("connection failed peer=%s", connection.host)
+        finally:
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        if connection.reason:
+            log.info(
+                "connection closed listener=%s peer=%s reason=%s",
+                connection.listener.name,
+                connection.host,
+                connection.reason,
+            )
+        self._memory.free(connection.claimed, connection)
+        self._hang_ups.forget(connection.sock.fileno())
+        connection.sock.close()
+        self.connections.discard(connection)
+        self.admission.closed(connection.listener.name, connection.host)
+        self._closed.unpark_all()
+
+    async def _converse(self, connection: Connection) -> None:
+        """Read, answer, until the peer hangs up."""
+        sock, framer = connection.sock, connection.framer
+        while True:
+            await wait_readable(sock)
+            whole = True
+            while whole:
+                target = framer.target()
+                into = self._scratch if target is None else target
+                if framer.held > connection.claimed:
+                    await self._claim(connection)
+                try:
+                    count = sock.recv_into(into)
+                except BlockingIOError:
+                    break
+                if not count:
+                    return
+                whole = count == len(into)
+                connection.last_active = self.now()
+                if target is None:
+                    framer.feed(into[:count])
+                else:
+                    framer.filled(count)
+                await self._turns(connection)
+                if whole:
+                    await checkpoint()
+
+    async def _claim(self, connection: Connection) -> None:
+        """Count what the frame in the making has grown by."""
+        grown = connection.framer.held - connection.claimed
+        if grown > 0:
+            await self._memory.claim(grown, connection)
+            connection.claimed += grown
+
+    async def _turns(self, connection: Connection) -> None:
+        """Answer every whole frame that is there, in turns."""
+        framer, started, count = connection.framer, connection.last_active, 0
+        while (frame := framer.take()) is not None:
+            if count >= TURN_FRAMES or (count and self.now() - started > TURN_S):
+                await checkpoint()
+                started, count = self.now(), 0
+            count += 1
+            await self._answer(connection, frame)
+        if count:
+            connection.last_active = self.now()
+
+    async def _answer(self, connection: Connection, frame: memoryview) -> None:
+        memory, session = self._memory, connection.session
+        size = connection.claimed or len(frame)
+        if connection.claimed:
+            connection.claimed = 0
+        elif memory.fits(size):
+            memory.used += size
+        else:
+            await memory.claim(size, connection)
+        memory.answering += 1
+        connection.answering = True
+        try:
+            if connection.hung_up and connection.nothing_unread():
+                connection.close("")
+            parts = await session.answer(frame)
+        finally:
+            connection.answering = False
+            memory.answering -= 1
+            memory.free(size, connection)
+        if parts is not None:
+            await send_parts(connection.sock, parts, self._threads)
+        if session.muted_s > 0:
+            await trio.sleep(session.muted_s)
+            session.muted_s = 0.0
+
+    async def _close_idle(self) -> None:
+        """Close what was not used for the idle time; sleeps until the next one can be due."""
+        while True:
+            if not self.connections:
+                await self._opened.park()
+            now = self.now()
+            due = shortest = min(listener.idle_s for listener in self.listeners.values())
+            for connection in list(self.connections):
+                left = connection.last_active + connection.listener.idle_s - now
+                if left > 0 or connection.answering:
+                    due = min(due, left)
+                elif not connection.reason:
+                    connection.close("idle")
+            await trio.sleep(max(due, shortest / _IDLE_SCANS))
+
+
+def _memory_bound(limits: Limits) -> int:
+    """The setting, or a quarter of this machine's memory when it says "no limit"."""
+    if limits.queued_max_request_bytes > 0:
+        return limits.queued_max_request_bytes
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return 1 << 30
+
+
+def _bound(host: str, port: int, limits: Limits) -> socket.socket:
+    """A listening socket; an empty host means every interface."""
+    family, address = _resolved(host, port)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if limits.socket_receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.socket_receive_buffer_bytes)
+        if limits.socket_send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.socket_send_buffer_bytes)
+        sock.bind(address)
+        sock.listen(limits.socket_listen_backlog_size)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _resolved(host: str, port: int) -> tuple[int, Any]:
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", port)
+        return socket.AF_INET, ("0.0.0.0", port)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    first = min(found, key=lambda info: info[0] != socket.AF_INET)
+    return first[0], first[4]

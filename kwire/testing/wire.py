@@ -1,0 +1,194 @@
+"""A raw client of the wire: sends requests, or any bytes, and shows what comes back.
+
+It knows frames and messages and nothing else: no retries, no negotiation, no background work.
+:class:`WireClient` blocks; :class:`TrioWireClient` is the same for tests that run inside trio.
+"""
+
+import socket
+from collections.abc import Sequence
+from struct import Struct
+from types import TracebackType
+from typing import Any, Final, Self
+
+import trio
+
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.schema import spec_of
+
+_INT32: Final = Struct(">i")
+
+
+class Closed(Exception):
+    """The server closed the connection instead of answering."""
+
+
+def key_of(request: Any) -> int:
+    """The API key of a request message."""
+    key = spec_of(type(request)).api_key
+    assert key is not None, type(request)
+    return key
+
+
+class _Numbered:
+    """Counts correlation ids and remembers which request each of them was."""
+
+    def __init__(self, client_id: str | None) -> None:
+        self.client_id = client_id
+        self._sent: dict[int, tuple[int, int]] = {}
+        self._next = 0
+
+    def frame(self, request: Any, version: int) -> tuple[int, bytes]:
+        """The bytes of a request and its correlation id."""
+        self._next += 1
+        key = key_of(request)
+        self._sent[self._next] = key, version
+        return self._next, request_frame(key, version, self._next, self.client_id, request)
+
+    def response(self, frame: bytes) -> tuple[int, Any]:
+        (correlation_id,) = _INT32.unpack_from(frame)
+        key, version = self._sent.pop(correlation_id)
+        return read_response(key, version, frame)
+
+
+class WireClient(_Numbered):
+    """One blocking connection."""
+
+    def __init__(
+        self, host: str, port: int, *, client_id: str | None = "wire", timeout_s: float = 30.0
+    ) -> None:
+        super().__init__(client_id)
+        self.sock = socket.create_connection((host, port), timeout_s)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def call(self, request: Any, version: int) -> Any:
+        """Send a request, return its response; Closed if there is none."""
+        expected = self.send(request, version)
+        correlation_id, response = self.receive()
+        assert correlation_id == expected
+        return response
+
+    def send(self, request: Any, version: int) -> int:
+        """Send a request without waiting; its correlation id."""
+        correlation_id, data = self.frame(request, version)
+        self.sock.sendall(data)
+        return correlation_id
+
+    def receive(self) -> tuple[int, Any]:
+        """The next response and its correlation id."""
+        return self.response(self.read_frame())
+
+    def send_bytes(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def read_frame(self) -> bytes:
+        """The next frame without its size."""
+        (size,) = _INT32.unpack(self._exactly(4))
+        return self._exactly(size)
+
+    def closed(self) -> bool:
+        """Whether the server hangs up, waiting up to the timeout; False when bytes come."""
+        try:
+            return not self.sock.recv(1)
+        except ConnectionError:
+            return True
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                more = self.sock.recv(count - len(data))
+            except ConnectionError as error:
+                raise Closed(str(error)) from error
+            if not more:
+                raise Closed(f"{len(data)} of {count} bytes, then the end")
+            data += more
+        return bytes(data)
+
+
+class TrioWireClient(_Numbered):
+    """One connection inside trio."""
+
+    def __init__(self, stream: trio.SocketStream, client_id: str | None = "wire") -> None:
+        super().__init__(client_id)
+        self.stream = stream
+        self._buffer = bytearray()
+
+    @classmethod
+    async def connect(cls, host: str, port: int, *, client_id: str | None = "wire") -> Self:
+        return cls(await trio.open_tcp_stream(host, port), client_id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.stream.aclose()
+
+    async def call(self, request: Any, version: int) -> Any:
+        """Send a request, return its response; Closed if there is none."""
+        expected = await self.send(request, version)
+        correlation_id, response = await self.receive()
+        assert correlation_id == expected
+        return response
+
+    async def send(self, request: Any, version: int) -> int:
+        """Send a request without waiting; its correlation id."""
+        correlation_id, data = self.frame(request, version)
+        await self.stream.send_all(data)
+        return correlation_id
+
+    async def send_many(self, requests: Sequence[tuple[Any, int]]) -> list[int]:
+        """Send several requests in one write."""
+        frames = [self.frame(request, version) for request, version in requests]
+        await self.stream.send_all(b"".join(data for _, data in frames))
+        return [correlation_id for correlation_id, _ in frames]
+
+    async def receive(self) -> tuple[int, Any]:
+        """The next response and its correlation id."""
+        return self.response(await self.read_frame())
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def read_frame(self) -> bytes:
+        """The next frame without its size."""
+        (size,) = _INT32.unpack(await self._exactly(4))
+        return await self._exactly(size)
+
+    async def closed(self) -> bool:
+        """Whether the server hangs up; False when bytes come."""
+        try:
+            return not self._buffer and not await self.stream.receive_some(1)
+        except trio.BrokenResourceError:
+            return True
+
+    async def _exactly(self, count: int) -> bytes:
+        while len(self._buffer) < count:
+            try:
+                more = await self.stream.receive_some(65536)
+            except trio.BrokenResourceError as error:
+                raise Closed(str(error)) from error
+            if not more:
+                raise Closed(f"{len(self._buffer)} of {count} bytes, then the end")
+            self._buffer += more
+        data = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return data
