@@ -1,0 +1,82 @@
+"""What a coordinator decides: records to write, answers to give, deadlines to keep.
+
+A decider looks at state and time and returns a :class:`Decision`; it changes nothing.  The
+service writes the records, applies them, and only then lets the machine adopt what is not
+written (who waits for an answer).  So a decision whose records could not be written has left
+no trace, and ``apply`` is the same code whether a record was just written or is replayed.
+"""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, Protocol
+
+import attrs
+
+NO_PRODUCER = -1
+
+Timer = tuple[Hashable, float | None]
+"""A deadline's name and its time; None cancels it."""
+
+
+class Moment(NamedTuple):
+    """When a decision is taken: monotonic seconds for deadlines, wall-clock for records."""
+
+    now: float
+    wall_ms: int
+
+
+class Record(NamedTuple):
+    """One record of an internal topic, as message objects; a tombstone has no value."""
+
+    key: Any
+    value: Any = None
+    version: int | None = None
+    """The value's version, where it is not the one that is usually written."""
+
+
+class Answer(NamedTuple):
+    """A reply for the request that was given ``ticket``."""
+
+    ticket: int
+    reply: Any
+
+
+@attrs.frozen
+class Decision:
+    """Everything one request, one deadline or one event leads to.
+
+    A request whose ticket is not among the ``answers`` waits for a later decision.
+    """
+
+    records: tuple[Record, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    state: Any = None
+    """What the machine adopts once the records are written and applied."""
+
+
+NOTHING = Decision()
+
+
+class Machine(Protocol):
+    """The state behind one partition of an internal topic."""
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        """A record's key and value as they are stored."""
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        """The stored record; None if it is of no concern.  Raises ValueError if it is damaged."""
+
+    def apply(self, record: Record, producer_id: int) -> None:
+        """Take in a written record; one with a producer waits for its transaction's end."""
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """A transaction's marker was written."""
+
+    def adopt(self, state: Any) -> None:
+        """Take in what a decision holds beside its records."""
+
+    def loaded(self, moment: Moment) -> Decision:
+        """Everything was replayed and requests come from now on."""
+
+    def due(self, name: Any, moment: Moment) -> Decision:
+        """The deadline ``name`` has passed."""

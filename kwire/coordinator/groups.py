@@ -1,0 +1,182 @@
+"""The group coordinator as handlers see it: which partition a group is in, then ask there.
+
+Checks that need no state come first, as in Kafka, so that a bad request gets the same answer
+from every node.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from kwire.codec.messages.delete_groups import DeleteGroupsResponse
+from kwire.codec.messages.describe_groups import DescribeGroupsResponse
+from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kwire.codec.messages.list_groups import ListGroupsResponse
+from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.codec.messages.offset_fetch import OffsetFetchResponse
+from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire.coordinator.decision import Decision, Moment
+from kwire.coordinator.service import CoordinatorService
+from kwire.errors import (
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    NotCoordinator,
+)
+from kwire.group import requests
+from kwire.group.model import ClassicGroup
+from kwire.group.records import partition_for
+from kwire.group.settings import GroupSettings
+from kwire.group.shard import GroupShard
+from kwire.group.turn import Asker
+
+log = logging.getLogger(__name__)
+
+GROUPS_TOPIC: Final = "__consumer_offsets"
+
+Listed = ListGroupsResponse.ListedGroup
+Described = DescribeGroupsResponse.DescribedGroup
+Deletion = DeleteGroupsResponse.DeletableGroupResult
+FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+
+
+@attrs.define(eq=False, kw_only=True)
+class GroupCoordinator:
+    """The groups of this node."""
+
+    service: CoordinatorService[GroupShard]
+    settings: Callable[[], GroupSettings]
+    partitions: Callable[[], int]
+    """How many partitions `__consumer_offsets` has, or will have."""
+
+    def partition_of(self, group_id: str) -> int:
+        return partition_for(group_id, self.partitions())
+
+    async def join(self, request: JoinGroupRequest, asker: Asker) -> JoinGroupResponse:
+        _check_id(request.group_id)
+        settings = self.settings()
+        timeout_ms = request.session_timeout_ms
+        shortest = settings.group_min_session_timeout_ms
+        if not shortest <= timeout_ms <= settings.group_max_session_timeout_ms:
+            raise InvalidSessionTimeout
+        reply: JoinGroupResponse = await self._call(
+            request.group_id, lambda shard, *when: shard.join(request, asker, *when)
+        )
+        return reply
+
+    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        _check_id(request.group_id)
+        reply: SyncGroupResponse = await self._call(
+            request.group_id, lambda shard, *when: shard.sync(request, *when)
+        )
+        return reply
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        _check_id(request.group_id)
+        try:
+            reply: HeartbeatResponse = await self._call(
+                request.group_id, lambda shard, *when: shard.heartbeat(request, *when)
+            )
+        except CoordinatorLoadInProgress:
+            return HeartbeatResponse()
+        return reply
+
+    async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        _check_id(request.group_id)
+        reply: LeaveGroupResponse = await self._call(
+            request.group_id, lambda shard, *when: shard.leave(request, *when)
+        )
+        return reply
+
+    async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Commit; each topic has its name and, if it is known, its id."""
+        reply: OffsetCommitResponse = await self._call(
+            request.group_id, lambda shard, *when: requests.commit(shard, request, *when)
+        )
+        return reply
+
+    async def fetch(
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Iterable[int]]] | None,
+        *,
+        require_stable: bool,
+    ) -> list[FetchedTopic]:
+        """Committed offsets by topic name; ``topics`` None means all there are."""
+        return await self.service.read(
+            self.partition_of(group_id),
+            lambda shard: requests.fetch(shard, group_id, topics, require_stable=require_stable),
+        )
+
+    async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        _check_id(request.group_id)
+        reply: OffsetDeleteResponse = await self._call(
+            request.group_id, lambda shard, *when: requests.delete_offsets(shard, request, *when)
+        )
+        return reply
+
+    async def listed(self, states: Sequence[str], kinds: Sequence[str]) -> list[Listed]:
+        """The groups of the partitions led here."""
+        if self.service.loading:
+            raise CoordinatorLoadInProgress
+        found: list[Listed] = []
+        for index in self.service.active:
+            try:
+                found += await self.service.read(
+                    index, lambda shard: [_listed(g) for g in shard.listed(states, kinds)]
+                )
+            except NotCoordinator:
+                continue
+        return found
+
+    async def describe(self, group_id: str) -> Described:
+        return await self.service.read(
+            self.partition_of(group_id), lambda shard: requests.describe(shard, group_id)
+        )
+
+    async def delete(self, group_ids: Sequence[str]) -> list[Deletion]:
+        """Delete groups, each with a result of its own."""
+        by_partition: dict[int, list[str]] = {}
+        for group_id in dict.fromkeys(group_ids):
+            by_partition.setdefault(self.partition_of(group_id), []).append(group_id)
+        results: list[Deletion] = []
+        for index, names in by_partition.items():
+            try:
+                results += await self.service.call(index, partial(_delete, names))
+            except KafkaError as error:
+                results += [Deletion(group_id=name, error_code=error.code) for name in names]
+        return results
+
+    def topic_deleted(self, topic: str, topic_id: bytes) -> None:
+        """A topic is gone: so is what groups committed for it."""
+        self.service.each(lambda shard, moment: shard.topic_deleted(topic, topic_id, moment))
+
+    async def _call(
+        self, group_id: str, decide: Callable[[GroupShard, Moment, int], Decision]
+    ) -> Any:
+        return await self.service.call(self.partition_of(group_id), decide)
+
+
+def _check_id(group_id: str) -> None:
+    if not group_id:
+        raise InvalidGroupId
+
+
+def _delete(names: Sequence[str], shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+    return requests.delete_groups(shard, names, moment, ticket)
+
+
+def _listed(group: ClassicGroup) -> Listed:
+    return Listed(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type="classic",
+    )

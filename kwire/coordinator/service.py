@@ -1,0 +1,331 @@
+"""Runs coordinators, written once for groups, transactions and share state.
+
+Of each led partition of one internal topic there is a :class:`~kwire.coordinator.shard.Shard`.
+A request is decided on, the records are appended, applied, and the reply waits until the
+partition's high watermark has passed them: nobody learns what a new leader might not know.
+A new leader first replays the partition, one partition at a time and in slices of 2 ms, and
+meanwhile answers COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of
+all shards; without deadlines nothing wakes.
+
+Everything between a request and its append is synchronous, so no lock is needed.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from math import inf
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+import trio
+
+from kwire.coordinator.decision import Decision, Machine, Moment
+from kwire.coordinator.shard import Phase, Shard, Wait
+from kwire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidFetchSize,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from kwire.records.header import Buffer
+from kwire.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+R = TypeVar("R")
+
+_SLICE_SECONDS: Final = 0.002
+_RETRY_SECONDS: Final = 1.0
+
+_APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+    NotEnoughReplicas: CoordinatorNotAvailable,
+    NotEnoughReplicasAfterAppend: CoordinatorNotAvailable,
+    RequestTimedOut: CoordinatorNotAvailable,
+    NotLeaderOrFollower: NotCoordinator,
+    KafkaStorageError: NotCoordinator,
+    MessageTooLarge: UnknownServerError,
+    RecordListTooLarge: UnknownServerError,
+    InvalidFetchSize: UnknownServerError,
+}
+"""What a client of a coordinator is told when the partition behind it fails."""
+
+
+class CoordinatorLog(Protocol):
+    """What a coordinator needs of the replica layer."""
+
+    def append(self, partition: TopicPartition, batch: bytes) -> int:
+        """Append as the partition's leader; the log end after it.  Raises KafkaError."""
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Start and end of the log."""
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """Everything below is committed."""
+
+    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
+        """Return when the high watermark has reached ``end_offset``; raises if leadership goes."""
+
+    async def read(self, partition: TopicPartition, offset: int) -> Buffer:
+        """Whole batches from the one with ``offset`` on, committed or not; empty at the end."""
+
+
+class Clock(Protocol):
+    """Where the wall-clock time of records comes from."""
+
+    def wall_ms(self) -> int: ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class CoordinatorService(Generic[M]):
+    """The coordinators of one internal topic on this node."""
+
+    topic: str
+    log: CoordinatorLog
+    clock: Clock
+    make: Callable[[int], M]
+    """Makes the empty machine of a partition."""
+    max_batch_bytes: Callable[[], int] = lambda: 1_048_588
+    commit_timeout_ms: Callable[[], int] = lambda: 5_000
+    _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
+    _tickets: Iterator[int] = attrs.field(factory=count, init=False)
+    _to_load: deque[Shard[M]] = attrs.field(factory=deque, init=False)
+    _loads: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    # Leadership
+
+    def elected(self, index: int, leader_epoch: int) -> None:
+        """This node leads the partition: load it."""
+        known = self._shards.get(index)
+        if known is not None:
+            if known.leader_epoch >= leader_epoch:
+                return
+            known.resign()
+        partition = TopicPartition(self.topic, index)
+        shard = Shard(partition, leader_epoch, self.make(index))
+        self._shards[index] = shard
+        start, end = self.log.bounds(partition)
+        if start == end:
+            shard.written = end
+            self._activate(shard)
+        else:
+            self._queue(shard)
+
+    def resigned(self, index: int, leader_epoch: int | None = None) -> None:
+        """This node leads the partition no longer (since ``leader_epoch``, if known)."""
+        shard = self._shards.get(index)
+        if shard is None or (leader_epoch is not None and leader_epoch < shard.leader_epoch):
+            return
+        del self._shards[index]
+        shard.resign()
+
+    def resign_all(self) -> None:
+        """Before a shutdown: nobody is left waiting."""
+        for index in list(self._shards):
+            self.resigned(index)
+
+    @property
+    def active(self) -> list[int]:
+        """The partitions that can be asked."""
+        return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.ACTIVE]
+
+    @property
+    def loading(self) -> list[int]:
+        """The partitions that are being loaded."""
+        return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.LOADING]
+
+    def statistics(self) -> dict[str, int]:
+        """How much there is of everything."""
+        shards = self._shards.values()
+        return {
+            "active": len(self.active),
+            "loading": len(self.loading),
+            "waiting": sum(len(shard.waiting) for shard in shards),
+            "timers": sum(len(shard.timers) for shard in shards),
+        }
+
+    # Requests
+
+    async def call(self, index: int, decide: Callable[[M, Moment, int], Decision]) -> Any:
+        """Decide, write, apply, and give the reply once it is committed."""
+        shard = self._ready(index)
+        ticket = next(self._tickets)
+        wait = shard.waiting[ticket] = Wait()
+        try:
+            self._perform(shard, decide(shard.machine, self._moment(), ticket))
+            if not wait.answered:
+                done = trio.Event()
+                wait.done = done
+                await done.wait()
+        finally:
+            del shard.waiting[ticket]
+        if wait.error is not None:
+            raise wait.error
+        await self._committed(shard, wait.end_offset)
+        return wait.reply
+
+    async def read(self, index: int, look: Callable[[M], R]) -> R:
+        """What ``look`` sees, once all of it is committed."""
+        shard = self._ready(index)
+        seen = look(shard.machine)
+        await self._committed(shard, shard.written)
+        return seen
+
+    def each(self, decide: Callable[[M, Moment], Decision]) -> None:
+        """Something happened that concerns every partition; those loading hear of it after."""
+        for shard in self._shards.values():
+            if shard.phase is Phase.ACTIVE:
+                self._perform(shard, decide(shard.machine, self._moment()))
+            else:
+                shard.postponed.append(decide)
+
+    def transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """A marker was appended to the partition."""
+        shard = self._shards.get(index)
+        if shard is not None and shard.phase is Phase.ACTIVE:
+            shard.machine.end_transaction(producer_id, committed=committed)
+
+    def _ready(self, index: int) -> Shard[M]:
+        shard = self._shards.get(index)
+        if shard is None:
+            raise NotCoordinator
+        if shard.phase is Phase.LOADING:
+            raise CoordinatorLoadInProgress
+        return shard
+
+    def _moment(self) -> Moment:
+        return Moment(trio.current_time(), self.clock.wall_ms())
+
+    def _perform(self, shard: Shard[M], decision: Decision) -> None:
+        try:
+            shard.perform(decision, self.log, self.clock.wall_ms(), self.max_batch_bytes())
+        except KafkaError as error:
+            raise _as_coordinator(error) from error
+        if shard.timers.deadline < self._sleep.deadline:
+            self._sleep.deadline = shard.timers.deadline
+
+    async def _committed(self, shard: Shard[M], end_offset: int) -> None:
+        if self.log.high_watermark(shard.partition) < end_offset:
+            try:
+                with trio.fail_after(self.commit_timeout_ms() / 1000):
+                    await self.log.committed(shard.partition, end_offset)
+            except KafkaError as error:
+                raise _as_coordinator(error) from error
+            except trio.TooSlowError:
+                raise CoordinatorNotAvailable from None
+        if shard.phase is Phase.RESIGNED:
+            raise NotCoordinator
+
+    # Tasks
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load what is to be loaded and keep the deadlines, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._load_all, nursery)
+                nursery.start_soon(self._keep_deadlines)
+                task_status.started()
+        finally:
+            self.resign_all()
+
+    async def _keep_deadlines(self) -> None:
+        while True:
+            earliest = min((s.timers.deadline for s in self._shards.values()), default=inf)
+            with trio.CancelScope(deadline=earliest) as self._sleep:
+                await trio.sleep_forever()
+            started = trio.current_time()
+            for shard in list(self._shards.values()):
+                while shard.phase is Phase.ACTIVE and self._fire_one(shard):
+                    if trio.current_time() - started > _SLICE_SECONDS:
+                        await trio.lowlevel.checkpoint()
+                        started = trio.current_time()
+
+    def _fire_one(self, shard: Shard[M]) -> bool:
+        """Decide on one deadline that has passed; False if there is none."""
+        now = trio.current_time()
+        name = shard.timers.pop_due(now)
+        if name is None:
+            return False
+        try:
+            self._perform(shard, shard.machine.due(name, self._moment()))
+        except KafkaError as error:
+            log.warning(
+                "deadline put off partition=%s name=%s error=%r", shard.partition, name, error
+            )
+            shard.timers.set(name, now + _RETRY_SECONDS)
+        return True
+
+    def _queue(self, shard: Shard[M]) -> None:
+        self._to_load.append(shard)
+        self._loads.set()
+
+    async def _load_all(self, nursery: trio.Nursery) -> None:
+        while True:
+            await self._loads.wait()
+            self._loads = trio.Event()
+            while self._to_load:
+                shard = self._to_load.popleft()
+                if shard.phase is not Phase.LOADING:
+                    continue
+                try:
+                    await self._load(shard)
+                except (KafkaError, OSError) as error:
+                    log.error("loading failed partition=%s error=%r", shard.partition, error)
+                    nursery.start_soon(self._load_again, shard)
+
+    async def _load_again(self, shard: Shard[M]) -> None:
+        await trio.sleep(_RETRY_SECONDS)
+        shard.machine = self.make(shard.partition.partition)
+        self._queue(shard)
+
+    async def _load(self, shard: Shard[M]) -> None:
+        """Replay the partition as it was when this node began to lead it."""
+        offset, end = self.log.bounds(shard.partition)
+        shard.written = end
+        began = started = trio.current_time()
+        while offset < end:
+            reached = offset
+            buf = await self.log.read(shard.partition, offset)
+            for position in shard.replay(buf, offset):
+                reached = position
+                if trio.current_time() - started > _SLICE_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    started = trio.current_time()
+                if shard.phase is not Phase.LOADING:
+                    return
+            if reached == offset:
+                log.warning("log ends early partition=%s offset=%d", shard.partition, offset)
+                break
+            offset = reached
+        log.info(
+            "coordinator loaded partition=%s end=%d ms=%d",
+            shard.partition,
+            end,
+            (trio.current_time() - began) * 1000,
+        )
+        self._activate(shard)
+
+    def _activate(self, shard: Shard[M]) -> None:
+        shard.phase = Phase.ACTIVE
+        self._perform(shard, shard.machine.loaded(self._moment()))
+        while shard.postponed:
+            self._perform(shard, shard.postponed.popleft()(shard.machine, self._moment()))
+
+
+def _as_coordinator(error: KafkaError) -> KafkaError:
+    """What the client is told when the partition cannot be written."""
+    told = _APPEND_ERRORS.get(type(error))
+    return error if told is None else told()

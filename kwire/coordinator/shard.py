@@ -1,0 +1,176 @@
+"""One led partition of an internal topic: its machine, its deadlines and who waits.
+
+Pure: what is written goes through the log that the caller passes in, and who waits is told
+through :class:`Wait`, whose event the service makes.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+
+from kwire.coordinator.decision import NO_PRODUCER, Decision, Machine, Moment, Record
+from kwire.coordinator.timers import Timers
+from kwire.errors import KafkaError, NotCoordinator
+from kwire.records.build import New, batch
+from kwire.records.control import ControlType, parse_key
+from kwire.records.header import BatchHeader, Buffer
+from kwire.records.iterate import batches, records
+from kwire.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+
+_RECORD_OVERHEAD: Final = 32
+_BATCH_OVERHEAD: Final = 128
+
+
+class Phase(Enum):
+    """What a shard can do."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    RESIGNED = "resigned"
+
+
+class Done(Protocol):
+    """What a waiting task sleeps on."""
+
+    def set(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class Wait:
+    """A request whose answer has not been decided, or not been written everywhere."""
+
+    answered: bool = False
+    reply: Any = None
+    end_offset: int = 0
+    """The reply counts once everything below is committed."""
+    error: KafkaError | None = None
+    done: Done | None = None
+
+    def settle(self, reply: Any, end_offset: int) -> None:
+        self.reply, self.end_offset, self.answered = reply, end_offset, True
+        if self.done is not None:
+            self.done.set()
+
+    def fail(self, error: KafkaError) -> None:
+        self.error = error
+        self.settle(None, 0)
+
+
+class Appender(Protocol):
+    """The part of the log that a decision needs."""
+
+    def append(self, partition: TopicPartition, batch: bytes) -> int: ...
+
+
+@attrs.define(eq=False)
+class Shard(Generic[M]):
+    """State and waiters of one partition, for one leader epoch."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    machine: M
+    timers: Timers = attrs.field(factory=Timers)
+    phase: Phase = Phase.LOADING
+    written: int = 0
+    """Log end after the last record of a decision."""
+    waiting: dict[int, Wait] = attrs.field(factory=dict)
+    postponed: deque[Callable[[M, Moment], Decision]] = attrs.field(factory=deque)
+    """What happened while the shard was loading."""
+
+    def perform(self, decision: Decision, to: Appender, wall_ms: int, max_batch_bytes: int) -> None:
+        """Write, apply, adopt, and hand out the answers.  Raises if it could not be written."""
+        for piece in self._pieces(decision.records, max_batch_bytes):
+            stored = [New(key, value) for key, value, _ in piece]
+            self.written = to.append(self.partition, batch(stored, timestamp_ms=wall_ms))
+            for _, _, record in piece:
+                self.machine.apply(record, NO_PRODUCER)
+        self.machine.adopt(decision.state)
+        for name, at in decision.timers:
+            self.timers.set(name, at)
+        for answer in decision.answers:
+            wait = self.waiting.get(answer.ticket)
+            if wait is not None:
+                wait.settle(answer.reply, self.written)
+
+    def _pieces(
+        self, decided: tuple[Record, ...], max_batch_bytes: int
+    ) -> Iterator[list[tuple[bytes, bytes | None, Record]]]:
+        """The records as they are stored, in as few batches as their size allows."""
+        piece: list[tuple[bytes, bytes | None, Record]] = []
+        size = _BATCH_OVERHEAD
+        for record in decided:
+            key, value = self.machine.encode(record)
+            more = len(key) + len(value or b"") + _RECORD_OVERHEAD
+            if piece and size + more > max_batch_bytes:
+                yield piece
+                piece, size = [], _BATCH_OVERHEAD
+            piece.append((key, value, record))
+            size += more
+        if piece:
+            yield piece
+
+    def resign(self) -> None:
+        """Another node leads now: whoever waits looks for it."""
+        self.phase = Phase.RESIGNED
+        for wait in list(self.waiting.values()):
+            if not wait.answered:
+                wait.fail(NotCoordinator())
+
+    # Loading
+
+    def replay(self, buf: Buffer, offset: int) -> Iterator[int]:
+        """Take in the batches of ``buf`` from ``offset`` on; yields the next offset to read.
+
+        It yields often, so that the caller can let others run in between.
+        """
+        for pos, header in batches(buf):
+            if header.next_offset <= offset:
+                continue
+            try:
+                for count, _ in enumerate(self._replay_batch(buf, pos, header)):
+                    if count % 16 == 0:
+                        yield offset
+            except ValueError as error:
+                log.warning(
+                    "batch set aside partition=%s offset=%d error=%s",
+                    self.partition,
+                    header.base_offset,
+                    error,
+                )
+            offset = header.next_offset
+            yield offset
+
+    def _replay_batch(self, buf: Buffer, pos: int, header: BatchHeader) -> Iterator[None]:
+        if header.is_control:
+            for stored in records(buf, pos, header):
+                control = parse_key(stored.key)
+                if control is not None and control.type in (ControlType.ABORT, ControlType.COMMIT):
+                    self.machine.end_transaction(
+                        header.producer_id, committed=control.type == ControlType.COMMIT
+                    )
+            return
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+        for stored in records(buf, pos, header):
+            self._replay_record(stored.offset, stored.key, stored.value, producer_id)
+            yield
+
+    def _replay_record(
+        self, offset: int, key: bytes | None, value: bytes | None, producer_id: int
+    ) -> None:
+        """One record; whatever is wrong with it concerns it alone."""
+        try:
+            record = self.machine.decode(key or b"", value)
+            if record is not None:
+                self.machine.apply(record, producer_id)
+        except Exception as error:  # noqa: BLE001  what is in a record must not stop the others
+            log.warning(
+                "record set aside partition=%s offset=%d error=%r", self.partition, offset, error
+            )

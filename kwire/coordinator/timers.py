@@ -1,0 +1,76 @@
+"""Named deadlines, kept as data.
+
+A deadline that is put off again and again (a member's session, at each heartbeat) costs one
+dictionary write: its entry in the heap stays where it is and is moved when it comes up.  So
+``deadline`` may be earlier than the first real one, never later, and the heap holds at most
+one entry per name and each time that a name was brought forward or set anew.
+"""
+
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+from math import inf
+
+import attrs
+
+_SLACK = 64
+
+
+@attrs.define
+class Timers:
+    """The deadlines of one shard."""
+
+    _at: dict[Hashable, float] = attrs.field(factory=dict, init=False)
+    _heap: list[tuple[float, int, Hashable]] = attrs.field(factory=list, init=False)
+    _pushed: dict[Hashable, float] = attrs.field(factory=dict, init=False)
+    _count: int = attrs.field(default=0, init=False)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    @property
+    def deadline(self) -> float:
+        """When to look again; nothing is due before."""
+        return self._heap[0][0] if self._at and self._heap else inf
+
+    def at(self, name: Hashable) -> float | None:
+        """When ``name`` is due, if it is set."""
+        return self._at.get(name)
+
+    def set(self, name: Hashable, at: float | None) -> None:
+        """Set, move or (None) cancel a deadline."""
+        if at is None:
+            self._at.pop(name, None)
+            return
+        self._at[name] = at
+        if self._pushed.get(name, inf) > at:
+            self._push(name, at)
+
+    def pop_due(self, now: float) -> Hashable | None:
+        """Take one deadline that has passed; None if there is none."""
+        while self._heap and self._heap[0][0] <= now:
+            entered, _, name = heappop(self._heap)
+            if self._pushed.get(name) == entered:
+                del self._pushed[name]
+            at = self._at.get(name)
+            if at is None:
+                continue
+            if at <= now:
+                del self._at[name]
+                return name
+            if self._pushed.get(name, inf) > at:
+                self._push(name, at)
+        return None
+
+    def _push(self, name: Hashable, at: float) -> None:
+        self._count += 1
+        self._pushed[name] = at
+        heappush(self._heap, (at, self._count, name))
+        if len(self._heap) > 2 * len(self._at) + _SLACK:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Leave out the entries of cancelled and moved deadlines."""
+        self._pushed = dict(self._at)
+        self._heap = [(at, n, name) for n, (name, at) in enumerate(self._at.items())]
+        heapify(self._heap)
+        self._count = len(self._heap)

@@ -1,0 +1,242 @@
+"""What a classic group is: an immutable value, its states and how they follow each other.
+
+A decision makes a new value; the shard keeps it once the decision's records are written.  Only
+a part of it is written: who the members are and what they were assigned.  Who waits for an
+answer, and ids handed out but not used yet, live in memory alone, as in Kafka.
+
+Members are told apart by ``order``, their place of arrival, because an immutable map has no
+order of its own and everything a client can see must not depend on hashing.
+"""
+
+from enum import Enum
+from typing import Any, Final
+
+import attrs
+from immutables import Map
+
+from kwire.errors import FencedInstanceId, UnknownMemberId
+
+CONSUMER: Final = "consumer"
+"""The protocol type whose subscriptions the coordinator can read."""
+NONE: Final[Map[str, Any]] = Map()
+
+
+class State(Enum):
+    """Where a group stands, under the names Kafka's tools print."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
+    State.PREPARING: frozenset({State.EMPTY, State.COMPLETING, State.DEAD}),
+    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
+    State.DEAD: frozenset(),
+}
+"""Where each state may lead."""
+
+
+@attrs.frozen(kw_only=True)
+class Member:
+    """One member, and what it waits for."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """Names in order of preference, each with what it tells the leader."""
+    assignment: bytes = b""
+    order: int = 0
+    join_ticket: int | None = None
+    sync_ticket: int | None = None
+    is_new: bool = False
+    """Joined, and waits for its first generation."""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+
+@attrs.frozen(kw_only=True)
+class ClassicGroup:
+    """A group whose members assign partitions among themselves."""
+
+    group_id: str
+    state: State = State.EMPTY
+    since_ms: int = -1
+    """When the state was entered."""
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: Map[str, Member] = NONE
+    instances: Map[str, str] = NONE
+    """Instance id -> member id of the static members."""
+    pending: Map[str, bool] = NONE
+    """Member ids handed out (KIP-394) that have not joined with them yet."""
+    unsynced: Map[str, bool] = NONE
+    """Members of this generation that have not asked for their assignment yet."""
+    votes: Map[str, int] = NONE
+    """Protocol name -> how many members support it."""
+    joining: int = 0
+    """How many members wait for the next generation."""
+    arrivals: int = 0
+    initial_delay: tuple[int, int] | None = None
+    """First rebalance of an empty group: its delay and what may still be added, in ms."""
+    grown: bool = False
+    """A member was added during that delay."""
+
+    @property
+    def all_joined(self) -> bool:
+        return self.joining == len(self.members) and not self.pending
+
+    @property
+    def can_rebalance(self) -> bool:
+        return State.PREPARING in TRANSITIONS[self.state]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def ordered(self) -> list[Member]:
+        """The members in their order of arrival."""
+        return sorted(self.members.values(), key=_arrival)
+
+    def moved(self, state: State, now_ms: int) -> "ClassicGroup":
+        """The group in another state."""
+        assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
+        return attrs.evolve(self, state=state, since_ms=now_ms)
+
+    def supports(self, protocol_type: str, names: list[str]) -> bool:
+        """Whether a member that speaks ``names`` could take part."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type and names)
+        count = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self.votes.get(name, 0) == count for name in names
+        )
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that asks; raises if it is none, or a newer one took its instance id."""
+        if instance_id is not None:
+            current = self.instances.get(instance_id)
+            if current is None:
+                raise UnknownMemberId
+            if current != member_id:
+                raise FencedInstanceId
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId
+        return member
+
+    def add(self, member: Member, protocol_type: str) -> "ClassicGroup":
+        """The group with one member more."""
+        instances = self.instances
+        if member.instance_id is not None:
+            instances = instances.set(member.instance_id, member.member_id)
+        placed = attrs.evolve(member, order=self.arrivals)
+        return attrs.evolve(
+            self,
+            members=self.members.set(member.member_id, placed),
+            instances=instances,
+            pending=self.pending.delete(member.member_id)
+            if member.member_id in self.pending
+            else self.pending,
+            votes=_counted(self.votes, member, 1),
+            joining=self.joining + (member.join_ticket is not None),
+            leader=self.leader or member.member_id,
+            protocol_type=self.protocol_type if self.members else protocol_type,
+            arrivals=self.arrivals + 1,
+        )
+
+    def replace(self, member: Member) -> "ClassicGroup":
+        """The group with a member's new state; its id and place stay."""
+        old = self.members[member.member_id]
+        votes = self.votes
+        if old.protocols != member.protocols:
+            votes = _counted(_counted(votes, old, -1), member, 1)
+        return attrs.evolve(
+            self,
+            members=self.members.set(member.member_id, member),
+            votes=votes,
+            joining=self.joining + (member.join_ticket is not None) - (old.join_ticket is not None),
+        )
+
+    def remove(self, member_id: str) -> "ClassicGroup":
+        """The group without a member, or without a pending one."""
+        if member_id in self.pending:
+            return attrs.evolve(self, pending=self.pending.delete(member_id))
+        member = self.members.get(member_id)
+        if member is None:
+            return self
+        instances = self.instances
+        if member.instance_id is not None and instances.get(member.instance_id) == member_id:
+            instances = instances.delete(member.instance_id)
+        unsynced = self.unsynced
+        if member_id in unsynced:
+            unsynced = unsynced.delete(member_id)
+        members = self.members.delete(member_id)
+        leader = self.leader
+        if leader == member_id:
+            first = min(members.values(), key=_arrival, default=None)
+            leader = first.member_id if first else None
+        return attrs.evolve(
+            self,
+            members=members,
+            instances=instances,
+            unsynced=unsynced,
+            votes=_counted(self.votes, member, -1),
+            joining=self.joining - (member.join_ticket is not None),
+            leader=leader,
+        )
+
+    def renamed(self, old_id: str, new_id: str) -> "ClassicGroup":
+        """The group after a static member came back under a new member id."""
+        old = self.members[old_id]
+        assert old.instance_id is not None
+        member = attrs.evolve(old, member_id=new_id, join_ticket=None, sync_ticket=None)
+        unsynced = self.unsynced
+        if old_id in unsynced:
+            unsynced = unsynced.delete(old_id)
+        return attrs.evolve(
+            self,
+            members=self.members.delete(old_id).set(new_id, member),
+            instances=self.instances.set(old.instance_id, new_id),
+            unsynced=unsynced,
+            joining=self.joining - (old.join_ticket is not None),
+            leader=new_id if self.leader == old_id else self.leader,
+        )
+
+    def chosen_protocol(self) -> str:
+        """The protocol that all members support and most prefer."""
+        count = len(self.members)
+        candidates = {name for name, votes in self.votes.items() if votes == count}
+        preferred: dict[str, int] = {}
+        for member in self.ordered():
+            name = next(name for name, _ in member.protocols if name in candidates)
+            preferred[name] = preferred.get(name, 0) + 1
+        return max(preferred, key=lambda name: preferred[name])
+
+
+def _arrival(member: Member) -> int:
+    return member.order
+
+
+def _counted(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:
+    """The votes after a member's protocols came or went."""
+    with votes.mutate() as changing:
+        for name, _ in member.protocols:
+            count = changing.get(name, 0) + step
+            if count:
+                changing[name] = count
+            else:
+                changing.pop(name, None)
+        counted: Map[str, int] = changing.finish()
+    return counted

@@ -1,0 +1,186 @@
+"""How a classic group gets from one generation to the next.
+
+A rebalance starts (``prepare``), waits until every member has joined again or the rebalance
+timeout is over, and ends (``complete``) with a new generation whose leader assigns.  An empty
+group waits ``group.initial.rebalance.delay.ms`` first, and again for each such time in which
+someone came, within the rebalance timeout.  All functions take a group and return the new one.
+"""
+
+import logging
+
+import attrs
+from immutables import Map
+
+from kwire.errors import RebalanceInProgress, UnknownMemberId
+from kwire.group.model import ClassicGroup, Member, State
+from kwire.group.records import group_record
+from kwire.group.turn import Turn, dismiss, joined, sync_failed, synced
+
+log = logging.getLogger(__name__)
+
+
+def rebalance(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
+    """Start a rebalance, or finish the one under way if this was what it waited for."""
+    if group.can_rebalance:
+        return prepare(turn, group, reason)
+    return complete_if_joined(turn, group)
+
+
+def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
+    """Ask every member to join again."""
+    if group.state is State.COMPLETING:
+        group = _withdraw_assignments(turn, group)
+    group = attrs.evolve(group, unsynced=Map())
+    turn.end_sync(group)
+    first = group.state is State.EMPTY
+    group = group.moved(State.PREPARING, turn.moment.wall_ms)
+    log.info(
+        "rebalance starts group=%s generation=%d reason=%s",
+        group.group_id,
+        group.generation,
+        reason,
+    )
+    if first:
+        delay_ms = turn.settings.group_initial_rebalance_delay_ms
+        turn.join_in(group, delay_ms)
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        return attrs.evolve(group, initial_delay=(delay_ms, remaining_ms), grown=False)
+    if group.all_joined:
+        return complete(turn, group)
+    turn.join_in(group, group.rebalance_timeout_ms)
+    return group
+
+
+def complete_if_joined(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    """Finish a rebalance that waits for nobody any more; an initial delay is sat out."""
+    if group.state is State.PREPARING and group.initial_delay is None and group.all_joined:
+        return complete(turn, group)
+    return group
+
+
+def join_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    """The time to join is over."""
+    if group.state is not State.PREPARING:
+        return group
+    if group.initial_delay is None:
+        return complete(turn, group)
+    delay_ms, remaining_ms = group.initial_delay
+    if not group.grown or not remaining_ms:
+        return complete(turn, group)
+    next_ms = min(turn.settings.group_initial_rebalance_delay_ms, remaining_ms)
+    turn.join_in(group, next_ms)
+    return attrs.evolve(
+        group, grown=False, initial_delay=(next_ms, max(remaining_ms - delay_ms, 0))
+    )
+
+
+def sync_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    """The time to fetch an assignment is over: who has not asked is out."""
+    if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
+        return group
+    lost = [member for member in group.ordered() if member.member_id in group.unsynced]
+    for member in lost:
+        group = expel(turn, group, member)
+    return prepare(turn, group, f"{len(lost)} members did not sync in time")
+
+
+def expel(turn: Turn, group: ClassicGroup, member: Member) -> ClassicGroup:
+    """Remove a member that is gone; what it waits for is answered."""
+    turn.end_session(group, member.member_id)
+    dismiss(turn, member, UnknownMemberId)
+    return group.remove(member.member_id)
+
+
+def complete(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    """End the rebalance with those that joined.
+
+    Static members may be away: they stay until their session ends.  If nobody joined, those
+    are waited for once more.
+    """
+    turn.end_join(group)
+    for member in group.ordered() if group.joining < len(group.members) else ():
+        if member.join_ticket is None and member.instance_id is None:
+            log.info("member did not rejoin group=%s member=%s", group.group_id, member.member_id)
+            group = expel(turn, group, member)
+    group = attrs.evolve(group, initial_delay=None, grown=False)
+    if not group.members:
+        return _now_empty(turn, group)
+    if not group.joining:
+        turn.join_in(group, group.rebalance_timeout_ms)
+        return group
+    return _next_generation(turn, _led_by_one_present(group))
+
+
+def _led_by_one_present(group: ClassicGroup) -> ClassicGroup:
+    """The group with a leader that is here to assign."""
+    leader = group.members.get(group.leader or "")
+    if leader is not None and leader.join_ticket is not None:
+        return group
+    present = next(member for member in group.ordered() if member.join_ticket is not None)
+    return attrs.evolve(group, leader=present.member_id)
+
+
+def _now_empty(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    group = attrs.evolve(
+        group.moved(State.EMPTY, turn.moment.wall_ms),
+        generation=group.generation + 1,
+        protocol=None,
+        leader=None,
+        unsynced=Map(),
+    )
+    turn.records.append(group_record(group))
+    log.info("group is empty group=%s generation=%d", group.group_id, group.generation)
+    return group
+
+
+def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    """Tell everyone who joined of the new generation, and wait for the leader's word."""
+    group = attrs.evolve(
+        group.moved(State.COMPLETING, turn.moment.wall_ms),
+        generation=group.generation + 1,
+        protocol=group.chosen_protocol(),
+    )
+    for member in group.ordered():
+        turn.answer(member.join_ticket, joined(group, member))
+        turn.session(group, member)
+    settled = {
+        key: attrs.evolve(member, join_ticket=None, is_new=False)
+        for key, member in group.members.items()
+    }
+    turn.sync_in(group, group.rebalance_timeout_ms)
+    log.info(
+        "generation starts group=%s generation=%d members=%d",
+        group.group_id,
+        group.generation,
+        len(settled),
+    )
+    return attrs.evolve(
+        group, members=Map(settled), unsynced=Map(dict.fromkeys(settled, True)), joining=0
+    )
+
+
+def _withdraw_assignments(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+    """Those that wait for an assignment learn that there will be another generation."""
+    cleared = {}
+    for key, member in group.members.items():
+        cleared[key] = attrs.evolve(member, assignment=b"", sync_ticket=None)
+    for member in group.ordered():
+        if member.sync_ticket is not None:
+            turn.answer(member.sync_ticket, sync_failed(RebalanceInProgress))
+            turn.session(group, member)
+    return attrs.evolve(group, members=Map(cleared))
+
+
+def assigned(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> ClassicGroup:
+    """The leader has assigned: the generation is stable, and written."""
+    settled = {
+        key: attrs.evolve(member, assignment=assignments.get(key, b""), sync_ticket=None)
+        for key, member in group.members.items()
+    }
+    waiting = [member for member in group.ordered() if member.sync_ticket is not None]
+    group = attrs.evolve(group.moved(State.STABLE, turn.moment.wall_ms), members=Map(settled))
+    for member in waiting:
+        turn.answer(member.sync_ticket, synced(group, settled[member.member_id]))
+        turn.session(group, member)
+    turn.records.append(group_record(group))
+    return group

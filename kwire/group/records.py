@@ -1,0 +1,188 @@
+"""The records of `__consumer_offsets`: which there are, how they are stored, where they go.
+
+A key is its type and the key's fields, a value its version and the value's fields.  Records of
+groups that other protocols keep (consumer, share and streams groups) are known by the type of
+their key alone.
+"""
+
+import struct
+from importlib import import_module
+from typing import Any, Final
+
+import attrs
+
+from kwire.codec.compile import decode, decoder, encode
+from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
+from kwire.codec.messages.offset_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kwire.codec.schema import spec_of
+from kwire.coordinator.decision import Record
+from kwire.group.model import CONSUMER, ClassicGroup, Member, State
+
+_PREFIX: Final = struct.Struct(">h")
+
+OFFSET_VERSION: Final = 4
+OFFSET_WITH_EXPIRY_VERSION: Final = 1
+GROUP_VERSION: Final = 3
+
+_VALUES: Final[dict[int, tuple[type, type, int]]] = {
+    0: (LegacyOffsetCommitKey, LegacyOffsetCommitValue, 0),
+    1: (OffsetCommitKey, OffsetCommitValue, OFFSET_VERSION),
+    2: (GroupMetadataKey, GroupMetadataValue, GROUP_VERSION),
+}
+"""Key type -> key, value, and the version of the value that is written."""
+
+_FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
+    3: ("consumer_group_records", "ConsumerGroupMetadataKey", "consumer"),
+    11: ("share_group_records", "ShareGroupMetadataKey", "share"),
+    17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
+}
+"""Key types that say a group of another protocol exists: module, key, kind of group."""
+
+
+@attrs.frozen
+class ForeignGroup:
+    """Key of a record that says a group of another protocol is there."""
+
+    group: str
+    kind: str
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """Where a group lives: Java's string hash, and its true absolute value."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value >= 1 << 31:
+        value -= 1 << 32
+    return (0 if value == -(1 << 31) else abs(value)) % partitions
+
+
+def store(record: Record) -> tuple[bytes, bytes | None]:
+    """A record's key and value as bytes."""
+    kind = spec_of(type(record.key)).record_type
+    assert kind is not None
+    key = _PREFIX.pack(kind) + encode(record.key, 0)
+    if record.value is None:
+        return key, None
+    version = _VALUES[kind][2] if record.version is None else record.version
+    return key, _PREFIX.pack(version) + encode(record.value, version)
+
+
+def load(key: bytes, value: bytes | None) -> Record | None:
+    """A stored record; None if no part of this broker looks at it.  ValueError if damaged."""
+    if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
+        raise ValueError("record without a type")
+    (kind,) = _PREFIX.unpack_from(key)
+    known = _VALUES.get(kind)
+    if known is None:
+        return _load_foreign(kind, key, value)
+    key_type, value_type, _ = known
+    decoded_key: Any = decode(key_type, key[2:], 0)
+    if value is None:
+        return Record(decoded_key)
+    (version,) = _PREFIX.unpack_from(value)
+    if version not in spec_of(value_type).versions:
+        raise ValueError(f"value version {version} of record type {kind}")
+    return Record(decoded_key, decode(value_type, value[2:], version), version)
+
+
+def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:
+    known = _FOREIGN.get(kind)
+    if known is None:
+        return None
+    module, name, group_kind = known
+    key_type = getattr(import_module(f"kwire.codec.messages.{module}"), name)
+    decoded: Any = decode(key_type, key[2:], 0)
+    return Record(ForeignGroup(decoded.group_id, group_kind), None if value is None else True)
+
+
+def group_record(group: ClassicGroup) -> Record:
+    """What is kept of a group: its generation and who is in it."""
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=group.since_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol),
+                assignment=member.assignment,
+            )
+            for member in group.ordered()
+        ],
+    )
+    return Record(GroupMetadataKey(group=group.group_id), value)
+
+
+def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """A group as its record describes it: stable if it has members, else empty."""
+    group = ClassicGroup(
+        group_id=group_id,
+        since_ms=value.current_state_timestamp,
+        generation=value.generation,
+        protocol_type=value.protocol_type or None,
+        protocol=value.protocol,
+    )
+    for stored in value.members:
+        timeout_ms = stored.rebalance_timeout
+        member = Member(
+            member_id=stored.member_id,
+            instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else stored.session_timeout,
+            session_timeout_ms=stored.session_timeout,
+            protocols=((value.protocol or "", bytes(stored.subscription)),),
+            assignment=bytes(stored.assignment),
+        )
+        group = group.add(member, value.protocol_type)
+    return attrs.evolve(
+        group, state=State.STABLE if value.members else State.EMPTY, leader=value.leader
+    )
+
+
+def persistent(group: ClassicGroup) -> ClassicGroup:
+    """The part of a group that survives a restart of its coordinator (for checks)."""
+    record = group_record(group)
+    return group_from(group.group_id, record.value)
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
+    return Record(OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+
+
+def group_tombstone(group_id: str) -> Record:
+    return Record(GroupMetadataKey(group=group_id))
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics a consumer group reads; None if the coordinator cannot know."""
+    if group.protocol_type != CONSUMER:
+        return None
+    if not group.members:
+        return frozenset()
+    read = decoder(ConsumerProtocolSubscription, 0)
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            subscription, _ = read(member.metadata(group.protocol), _PREFIX.size)
+        except ValueError:
+            return None
+        topics.update(subscription.topics)
+    return frozenset(topics)

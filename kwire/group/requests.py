@@ -1,0 +1,266 @@
+"""What clients and administrators ask of committed offsets and of whole groups.
+
+Like membership these are deciders over a :class:`~kwire.group.shard.GroupShard`; what only
+reads is answered at once with plain values.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from kwire.codec.messages.delete_groups import DeleteGroupsResponse
+from kwire.codec.messages.describe_groups import DescribeGroupsResponse
+from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.codec.messages.offset_fetch import OffsetFetchResponse
+from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
+from kwire.codec.schema import ZERO_UUID
+from kwire.coordinator.decision import Decision, Moment, Record
+from kwire.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    KafkaError,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnstableOffsetCommit,
+)
+from kwire.group.model import CONSUMER, ClassicGroup, State
+from kwire.group.offsets import NO_EXPIRY, Committed
+from kwire.group.records import (
+    OFFSET_WITH_EXPIRY_VERSION,
+    group_tombstone,
+    offset_tombstone,
+    subscribed_topics,
+)
+from kwire.group.shard import GroupShard
+from kwire.group.turn import Turn
+
+Commit = OffsetCommitRequest.OffsetCommitRequestTopic
+CommitSpot = Commit.OffsetCommitRequestPartition
+CommitDone = OffsetCommitResponse.OffsetCommitResponseTopic
+Fetched = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+FetchedSpot = Fetched.OffsetFetchResponsePartitions
+Deleted = OffsetDeleteResponse.OffsetDeleteResponseTopic
+Described = DescribeGroupsResponse.DescribedGroup
+Deletion = DeleteGroupsResponse.DeletableGroupResult
+
+
+# Offsets
+
+
+def commit(
+    shard: GroupShard, request: OffsetCommitRequest, moment: Moment, ticket: int
+) -> Decision:
+    """OffsetCommit, of topics that have both their name and their id."""
+    turn = Turn(moment, shard.settings(), ticket)
+    _check_commit(shard, turn, request)
+    if not shard.groups:
+        shard.sweep_later(turn)
+    turn.answer(
+        ticket,
+        OffsetCommitResponse(topics=[_commit_topic(turn, request, t) for t in request.topics]),
+    )
+    return turn.decision()
+
+
+def _check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) -> None:
+    """Only a member of this generation commits, or anyone for a group that has no members."""
+    generation, member_id = request.generation_id_or_member_epoch, request.member_id
+    group = shard.groups.get(request.group_id)
+    if request.group_id in shard.foreign:
+        if generation >= 0 or member_id:
+            raise UnknownMemberId
+        return
+    if group is None:
+        if generation >= 0:
+            raise IllegalGeneration
+        return
+    if generation < 0 and group.state is State.EMPTY:
+        return
+    if generation < 0 and not member_id and request.group_instance_id is None:
+        raise UnknownMemberId
+    member = group.check_member(member_id, request.group_instance_id)
+    if generation != group.generation:
+        raise IllegalGeneration
+    if group.state is State.COMPLETING:
+        raise RebalanceInProgress
+    turn.session(group, member)
+
+
+def _commit_topic(turn: Turn, request: OffsetCommitRequest, topic: Commit) -> CommitDone:
+    def answer(spot: CommitSpot) -> CommitDone.OffsetCommitResponsePartition:
+        metadata = spot.committed_metadata or ""
+        code = 0
+        if len(metadata) > turn.settings.offset_metadata_max_bytes:
+            code = OffsetMetadataTooLarge.code
+        else:
+            turn.records.append(_commit_record(turn, request, topic, spot, metadata))
+        return CommitDone.OffsetCommitResponsePartition(
+            partition_index=spot.partition_index, error_code=code
+        )
+
+    return CommitDone(
+        name=topic.name, topic_id=topic.topic_id, partitions=[answer(p) for p in topic.partitions]
+    )
+
+
+def _commit_record(
+    turn: Turn, request: OffsetCommitRequest, topic: Commit, spot: CommitSpot, metadata: str
+) -> Record:
+    now_ms, retention_ms = turn.moment.wall_ms, request.retention_time_ms
+    expires = retention_ms >= 0
+    value = OffsetCommitValue(
+        offset=spot.committed_offset,
+        leader_epoch=spot.committed_leader_epoch,
+        metadata=metadata,
+        commit_timestamp=now_ms,
+        expire_timestamp=now_ms + retention_ms if expires else NO_EXPIRY,
+        topic_id=ZERO_UUID if expires else topic.topic_id,
+    )
+    if expires:
+        value.leader_epoch = -1
+    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=spot.partition_index)
+    return Record(key, value, OFFSET_WITH_EXPIRY_VERSION if expires else None)
+
+
+def fetch(
+    shard: GroupShard,
+    group_id: str,
+    topics: Sequence[tuple[str, Iterable[int]]] | None,
+    *,
+    require_stable: bool,
+) -> list[Fetched]:
+    """What was committed for these partitions, or for all."""
+    stored = shard.offsets.of(group_id)
+    if topics is None:
+        topics = [(topic, list(partitions)) for topic, partitions in stored.items()]
+
+    def answer(topic: str, partition: int, committed: Committed | None) -> FetchedSpot:
+        if require_stable and shard.offsets.unstable(group_id, topic, partition):
+            return no_offset(partition, UnstableOffsetCommit.code)
+        if committed is None:
+            return no_offset(partition)
+        return FetchedSpot(
+            partition_index=partition,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+        )
+
+    found = []
+    for topic, partitions in topics:
+        known = stored.get(topic, {})
+        spots = [answer(topic, partition, known.get(partition)) for partition in partitions]
+        found.append(Fetched(name=topic, partitions=spots))
+    return found
+
+
+def no_offset(partition: int, error_code: int = 0) -> FetchedSpot:
+    """The answer where nothing is committed, or nothing can be told."""
+    return FetchedSpot(
+        partition_index=partition,
+        committed_offset=-1,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=error_code,
+    )
+
+
+def delete_offsets(
+    shard: GroupShard, request: OffsetDeleteRequest, moment: Moment, ticket: int
+) -> Decision:
+    """OffsetDelete: not what the group still reads."""
+    turn = Turn(moment, shard.settings(), ticket)
+    group = _existing(shard, request.group_id)
+    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+        raise NonEmptyGroup
+    subscribed = subscribed_topics(group)
+
+    def answer(topic: str, partition: int) -> Deleted.OffsetDeleteResponsePartition:
+        reads = topic in subscribed if subscribed is not None else group.protocol_type == CONSUMER
+        spot = (request.group_id, topic, partition)
+        if not reads and (shard.offsets.get(*spot) or shard.offsets.unstable(*spot)):
+            turn.records.append(offset_tombstone(*spot))
+        return Deleted.OffsetDeleteResponsePartition(
+            partition_index=partition, error_code=GroupSubscribedToTopic.code if reads else 0
+        )
+
+    topics = [
+        Deleted(
+            name=topic.name,
+            partitions=[answer(topic.name, p.partition_index) for p in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    turn.answer(ticket, OffsetDeleteResponse(topics=topics))
+    return turn.decision()
+
+
+# Whole groups
+
+
+def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
+    group = shard.groups.get(group_id)
+    if group is None:
+        raise GroupIdNotFound(f"Group {group_id} not found.")
+    return group
+
+
+def delete_groups(
+    shard: GroupShard, group_ids: Sequence[str], moment: Moment, ticket: int
+) -> Decision:
+    """DeleteGroups: each that has no members goes with all its offsets."""
+    turn = Turn(moment, shard.settings(), ticket)
+    results = []
+    for group_id in dict.fromkeys(group_ids):
+        code = 0
+        try:
+            _delete(shard, turn, group_id)
+        except KafkaError as error:
+            code = error.code
+        results.append(Deletion(group_id=group_id, error_code=code))
+    turn.answer(ticket, results)
+    return turn.decision()
+
+
+def _delete(shard: GroupShard, turn: Turn, group_id: str) -> None:
+    if group_id in shard.foreign:
+        raise NonEmptyGroup
+    group = _existing(shard, group_id)
+    if group.state is not State.EMPTY:
+        raise NonEmptyGroup
+    spots = {
+        (topic, partition)
+        for topic, partitions in shard.offsets.of(group_id).items()
+        for partition in partitions
+    }
+    spots.update(shard.offsets.open_spots(group_id))
+    turn.records.extend(offset_tombstone(group_id, *spot) for spot in sorted(spots))
+    turn.records.append(group_tombstone(group_id))
+    for member_id in group.pending:
+        turn.end_session(group, member_id)
+
+
+def describe(shard: GroupShard, group_id: str) -> Described:
+    """DescribeGroups: a group's members; what they said and got only while it is stable."""
+    group = _existing(shard, group_id)
+    stable = group.state is State.STABLE
+    members = [
+        Described.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.ordered()
+    ]
+    return Described(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol or "") if stable else "",
+        members=members,
+    )

@@ -1,0 +1,25 @@
+"""The settings that groups go by, under Kafka's names."""
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class GroupSettings:
+    """Taken from the broker's configuration; the defaults are Kafka's."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2_147_483_647
+    new_member_join_timeout_ms: int = 300_000
+    """How long a member that joined for the first time may wait; not configurable in Kafka."""
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+    max_pending_members: int = 10_000
+    """Ids handed out per group to members that have not come back with them (kwire's bound)."""
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        return self.offsets_retention_minutes * 60_000

@@ -1,0 +1,228 @@
+"""All groups of one partition of `__consumer_offsets`: a decider and what it decides over.
+
+Classic groups are served here.  A group of another protocol found in the log is remembered by
+its kind: its offsets are kept and can be read, it can neither be joined nor deleted as a
+classic one.  Invariant: the ``sweep`` deadline is set as long as there is any group.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import attrs
+
+from kwire.codec.messages.heartbeat import HeartbeatRequest
+from kwire.codec.messages.join_group import JoinGroupRequest
+from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kwire.codec.messages.offset_records import (
+    GroupMetadataKey,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+)
+from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.coordinator.decision import NO_PRODUCER, NOTHING, Answer, Decision, Moment, Record
+from kwire.errors import InconsistentGroupProtocol, UnknownMemberId
+from kwire.group import classic, expiry, rebalance
+from kwire.group.model import ClassicGroup
+from kwire.group.offsets import Offsets
+from kwire.group.records import ForeignGroup, group_from, group_record, load, store
+from kwire.group.settings import GroupSettings
+from kwire.group.turn import Asker, Turn, join_failed
+
+log = logging.getLogger(__name__)
+
+_SWEEP: Final = ("sweep",)
+
+
+@attrs.define
+class GroupShard:
+    """The state of one partition; requests are methods that return a decision."""
+
+    new_id: Callable[[], str]
+    """Makes the unique part of member ids."""
+    settings: Callable[[], GroupSettings] = GroupSettings
+    """The settings as they are now."""
+    groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
+    foreign: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Group id -> kind, of the groups this shard only carries."""
+    offsets: Offsets = attrs.field(factory=Offsets, init=False)
+
+    # Records
+
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        return store(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> Record | None:
+        return load(key, value)
+
+    def apply(self, record: Record, producer_id: int = NO_PRODUCER) -> None:
+        match record.key:
+            case OffsetCommitKey():
+                self._apply_offset(record, producer_id)
+            case GroupMetadataKey(group=group_id):
+                self._apply_group(group_id, record.value)
+            case ForeignGroup(group=group_id, kind=kind):
+                self._apply_foreign(group_id, kind, exists=record.value is not None)
+            case LegacyOffsetCommitKey():
+                log.debug("offset of a past format passed over group=%s", record.key.group)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed=committed)
+
+    def adopt(self, state: Any) -> None:
+        for group in state or ():
+            self.groups[group.group_id] = group
+
+    def _apply_offset(self, record: Record, producer_id: int) -> None:
+        self.offsets.apply(record.key, record.value, producer_id)
+        group_id = record.key.group
+        if (
+            record.value is not None
+            and group_id not in self.groups
+            and group_id not in self.foreign
+        ):
+            self.groups[group_id] = ClassicGroup(group_id=group_id)
+
+    def _apply_group(self, group_id: str, value: Any) -> None:
+        if value is None:
+            self.groups.pop(group_id, None)
+        else:
+            self.groups[group_id] = group_from(group_id, value)
+
+    def _apply_foreign(self, group_id: str, kind: str, *, exists: bool) -> None:
+        if exists:
+            self.foreign[group_id] = kind
+            self.groups.pop(group_id, None)
+            return
+        self.foreign.pop(group_id, None)
+        if self.offsets.of(group_id):
+            self.groups.setdefault(group_id, ClassicGroup(group_id=group_id))
+
+    # Deadlines
+
+    def loaded(self, moment: Moment) -> Decision:
+        """Members found in the log get a whole session to be heard of."""
+        turn = Turn(moment, self.settings())
+        changed = []
+        for group in self.groups.values():
+            for member in group.ordered():
+                turn.session(group, member)
+            if len(group.members) > turn.settings.group_max_size:
+                changed.append(rebalance.prepare(turn, group, "group is over its maximum size"))
+        if self.groups:
+            self.sweep_later(turn)
+        return turn.decision(*changed)
+
+    def due(self, name: Any, moment: Moment) -> Decision:
+        turn = Turn(moment, self.settings())
+        match name:
+            case ("session", group_id, member_id):
+                return self._of(turn, group_id, classic.session_over, member_id)
+            case ("join", group_id):
+                return self._of(turn, group_id, rebalance.join_deadline)
+            case ("sync", group_id):
+                return self._of(turn, group_id, rebalance.sync_deadline)
+            case ("expire", group_id):
+                return self._expire(turn, group_id)
+            case ("forget", topic, topic_id):
+                expiry.forget_topic(turn, self.offsets, topic, topic_id)
+                return turn.decision()
+        return self._sweep(turn)
+
+    def topic_deleted(self, topic: str, topic_id: bytes, moment: Moment) -> Decision:
+        """What is committed for a deleted topic goes, a piece at a time."""
+        return Decision(timers=((("forget", topic, topic_id), moment.now),))
+
+    def _of(
+        self, turn: Turn, group_id: str, decide: Callable[..., ClassicGroup], *args: Any
+    ) -> Decision:
+        group = self.groups.get(group_id)
+        return NOTHING if group is None else turn.decision(decide(turn, group, *args))
+
+    def _sweep(self, turn: Turn) -> Decision:
+        """Look at each group once, each in a decision of its own."""
+        if self.groups:
+            self.sweep_later(turn)
+        turn.timers.extend((("expire", group_id), turn.moment.now) for group_id in self.groups)
+        return turn.decision()
+
+    def sweep_later(self, turn: Turn) -> None:
+        interval_ms = turn.settings.offsets_retention_check_interval_ms
+        turn.timers.append((_SWEEP, turn.moment.now + interval_ms / 1000))
+
+    def _expire(self, turn: Turn, group_id: str) -> Decision:
+        group = self.groups.get(group_id)
+        if group is not None:
+            expiry.expire(turn, group, self.offsets)
+        return turn.decision()
+
+    # Membership
+
+    def join(
+        self, request: JoinGroupRequest, asker: Asker, moment: Moment, ticket: int
+    ) -> Decision:
+        turn = Turn(moment, self.settings(), ticket)
+        group = self.groups.get(request.group_id)
+        if request.group_id in self.foreign:
+            turn.answer(ticket, join_failed(InconsistentGroupProtocol))
+            return turn.decision()
+        if group is None and request.member_id:
+            turn.answer(ticket, join_failed(UnknownMemberId, request.member_id))
+            return turn.decision()
+        fresh_id = f"{request.group_instance_id or asker.client_id}-{self.new_id()}"
+        if group is not None:
+            return turn.decision(classic.join(turn, group, request, asker, fresh_id))
+        created = self._created(turn, request.group_id)
+        joined = classic.join(turn, created, request, asker, fresh_id)
+        if joined is created:
+            return turn.decision()
+        turn.records.insert(0, group_record(created))
+        return turn.decision(joined)
+
+    def _created(self, turn: Turn, group_id: str) -> ClassicGroup:
+        if not self.groups:
+            self.sweep_later(turn)
+        return ClassicGroup(group_id=group_id, since_ms=turn.moment.wall_ms)
+
+    def sync(self, request: SyncGroupRequest, moment: Moment, ticket: int) -> Decision:
+        turn = Turn(moment, self.settings(), ticket)
+        return turn.decision(classic.sync(turn, self._known(request.group_id), request))
+
+    def heartbeat(self, request: HeartbeatRequest, moment: Moment, ticket: int) -> Decision:
+        turn = Turn(moment, self.settings(), ticket)
+        return turn.decision(classic.heartbeat(turn, self._known(request.group_id), request))
+
+    def leave(self, request: LeaveGroupRequest, moment: Moment, ticket: int) -> Decision:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            strangers = [
+                LeaveGroupResponse.MemberResponse(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    error_code=UnknownMemberId.code,
+                )
+                for member in request.members
+            ]
+            return Decision(answers=(Answer(ticket, LeaveGroupResponse(members=strangers)),))
+        turn = Turn(moment, self.settings(), ticket)
+        return turn.decision(classic.leave(turn, group, request))
+
+    def _known(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise UnknownMemberId
+        return group
+
+    # What others ask about all groups
+
+    def listed(self, states: Iterable[str], kinds: Iterable[str]) -> list[ClassicGroup]:
+        """The groups in one of these states and of one of these kinds; no filter means all."""
+        wanted_states = {state.lower() for state in states}
+        wanted_kinds = {kind.lower() for kind in kinds}
+        if wanted_kinds and "classic" not in wanted_kinds:
+            return []
+        return [
+            group
+            for group in self.groups.values()
+            if not wanted_states or group.state.value.lower() in wanted_states
+        ]

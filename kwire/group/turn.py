@@ -1,0 +1,126 @@
+"""What one decision about groups gathers before it is handed over as a whole."""
+
+from typing import Any
+
+import attrs
+
+from kwire.codec.messages.join_group import JoinGroupResponse
+from kwire.codec.messages.sync_group import SyncGroupResponse
+from kwire.coordinator.decision import Answer, Decision, Moment, Record, Timer
+from kwire.errors import KafkaError
+from kwire.group.model import ClassicGroup, Member
+from kwire.group.settings import GroupSettings
+
+
+@attrs.frozen(kw_only=True)
+class Asker:
+    """Who sent a request, and what its version of the protocol can be told."""
+
+    client_id: str = ""
+    client_host: str = "/127.0.0.1"
+    knows_member_id_required: bool = True
+    """False before JoinGroup 4: such a member joins without coming back with its id."""
+    can_skip_assignment: bool = True
+    """False before JoinGroup 9: a returning static leader must not learn that it leads."""
+
+
+@attrs.define
+class Turn:
+    """One decision in the making."""
+
+    moment: Moment
+    settings: GroupSettings
+    ticket: int = -1
+    """The request's own; -1 where a deadline is what happens."""
+    records: list[Record] = attrs.field(factory=list)
+    answers: list[Answer] = attrs.field(factory=list)
+    timers: list[Timer] = attrs.field(factory=list)
+
+    def decision(self, *groups: ClassicGroup) -> Decision:
+        """All of it, and the groups as they are afterwards."""
+        return Decision(
+            records=tuple(self.records),
+            answers=tuple(self.answers),
+            timers=tuple(self.timers),
+            state=groups,
+        )
+
+    def answer(self, ticket: int | None, reply: Any) -> None:
+        if ticket is not None:
+            self.answers.append(Answer(ticket, reply))
+
+    def session(self, group: ClassicGroup, member: Member) -> None:
+        """The member was heard of: its session starts anew."""
+        self.session_in(group, member.member_id, member.session_timeout_ms)
+
+    def session_in(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        self._after(("session", group.group_id, member_id), timeout_ms)
+
+    def join_in(self, group: ClassicGroup, timeout_ms: int) -> None:
+        """The rebalance goes on without the missing after ``timeout_ms``."""
+        self._after(("join", group.group_id), timeout_ms)
+
+    def sync_in(self, group: ClassicGroup, timeout_ms: int) -> None:
+        self._after(("sync", group.group_id), timeout_ms)
+
+    def end_session(self, group: ClassicGroup, member_id: str) -> None:
+        self.timers.append((("session", group.group_id, member_id), None))
+
+    def end_join(self, group: ClassicGroup) -> None:
+        self.timers.append((("join", group.group_id), None))
+
+    def end_sync(self, group: ClassicGroup) -> None:
+        self.timers.append((("sync", group.group_id), None))
+
+    def _after(self, name: tuple[str, ...], timeout_ms: int) -> None:
+        self.timers.append((name, self.moment.now + timeout_ms / 1000))
+
+
+def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
+    """What a member is told of the current generation; the leader learns of everyone."""
+    leads = group.leader == member.member_id
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        member_id=member.member_id,
+        members=roster(group) if leads else [],
+    )
+
+
+def roster(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMember]:
+    """All members with what they told of themselves, for the leader."""
+    return [
+        JoinGroupResponse.JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(group.protocol),
+        )
+        for member in group.ordered()
+    ]
+
+
+def join_failed(error: type[KafkaError], member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error.code, protocol_name=None, leader="", member_id=member_id
+    )
+
+
+def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+    """A member's assignment."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        assignment=member.assignment,
+    )
+
+
+def sync_failed(error: type[KafkaError]) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error.code, assignment=b"")
+
+
+def dismiss(turn: Turn, member: Member, error: type[KafkaError]) -> None:
+    """Answer whatever a member still waits for, because it is none any more."""
+    turn.answer(member.join_ticket, join_failed(error))
+    turn.answer(member.sync_ticket, sync_failed(error))
