@@ -1,0 +1,104 @@
+"""What an append and a read cost: ``python -m benchmarks.log``.
+
+Prints microseconds of one core per batch of 16 KB, the write itself apart, and CPU seconds per GB.
+The numbers in the comments of kwire/log come from here.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+
+from kwire.log.disk import RealDisk
+from kwire.log.partition_log import PartitionLog, create
+from kwire.records.build import New, batch
+from kwire.records.header import parse
+from kwire.types import TopicPartition
+
+BATCHES = 20_000
+
+
+def cpu(work: Callable[[], None]) -> float:
+    """CPU seconds of this thread."""
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+class NoWrites:
+    """Stands before a file to measure everything but the write."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._file = log.active.file
+        self.path = self._file.path
+        self.size, self.read, self.close = self._file.size, self._file.read, self._file.close
+        self.pin, self.unpin, self.cached = self._file.pin, self._file.unpin, self._file.cached
+        self.fileno, self.sync = self._file.fileno, self._file.sync
+        self.truncate, self.allocate = self._file.truncate, self._file.allocate
+
+    def write(self, parts: object, position: int) -> None:
+        """Nothing."""
+
+
+def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callable[[], None]]:
+    """Append batches of ``size`` bytes, as from one producer if it has an id."""
+    value = New(None, b"v" * (1000 if size > 1000 else size - 80))
+    count = max(size // 1000, 1)
+    sequence = 0 if producer_id >= 0 else -1
+    made = [
+        batch(
+            [value] * count,
+            timestamp_ms=1,
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=sequence + n * count if producer_id >= 0 else -1,
+        )
+        for n in range(BATCHES)
+    ]
+    parsed = [(memoryview(one), parse(one)) for one in made]
+
+    def work() -> None:
+        for buffer, header in parsed:
+            log.append_leader(buffer, header, 0, 1)
+
+    return sum(map(len, made)), work
+
+
+def main() -> None:
+    """Run all of it on a temporary directory."""
+    print(f"{'':40}{'us each':>10}{'s per GB':>10}")
+    for size in (300, 16_000):
+        for producer_id in (-1, 7):
+            for real in (False, True):
+                with tempfile.TemporaryDirectory(dir=".") as root:
+                    disk = RealDisk(root)
+                    disk.make_directory("t-0")
+                    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
+                    if not real:
+                        log.active.file = NoWrites(log)
+                    total, work = produce(log, size, producer_id)
+                    spent = cpu(work)
+                    what = f"append {size} B" + (" idempotent" if producer_id >= 0 else "")
+                    what += ", written" if real else ", no write"
+                    print(f"{what:40}{spent / BATCHES * 1e6:10.1f}{spent / total * 1e9:10.2f}")
+                    if real and producer_id < 0:
+                        read(log, size)
+
+
+def read(log: PartitionLog, size: int) -> None:
+    """Consume from the start, a fetch of 64 KB at a time, and the tail a batch at a time."""
+    offsets = range(0, log.end_offset, max(log.end_offset // 2000, 1))
+
+    def anywhere() -> None:
+        for offset in offsets:
+            log.read(offset, 65536, end_offset=log.end_offset).close()
+
+    def tail() -> None:
+        for _ in range(2000):
+            log.read(log.end_offset - 1, 65536, end_offset=log.end_offset).close()
+
+    for what, work, count in (("anywhere", anywhere, len(offsets)), ("tail", tail, 2000)):
+        print(f"{f'locate {what}, batches of {size}':40}{cpu(work) / count * 1e6:10.1f}")
+
+
+if __name__ == "__main__":
+    main()

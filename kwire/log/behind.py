@@ -1,0 +1,95 @@
+"""Writes of a log whose directory is slow: queued in order, done by somebody's thread.
+
+Rules: the log changes the queue, a service runs :class:`Job`s one at a time per log and hands
+them back. A truncation while a job runs takes back what the job promises to readers, and its cut
+of the file waits behind the job.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from kwire.log.segment import Segment
+from kwire.records.header import Buffer
+
+JOB_WRITES_MAX: Final = 256
+
+
+@attrs.define(eq=False)
+class Write:
+    """A batch on its way into a segment; ``parts`` keep the request's memory alive."""
+
+    segment: Segment
+    position: int
+    parts: Sequence[Buffer]
+    end_position: int
+    next_offset: int
+
+
+@attrs.define(eq=False)
+class Cut:
+    """A truncation that must not overtake the writes before it."""
+
+    segment: Segment
+    size: int
+
+
+Operation = Write | Cut
+
+
+@attrs.define(eq=False)
+class Job:
+    """What one visit of a thread does."""
+
+    operations: list[Operation]
+
+    def run(self) -> None:
+        """In a thread, between :meth:`Behind.take` and :meth:`Behind.done`."""
+        for operation in self.operations:
+            if isinstance(operation, Write):
+                operation.segment.file.write(operation.parts, operation.position)
+            else:
+                operation.segment.file.truncate(operation.size)
+
+
+@attrs.define(eq=False)
+class Behind:
+    """The queue of one log."""
+
+    queue: deque[Operation] = attrs.Factory(deque)
+    running: Job | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.queue) or self.running is not None
+
+    def add(self, operation: Operation) -> None:
+        self.queue.append(operation)
+
+    def take(self) -> Job:
+        """The next job; its files are pinned until it is handed back."""
+        assert self.running is None
+        count = min(len(self.queue), JOB_WRITES_MAX)
+        self.running = Job([self.queue.popleft() for _ in range(count)])
+        for operation in self.running.operations:
+            operation.segment.file.pin()
+        return self.running
+
+    def done(self) -> list[Write]:
+        """The running job is over, well or not; its writes, as far as they still count."""
+        assert self.running is not None
+        operations, self.running = self.running.operations, None
+        for operation in operations:
+            operation.segment.file.unpin()
+        return [op for op in operations if isinstance(op, Write)]
+
+    def truncate(self, segment: Segment, position: int, offset: int) -> None:
+        """Forget what was to be written from here on, and cut after what is being written."""
+        kept = [op for op in self.queue if isinstance(op, Cut) or op.next_offset <= offset]
+        self.queue = deque(kept)
+        for operation in self.running.operations if self.running is not None else ():
+            if isinstance(operation, Write) and operation.next_offset > offset:
+                operation.next_offset = offset
+                operation.end_position = min(operation.end_position, position)
+        self.queue.append(Cut(segment, position))

@@ -1,0 +1,137 @@
+"""The small text files of a log directory, and what becomes of them when they are torn.
+
+Offset checkpoints are hints: a file that cannot be read counts as empty, and what it would have
+said is found the long way. ``meta.properties`` says whose directory this is, so that one must be
+readable. All are replaced whole.
+"""
+
+import json
+import re
+from typing import Final
+
+import attrs
+
+from kwire.log import names
+from kwire.log.disk import Disk
+from kwire.types import TopicPartition, uuid_bytes, uuid_text
+
+VERSION: Final = "0"
+Offsets = dict[TopicPartition, int]
+
+
+class CorruptFile(ValueError):
+    """A file that the broker cannot do without is damaged."""
+
+
+def offsets_text(offsets: Offsets) -> bytes:
+    """An offset checkpoint: version, count, then ``topic partition offset`` lines."""
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
+    return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def parse_offsets(data: bytes) -> Offsets:
+    """Read an offset checkpoint; ValueError when anything in it is wrong."""
+    lines = data.decode().split("\n")
+    if len(lines) < 3 or lines[0] != VERSION or lines[-1]:
+        raise ValueError("not an offset checkpoint")
+    found: Offsets = {}
+    for line in lines[2:-1]:
+        topic, partition, offset = line.split(" ")
+        found[TopicPartition(topic, int(partition))] = int(offset)
+    if len(lines) - 3 != int(lines[1]):
+        raise ValueError("offset checkpoint is cut off")
+    return found
+
+
+def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
+    """The checkpoint, empty if missing or damaged; beside it what is wrong with it."""
+    try:
+        return parse_offsets(disk.read(name)), None
+    except FileNotFoundError:
+        return {}, None
+    except ValueError as error:
+        return {}, f"{name}: {error}"
+
+
+@attrs.frozen
+class MetaProperties:
+    """Whose directory this is: ``meta.properties``."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: bytes | None = None
+    """None in directories of before Kafka 3.7."""
+    version: int = 1
+
+    def to_text(self) -> bytes:
+        lines = ["#", "#kwire", f"node.id={self.node_id}"]
+        if self.directory_id is not None:
+            lines.append(f"directory.id={uuid_text(self.directory_id)}")
+        lines += [f"version={self.version}", f"cluster.id={_escaped(self.cluster_id)}"]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java properties as Kafka's own files use them: ``key=value`` lines, ``#`` comments."""
+    found = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            key, _, value = line.partition("=")
+            found[key.strip()] = re.sub(r"\\(.)", r"\1", value.strip())
+    return found
+
+
+def parse_meta_properties(data: bytes) -> MetaProperties:
+    """Read ``meta.properties``; :class:`CorruptFile` names what is missing."""
+    try:
+        found = parse_properties(data.decode())
+        version = int(found.get("version", "-1"))
+        if version not in (0, 1):
+            raise CorruptFile(f"{names.META_PROPERTIES} has version {version}, not 0 or 1")
+        node = found["node.id"] if "node.id" in found else found["broker.id"]
+        directory = found.get("directory.id")
+        return MetaProperties(
+            cluster_id=found["cluster.id"],
+            node_id=int(node),
+            directory_id=uuid_bytes(directory) if directory else None,
+            version=version,
+        )
+    except CorruptFile:
+        raise
+    except KeyError as error:
+        raise CorruptFile(f"{names.META_PROPERTIES} lacks {error.args[0]}") from error
+    except ValueError as error:
+        raise CorruptFile(f"{names.META_PROPERTIES}: {error}") from error
+
+
+def partition_metadata_text(topic_id: bytes) -> bytes:
+    """``partition.metadata``; it ends without a newline."""
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> bytes:
+    """The topic id; ValueError when the file is torn."""
+    lines = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
+    if lines.get("version") != "0" or "topic_id" not in lines:
+        raise ValueError("not a partition.metadata file")
+    return uuid_bytes(lines["topic_id"])
+
+
+def clean_shutdown_text(broker_epoch: int) -> bytes:
+    """``.kafka_cleanshutdown``: the log was closed in order by this incarnation."""
+    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the stop, -1 when the marker does not say."""
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
+def _escaped(value: str) -> str:
+    """Java escapes these in a value."""
+    return re.sub(r"([\\:=#!])", r"\\\1", value)

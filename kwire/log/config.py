@@ -1,0 +1,53 @@
+"""The settings one log works under, under Kafka's topic names.
+
+Whoever knows a topic's configs builds a :class:`LogConfig` and hands it to the log; it is frozen,
+and a changed setting is a new object.
+"""
+
+from typing import Final
+
+import attrs
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+@attrs.frozen(kw_only=True)
+class LogConfig:
+    """A topic's settings; the defaults are Kafka's."""
+
+    segment_bytes: int = 1 << 30
+    """``internal.segment.bytes`` where that is set."""
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    preallocate: bool = False
+    retention_bytes: int = -1
+    retention_ms: int = 7 * DAY_MS
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = (1 << 63) - 1
+    flush_ms: int = (1 << 63) - 1
+    cleanup_delete: bool = True
+    cleanup_compact: bool = False
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1
+    min_cleanable_dirty_ratio: float = 0.5
+    max_message_bytes: int = 1024 * 1024 + 12
+    log_append_time: bool = False
+    """``message.timestamp.type=LogAppendTime``."""
+    timestamp_before_max_ms: int = (1 << 63) - 1
+    timestamp_after_max_ms: int = 60 * 60 * 1000
+    compression_type: str = "producer"
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    producer_id_expiration_ms: int = DAY_MS
+    """A broker's setting that every log needs."""
+
+    @property
+    def flushes_by_itself(self) -> bool:
+        """Whether an append may owe an fsync before it counts."""
+        return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
+
+
+DEFAULTS: Final = LogConfig()

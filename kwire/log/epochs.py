@@ -1,0 +1,111 @@
+"""Which leader epoch began where: ``leader-epoch-checkpoint``.
+
+Epochs and start offsets both grow from entry to entry. The file is text (``0``, count, lines
+``epoch start_offset``); whatever is wrong with it, it is rebuilt from the batches, so it is never
+synced. Truncation and the epoch comparison of KIP-101, 279 and 320 stand on it.
+"""
+
+from bisect import bisect_right
+from typing import Final
+
+import attrs
+
+VERSION: Final = 0
+UNDEFINED: Final = (-1, -1)
+
+
+@attrs.define
+class LeaderEpochs:
+    """The epochs of one log, oldest first."""
+
+    _epochs: list[int] = attrs.Factory(list)
+    _starts: list[int] = attrs.Factory(list)
+
+    @property
+    def latest(self) -> int | None:
+        return self._epochs[-1] if self._epochs else None
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Epoch and start offset, oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that ``epoch`` begins at ``start_offset``; whether that was news.
+
+        An entry that contradicts the new one (a later epoch, or the same start) goes: what was
+        there belonged to batches that are no more.
+        """
+        if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch up to ``epoch`` that this log knows, and where it ended.
+
+        (-1, -1) when the log knows nothing that new. An epoch older than all is given as asked,
+        with the start of the first one.
+        """
+        if not self._epochs or epoch < 0 or epoch > self._epochs[-1]:
+            return UNDEFINED
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        later = bisect_right(self._epochs, epoch)
+        return self._epochs[later - 1] if later else epoch, self._starts[later]
+
+    def at(self, offset: int) -> int | None:
+        """The epoch that wrote ``offset``."""
+        index = bisect_right(self._starts, offset)
+        return self._epochs[index - 1] if index else None
+
+    def previous(self, epoch: int) -> int | None:
+        """The latest known epoch before ``epoch``."""
+        older = [known for known in self._epochs if known < epoch]
+        return older[-1] if older else None
+
+    def truncate_end(self, end_offset: int) -> bool:
+        """Forget epochs that begin at or past ``end_offset``."""
+        changed = False
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+            changed = True
+        return changed
+
+    def truncate_start(self, start_offset: int) -> bool:
+        """Forget epochs that ended before ``start_offset``; the one it lies in begins there."""
+        passed = bisect_right(self._starts, start_offset)
+        if not passed or (passed == 1 and self._starts[0] == start_offset):
+            return False
+        del self._epochs[: passed - 1], self._starts[: passed - 1]
+        self._starts[0] = start_offset
+        return True
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()
+
+    def to_text(self) -> bytes:
+        """The checkpoint file's content."""
+        lines = [f"{epoch} {start}\n" for epoch, start in self.entries()]
+        return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def from_text(data: bytes) -> LeaderEpochs:
+    """Read a checkpoint file; ValueError when it is torn, empty or out of order."""
+    lines = data.decode("ascii").split("\n")
+    if len(lines) < 3 or lines[0] != "0" or lines[-1]:
+        raise ValueError("not a leader epoch checkpoint")
+    pairs = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines[2:-1])]
+    if len(pairs) != int(lines[1]):
+        raise ValueError("leader epoch checkpoint is cut off")
+    found = LeaderEpochs()
+    for epoch, start in pairs:
+        found.assign(epoch, start)
+    if found.entries() != pairs:
+        raise ValueError("leader epochs out of order")
+    return found

@@ -1,0 +1,57 @@
+"""How files and directories of a log are called."""
+
+from typing import Final
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+DELETE_DIRECTORY: Final = "-delete"
+FUTURE_DIRECTORY: Final = "-future"
+STRAY_DIRECTORY: Final = "-stray"
+NAME_MAX: Final = 255
+
+EPOCHS_FILE: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+
+
+def stem(offset: int) -> str:
+    """A segment's name: its base offset in twenty digits."""
+    return f"{offset:020d}"
+
+
+def stem_offset(name: str) -> int | None:
+    """The offset in a segment file's name, None when it has none."""
+    digits = name[:20]
+    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+
+
+def directory(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_directory(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a live partition's directory; None for any other name."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isascii() or not number.isdigit():
+        return None
+    return topic, int(number)
+
+
+def marked_directory(topic: str, partition: int, unique: str, suffix: str) -> str:
+    """The name of a directory on its way out or in; long topics are cut to fit."""
+    tail = f"-{partition}.{unique}{suffix}"
+    return topic[: NAME_MAX - len(tail)] + tail

@@ -1,0 +1,603 @@
+"""One partition's log: what Produce appends to and Fetch reads from.
+
+One directory, one owner, synchronous. Rules: a batch is bytes that are stamped, written once and
+noted; nothing here looks at a record. State changes only after the write that it stands for, so an
+error leaves the log as it was. ``end_offset`` is what the next batch gets, ``written_offset`` what
+readers and high watermarks stay below; they differ only while a slow directory writes behind.
+
+The hot path is :meth:`PartitionLog.append_leader`: 8 us for a batch of 16 KB beside the write
+itself, 10 us from an idempotent producer (benchmarks/log.py). Its shape (flat, few calls) is due
+to that number.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+from kwire.log import lookup, names, region
+from kwire.log.behind import Behind, Write
+from kwire.log.config import DEFAULTS, LogConfig
+from kwire.log.disk import Disk
+from kwire.log.epochs import LeaderEpochs
+from kwire.log.flush import Flush
+from kwire.log.producers import Duplicate, ProducerStates, marker_of
+from kwire.log.region import FileRegion
+from kwire.log.segment import Segment
+from kwire.log.txn_index import Aborted, overlapping
+from kwire.records.build import stamp
+from kwire.records.header import CONTROL, LENGTH_END, BatchHeader, Buffer, crc_ok, headers
+from kwire.types import ZERO_UUID, TopicPartition
+
+NO_PRODUCER: Final = -1
+
+
+class Appended(NamedTuple):
+    """Where a batch went. ``duplicate``: it was there before, nothing was written."""
+
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+    start_offset: int
+    duplicate: bool = False
+
+
+class UnexpectedOffset(ValueError):
+    """A follower was given a batch that does not continue its log."""
+
+
+def _write_now(log: "PartitionLog") -> None:
+    """A log without a service writes by itself, however slow the disk is."""
+
+
+class PartitionLog:
+    """An open log. Made by :func:`create` or :mod:`kwire.log.recovery`, not directly."""
+
+    def __init__(
+        self, disk: Disk, directory: str, partition: TopicPartition, config: LogConfig = DEFAULTS
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.partition = partition
+        self.topic_id = ZERO_UUID
+        self.config = config
+        self.segments: list[Segment] = []
+        self.active: Segment
+        self.start_offset = 0
+        self.end_offset = 0
+        self.written_offset = 0
+        self.recovery_point = 0
+        """Everything below is synced."""
+        self.high_watermark = 0
+        """As the replica says; here for retention, checkpoints and restarts."""
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStates()
+        self.snapshots: list[int] = []
+        """Offsets of the producer snapshots on disk."""
+        self.behind = Behind()
+        self.on_behind: Callable[[PartitionLog], None] = _write_now
+        """Called when a write was queued; whoever listens runs :attr:`behind`."""
+        self.changed: Callable[[PartitionLog], None] = _write_now
+        """Called when something must be checkpointed or flushed that was clean before."""
+        self._new_files = True
+        self._dirty = False
+
+    # -- appending
+
+    def append_leader(
+        self,
+        records: Buffer,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        from_client: bool = True,
+    ) -> Appended:
+        """Give a judged batch its place and write it.
+
+        ``from_client``: the producer's sequence must fit; coordinators are trusted with theirs.
+        """
+        producer_id = header.producer_id
+        if producer_id != NO_PRODUCER:
+            duplicate = self._check_producer(header, from_client)
+            if duplicate is not None:
+                return Appended(*duplicate, self.start_offset, True)
+        base_offset = self.end_offset
+        timestamp = header.max_timestamp
+        if self.config.log_append_time:
+            timestamp = now_ms
+            front = stamp(
+                records, base_offset=base_offset, leader_epoch=leader_epoch, append_time_ms=now_ms
+            )
+        else:
+            front = stamp(records, base_offset=base_offset, leader_epoch=leader_epoch)
+        size = header.length + LENGTH_END
+        next_offset = base_offset + header.last_offset_delta + 1
+        if leader_epoch != self.epochs.latest:
+            self.assign_epoch(leader_epoch, base_offset)
+        parts = (front, memoryview(records)[len(front) : size])
+        self._place(size, base_offset, next_offset - 1, timestamp, now_ms)
+        self._write(parts, size, next_offset)
+        self.active.note(size, next_offset, timestamp, self.config.index_interval_bytes)
+        self._advance(next_offset)
+        if producer_id != NO_PRODUCER:
+            self._note_producer(records, header, base_offset, timestamp)
+        return Appended(base_offset, next_offset - 1, timestamp, self.start_offset)
+
+    def append_follower(self, records: Buffer, now_ms: int = 0) -> Appended:
+        """Append batches as another log (or the quorum's leader) has them.
+
+        Whole batches only; a cut-off last one is left out. Raises :class:`UnexpectedOffset` when
+        they do not come after what is there, CorruptMessage when they are damaged.
+        """
+        batches = list(headers(records))
+        self._check_batches(records, batches)
+        view, run, first = memoryview(records), 0, self.end_offset
+        todo: list[BatchHeader] = []
+        for pos, header in batches:
+            if not self._fits(pos - run + header.size, header, now_ms):
+                self._write_run(view[run:pos], todo)
+                self.roll(now_ms, header.base_offset)
+                run, todo = pos, []
+            todo.append(header)
+        if batches:
+            first = batches[0][1].base_offset
+            self._write_run(view[run : batches[-1][0] + batches[-1][1].size], todo)
+        timestamp = max((header.max_timestamp for _, header in batches), default=-1)
+        for pos, header in batches:
+            if header.producer_id != NO_PRODUCER:
+                self._note_aborted(self.producers.replay(records, pos, header), header.next_offset)
+        return Appended(first, self.end_offset - 1, timestamp, self.start_offset)
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Note that ``epoch`` begins here; a leader does so when it becomes one."""
+        if self.epochs.assign(epoch, start_offset):
+            self.write_epochs()
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Close the active segment and begin one at ``base_offset``, else at the end."""
+        base_offset = self.end_offset if base_offset is None else base_offset
+        closing = self.active
+        if not closing.size and closing.base_offset == base_offset:
+            return closing
+        with storage_errors(self):
+            closing.close_indexes()
+            closing.write_indexes()
+            if closing.size:
+                self.take_snapshot(base_offset)
+            else:
+                self._remove_segments([closing])
+            return self._begin(base_offset, now_ms)
+
+    # -- reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True
+    ) -> FileRegion:
+        """Bytes from the batch that holds ``offset``, of batches wholly below ``end_offset``.
+
+        ``at_least_one``: the first batch is given even when it is larger than ``max_bytes``.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                f"{offset} is not in [{self.start_offset}, {self.end_offset}] of {self.partition}"
+            )
+        end_offset = min(end_offset, self.written_offset)
+        index = self._segment_index(offset)
+        while offset < end_offset and index < len(self.segments):
+            segment = self.segments[index]
+            found = segment.locate(offset)
+            if found is not None:
+                end = self._end_position(index, end_offset)
+                return _region(segment, found, max_bytes, end, at_least_one)
+            index += 1  # compaction left nothing in this segment from here on
+        return region.empty()
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[Aborted]:
+        """Aborted transactions that touch the range, sorted by their first offsets."""
+        found: list[Aborted] = []
+        for segment in self.segments[self._segment_index(start_offset) :]:
+            for entry in segment.aborted():
+                found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return overlapping(found, start_offset, end_offset)
+        return overlapping(found, start_offset, end_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it every transaction is decided, and readers of committed data may go."""
+        unstable = self.producers.first_unstable(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to ``epoch`` known here and its end; (-1, -1) if none is."""
+        return self.epochs.end_of(epoch, self.end_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> lookup.Spot | None:
+        """The first record at least as young as ``timestamp``."""
+        return lookup.first_at_least(self, timestamp)
+
+    def max_timestamp(self) -> lookup.Spot | None:
+        """The first record with the largest timestamp."""
+        return lookup.youngest(self)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    # -- cutting
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
+        """Forget everything from ``offset`` on; whether there was anything.
+
+        The batch that holds ``offset`` goes as a whole; the log ends at ``offset`` all the same.
+        """
+        if offset >= self.end_offset:
+            return False
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_at(offset, now_ms)
+            return True
+        with storage_errors(self):
+            keep = self._segment_index(offset) + 1
+            removed, self.segments = self.segments[keep:], self.segments[:keep]
+            self.active = self.segments[-1]
+            self._cut(self.active, offset)
+            self._remove_segments(removed)
+            self.end_offset = offset
+            self.written_offset = min(self.written_offset, offset)
+            self._clamp()
+            if self.epochs.truncate_end(offset):
+                self.write_epochs()
+            self._reload_producers()
+        self._mark_dirty()
+        return True
+
+    def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
+        """Forget everything and go on at ``offset``."""
+        with storage_errors(self):
+            for segment in self.segments:
+                self.behind.truncate(segment, 0, segment.base_offset)
+            removed, self.segments = self.segments, []
+            self._remove_segments(removed)
+            for snapshot in list(self.snapshots):
+                self._remove_snapshot(snapshot)
+            self.start_offset = self.end_offset = self.written_offset = offset
+            self._begin(offset, now_ms)
+            self.recovery_point = self.high_watermark = offset
+            self.epochs.clear()
+            self.write_epochs()
+            self.producers.clear()
+        self._mark_dirty()
+
+    def advance_start(self, offset: int) -> bool:
+        """Records below ``offset`` no longer count; retention removes their segments."""
+        if offset <= self.start_offset:
+            return False
+        if offset > self.end_offset:
+            raise OffsetOutOfRange(f"{offset} is past the end {self.end_offset}")
+        self.start_offset = offset
+        if self.epochs.truncate_start(offset):
+            self.write_epochs()
+        self._clamp()
+        self._mark_dirty()
+        return True
+
+    def drop_segments(self, count: int) -> list[str]:
+        """Take the oldest segments out; gives their files, now named ``.deleted``."""
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        with storage_errors(self):
+            paths = [path for segment in removed for path in self._mark_deleted(segment)]
+        self.advance_start(self.segments[0].base_offset)
+        return paths
+
+    # -- making durable
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether so many messages are unsynced that the topic wants an fsync now."""
+        return self.written_offset - self.recovery_point >= self.config.flush_messages
+
+    def start_flush(self, end_offset: int | None = None) -> Flush | None:
+        """What to sync so that everything written (below ``end_offset``) is durable.
+
+        Run it in any thread, then hand it to :meth:`end_flush`.
+        """
+        end_offset = self.written_offset if end_offset is None else end_offset
+        if end_offset <= self.recovery_point:
+            return None
+        first = self._segment_index(self.recovery_point)
+        chosen = [s for s in self.segments[first:] if s.base_offset < end_offset]
+        flush = Flush(self.disk, self.directory, chosen, self.active, end_offset, self._new_files)
+        self._new_files = False
+        return flush
+
+    def end_flush(self, flush: Flush) -> None:
+        """The flush has been run; what it covered counts as durable."""
+        flush.close()
+        if not flush.worked:
+            self._new_files = True
+        elif flush.end_offset > self.recovery_point:
+            self.recovery_point = min(flush.end_offset, self.end_offset)
+            self._mark_dirty()
+
+    def flush(self) -> None:
+        """Sync at once: for those who own a thread."""
+        flush = self.start_flush()
+        if flush is not None:
+            with storage_errors(self):
+                try:
+                    flush.run()
+                finally:
+                    self.end_flush(flush)
+
+    def written(self) -> None:
+        """The job of :attr:`behind` is done: readers may have it."""
+        for write in self.behind.done():
+            write.segment.written = write.end_position
+            self.written_offset = write.next_offset
+        self._mark_dirty()
+
+    def settle(self) -> None:
+        """Write what is queued, here and now."""
+        with storage_errors(self):
+            while self.behind.queue:
+                job = self.behind.take()
+                try:
+                    job.run()
+                except OSError:
+                    self.behind.done()
+                    raise
+                self.written()
+
+    def close(self) -> None:
+        """Leave the directory as a clean stop does."""
+        self.settle()
+        with storage_errors(self):
+            self.active.close_indexes()
+            for segment in self.segments:
+                segment.write_indexes()
+            if self.end_offset > self.segments[0].base_offset or len(self.segments) > 1:
+                self.take_snapshot(self.end_offset)
+        self.release()
+
+    def release(self) -> None:
+        """Close the files as they are."""
+        for segment in self.segments:
+            segment.file.close()
+
+    def move(self, directory: str) -> None:
+        """The directory has been renamed."""
+        self.directory = directory
+        for segment in self.segments:
+            segment.move(directory)
+
+    def clean(self) -> None:
+        """What :attr:`changed` told has been written down."""
+        self._dirty = False
+
+    # -- inside
+
+    def _check_producer(self, header: BatchHeader, from_client: bool) -> Duplicate | None:
+        if from_client:
+            return self.producers.check(header)
+        if header.attributes & CONTROL:
+            self.producers.check_epoch(header)
+        return None
+
+    def _check_batches(self, records: Buffer, batches: list[tuple[int, BatchHeader]]) -> None:
+        end_offset = self.end_offset
+        for pos, header in batches:
+            if header.base_offset < end_offset:
+                raise UnexpectedOffset(f"{self.partition}: {header.base_offset} < {end_offset}")
+            if not crc_ok(records, pos, header):
+                raise CorruptMessage(f"{self.partition}: wrong CRC at {header.base_offset}")
+            end_offset = header.next_offset
+
+    def _fits(self, size: int, header: BatchHeader, now_ms: int) -> bool:
+        segment = self.active
+        return segment.room_for(size, header.last_offset, self.config) and not self._aged(
+            segment, header.max_timestamp, now_ms
+        )
+
+    def _place(
+        self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> None:
+        """Make the active segment one that this batch may go into."""
+        segment = self.active
+        if not segment.room_for(size, last_offset, self.config) or self._aged(
+            segment, timestamp, now_ms
+        ):
+            self.roll(now_ms, base_offset)
+
+    def _aged(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
+        if not segment.size:
+            return False
+        first = segment.first_timestamp
+        if first < 0:
+            first = segment.load_first_timestamp()
+        age = timestamp - first if first >= 0 else now_ms - segment.created_ms
+        return age > self.config.segment_ms - self.config.segment_jitter_ms
+
+    def _write(self, parts: tuple[Buffer, ...], size: int, next_offset: int) -> None:
+        segment = self.active
+        position = segment.size
+        if position + size > segment.reserved:
+            segment.allocate(size, self.config)
+        if self.behind or (self.disk.slow and self.on_behind is not _write_now):
+            self.behind.add(Write(segment, position, parts, position + size, next_offset))
+            self.on_behind(self)
+            return
+        try:
+            segment.file.write(parts, position)
+        except OSError as error:
+            raise KafkaStorageError(str(error)) from error
+        segment.written = position + size
+        self.written_offset = next_offset
+
+    def _advance(self, next_offset: int) -> None:
+        self.end_offset = next_offset
+        if not self._dirty:
+            self._mark_dirty()
+
+    def _write_run(self, data: memoryview, batches: list[BatchHeader]) -> None:
+        """Write batches of one segment in one go, and account for them."""
+        if not batches:
+            return
+        self._write((data,), len(data), batches[-1].next_offset)
+        interval = self.config.index_interval_bytes
+        for header in batches:
+            if header.leader_epoch != self.epochs.latest:
+                self.assign_epoch(header.leader_epoch, header.base_offset)
+            self.active.note(header.size, header.next_offset, header.max_timestamp, interval)
+        self._advance(batches[-1].next_offset)
+
+    def _note_producer(
+        self, records: Buffer, header: BatchHeader, base_offset: int, timestamp: int
+    ) -> None:
+        if not header.attributes & CONTROL:
+            self.producers.update(header, base_offset, timestamp)
+            return
+        marker = marker_of(records, 0, header)
+        if marker is not None:
+            aborted = self.producers.update(header, base_offset, timestamp, marker)
+            self._note_aborted(aborted, base_offset + 1)
+
+    def _note_aborted(self, aborted: Aborted | None, next_offset: int) -> None:
+        if aborted is not None:
+            self.segments[self._segment_index(next_offset - 1)].note_aborted(aborted)
+
+    def _begin(self, base_offset: int, now_ms: int) -> Segment:
+        segment = Segment(self.disk, self.directory, base_offset, 0)
+        segment.create(now_ms)
+        if self.config.preallocate:
+            segment.allocate(0, self.config)
+        self.segments.append(segment)
+        self.active = segment
+        self._new_files = True
+        return segment
+
+    def _segment_index(self, offset: int) -> int:
+        if offset >= self.active.base_offset:
+            return len(self.segments) - 1
+        found = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
+        return max(found - 1, 0)
+
+    def _end_position(self, index: int, end_offset: int) -> int:
+        """Where the batches of this segment end that lie below ``end_offset``."""
+        segment = self.segments[index]
+        if end_offset == self.written_offset or (
+            segment is not self.active and self.segments[index + 1].base_offset <= end_offset
+        ):
+            return segment.written
+        past = segment.locate(end_offset)
+        return segment.written if past is None else min(segment.written, past[0])
+
+    def _cut(self, segment: Segment, offset: int) -> None:
+        found = segment.locate(offset)
+        position = segment.size if found is None else found[0]
+        segment.truncate(position, offset)
+        if self.behind:
+            self.behind.truncate(segment, position, offset)
+            self.on_behind(self)
+        else:
+            segment.file.truncate(position)
+
+    def _clamp(self) -> None:
+        """Nothing may lie outside of the log after its ends have moved."""
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
+        self.high_watermark = min(max(self.high_watermark, self.start_offset), self.end_offset)
+
+    def _mark_dirty(self) -> None:
+        self._dirty = True
+        self.changed(self)
+
+    def write_epochs(self) -> None:
+        """``leader-epoch-checkpoint``: not synced, it can be had from the batches."""
+        with storage_errors(self):
+            path = f"{self.directory}/{names.EPOCHS_FILE}"
+            self.disk.replace(path, self.epochs.to_text(), sync=False)
+
+    def take_snapshot(self, offset: int) -> None:
+        """Write down the producers as they are below ``offset``."""
+        path = f"{self.directory}/{names.stem(offset)}{names.SNAPSHOT}"
+        self.disk.write(path, self.producers.snapshot())
+        if offset not in self.snapshots:
+            insort(self.snapshots, offset)
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self.disk.remove(f"{self.directory}/{names.stem(offset)}{names.SNAPSHOT}")
+        self.snapshots.remove(offset)
+
+    def _remove_segments(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            segment.file.close()
+            for suffix in names.SEGMENT_SUFFIXES:
+                self.disk.remove(segment.path(suffix))
+            if segment in self.segments:
+                self.segments.remove(segment)
+
+    def _mark_deleted(self, segment: Segment) -> list[str]:
+        if segment.base_offset in self.snapshots:
+            self.snapshots.remove(segment.base_offset)
+        paths = []
+        for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
+            path = segment.path(suffix)
+            try:
+                self.disk.rename(path, path + names.DELETED)
+            except FileNotFoundError:
+                continue
+            paths.append(path + names.DELETED)
+        segment.file.path = segment.path(names.LOG) + names.DELETED
+        return paths
+
+    def _reload_producers(self) -> None:
+        for snapshot in [s for s in self.snapshots if s > self.end_offset]:
+            self._remove_snapshot(snapshot)
+        if len(self.producers):
+            lookup.replay_producers(self, self.end_offset)
+
+
+def _region(
+    segment: Segment, first: tuple[int, int], max_bytes: int, end: int, at_least_one: bool
+) -> FileRegion:
+    position, first_size = first
+    available = end - position
+    size = min(max_bytes, available)
+    if size < first_size <= available and at_least_one:
+        size = first_size
+    if size <= 0:
+        return region.empty()
+    return FileRegion(segment.file, position, size, segment.is_warm(position, size))
+
+
+class storage_errors:
+    """Turns what the operating system says into the protocol's storage error."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise KafkaStorageError(f"{self._log.partition}: {error}") from error
+
+
+def create(
+    disk: Disk,
+    directory: str,
+    partition: TopicPartition,
+    *,
+    now_ms: int,
+    config: LogConfig = DEFAULTS,
+    start_offset: int = 0,
+) -> PartitionLog:
+    """A new, empty log in a directory that exists."""
+    log = PartitionLog(disk, directory, partition, config)
+    log.start_offset = log.end_offset = log.written_offset = start_offset
+    log.recovery_point = log.high_watermark = start_offset
+    log._begin(start_offset, now_ms)
+    return log

@@ -1,0 +1,294 @@
+"""What a partition remembers of its producers: sequences, transactions, and the snapshot file.
+
+Pure state, changed only by :meth:`ProducerStates.update` with batches in log order, so that a
+replay of the log gives the same state. Rules: the last five batches of a producer can be
+recognised when they come again; a new epoch starts at sequence 0 (any, when nothing is known of
+the producer); a transaction is open from its first batch to its marker, and what is stable ends
+before the first one that is open, or closed by a marker that is not yet below the high watermark.
+Producers are forgotten by the timestamps of their own records, never by when they were loaded.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import attrs
+from crc32c import crc32c
+
+from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from kwire.log.txn_index import Aborted
+from kwire.records.control import ControlType, parse_end_txn, parse_key
+from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
+from kwire.records.iterate import BadRecords, records
+
+KEPT_BATCHES: Final = 5
+SEQUENCE_MAX: Final = (1 << 31) - 1
+SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_CRC_FROM: Final = 6
+
+
+class Sent(NamedTuple):
+    """One remembered batch."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+
+class Duplicate(NamedTuple):
+    """This batch is already in the log, here."""
+
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Marker(NamedTuple):
+    """What a control batch says about a transaction."""
+
+    abort: bool
+    coordinator_epoch: int
+
+
+class Closed(NamedTuple):
+    """A transaction that a marker ended."""
+
+    first_offset: int
+    last_offset: int
+
+
+class CorruptSnapshot(ValueError):
+    """A snapshot file that is torn or damaged."""
+
+
+@attrs.define
+class Producer:
+    """One producer's state."""
+
+    producer_id: int
+    epoch: int = -1
+    coordinator_epoch: int = -1
+    timestamp: int = -1
+    open_from: int = -1
+    """First offset of its open transaction, -1 without one."""
+    batches: list[Sent] = attrs.Factory(list)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def find(self, header: BatchHeader) -> Sent | None:
+        """The remembered batch of exactly this epoch and these sequences."""
+        if header.producer_epoch != self.epoch:
+            return None
+        last_sequence = header.last_sequence
+        for sent in self.batches:
+            if sent.last_sequence == last_sequence and sent.first_sequence == header.base_sequence:
+                return sent
+        return None
+
+
+@attrs.define
+class ProducerStates:
+    """All producers of one partition."""
+
+    _producers: dict[int, Producer] = attrs.Factory(dict)
+    _open: dict[int, int] = attrs.Factory(dict)
+    """First offset of each open transaction to its producer, in the order they began."""
+    _unreplicated: list[Closed] = attrs.Factory(list)
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def all(self) -> Iterable[Producer]:
+        return self._producers.values()
+
+    def check(self, header: BatchHeader) -> Duplicate | None:
+        """Whether the leader may append this batch of a client; raises why it may not."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch == producer.epoch and producer.batches:
+            if sequence == (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX:
+                self._check_transaction(producer, header)
+                return None
+            sent = producer.find(header)
+            if sent is not None:
+                base_offset = sent.last_offset - sent.offset_delta
+                return Duplicate(base_offset, sent.last_offset, sent.timestamp)
+        self._check_order(producer, epoch, sequence)
+        self._check_transaction(producer, header)
+        return None
+
+    def check_epoch(self, header: BatchHeader) -> None:
+        """What a marker must pass: no older epoch than the producer's."""
+        producer = self._producers.get(header.producer_id)
+        if producer is not None and header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} has epoch {producer.epoch}, "
+                f"not {header.producer_epoch}"
+            )
+
+    def update(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        timestamp: int,
+        marker: Marker | None = None,
+    ) -> Aborted | None:
+        """Take in a batch stored at ``base_offset``; a transaction aborted by it is returned."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = Producer(header.producer_id)
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.timestamp = timestamp
+        delta = header.last_offset_delta
+        last_offset = base_offset + delta
+        if marker is not None:
+            return self._end(producer, marker, last_offset)
+        batches = producer.batches
+        if len(batches) == KEPT_BATCHES:
+            del batches[0]
+        batches.append(Sent(header.last_sequence, last_offset, delta, timestamp))
+        if header.attributes & TRANSACTIONAL and producer.open_from < 0:
+            producer.open_from = base_offset
+            self._open[base_offset] = header.producer_id
+        return None
+
+    def replay(self, buf: Buffer, pos: int, header: BatchHeader) -> Aborted | None:
+        """Take in a batch that is in the log already, or comes from one."""
+        if not header.attributes & CONTROL:
+            return self.update(header, header.base_offset, header.max_timestamp)
+        marker = marker_of(buf, pos, header)
+        if marker is None:
+            return None
+        return self.update(header, header.base_offset, header.max_timestamp, marker)
+
+    def first_unstable(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins whose end readers cannot see yet."""
+        while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
+            del self._unreplicated[0]
+        firsts = [closed.first_offset for closed in self._unreplicated]
+        firsts.extend(list(self._open)[:1])
+        return min(firsts, default=None)
+
+    def first_open(self) -> int | None:
+        """Where the oldest open transaction begins."""
+        return next(iter(self._open), None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without an open transaction that were silent for so long."""
+        gone = [
+            producer.producer_id
+            for producer in self._producers.values()
+            if producer.open_from < 0 and now_ms - producer.timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def clear(self) -> None:
+        self._producers.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+
+    def snapshot(self) -> bytes:
+        """The file that holds this state; of each producer only the last batch."""
+        body = bytearray(len(self._producers).to_bytes(4, "big"))
+        for producer in self._producers.values():
+            last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
+            body += _SNAPSHOT_ENTRY.pack(
+                producer.producer_id,
+                producer.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                producer.timestamp,
+                producer.coordinator_epoch,
+                producer.open_from,
+            )
+        return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+
+    def _check_order(self, producer: Producer, epoch: int, sequence: int) -> None:
+        who = f"producer {producer.producer_id}"
+        if epoch < producer.epoch:
+            raise InvalidProducerEpoch(f"{who} has epoch {producer.epoch}, not {epoch}")
+        if epoch != producer.epoch:
+            if sequence != 0 and producer.epoch != -1:
+                raise OutOfOrderSequenceNumber(
+                    f"{who} begins epoch {epoch} with sequence {sequence} instead of 0"
+                )
+            return
+        last = producer.last_sequence
+        if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
+            raise OutOfOrderSequenceNumber(f"{who} sent sequence {sequence} after {last}")
+
+    def _check_transaction(self, producer: Producer, header: BatchHeader) -> None:
+        if producer.open_from >= 0 and not header.is_transactional:
+            raise InvalidTxnState(
+                f"producer {producer.producer_id} sent a plain batch inside its transaction"
+            )
+
+    def _end(self, producer: Producer, marker: Marker, last_offset: int) -> Aborted | None:
+        producer.coordinator_epoch = marker.coordinator_epoch
+        first_offset, producer.open_from = producer.open_from, -1
+        if first_offset < 0:
+            return None
+        del self._open[first_offset]
+        self._unreplicated.append(Closed(first_offset, last_offset))
+        if not marker.abort:
+            return None
+        stable = next(iter(self._open), last_offset + 1)
+        return Aborted(producer.producer_id, first_offset, last_offset, stable)
+
+    def restore(self, producers: list[Producer]) -> None:
+        """Become what a snapshot holds."""
+        self.clear()
+        for producer in producers:
+            self._producers[producer.producer_id] = producer
+        for producer in sorted(producers, key=lambda producer: producer.open_from):
+            if producer.open_from >= 0:
+                self._open[producer.open_from] = producer.producer_id
+
+
+def read_snapshot(data: bytes) -> list[Producer]:
+    """The producers of a snapshot file; :class:`CorruptSnapshot` when it cannot be trusted."""
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise CorruptSnapshot("producer snapshot is cut off")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != SNAPSHOT_VERSION or crc32c(memoryview(data)[_CRC_FROM:]) != crc:
+        raise CorruptSnapshot("producer snapshot is damaged")
+    if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+        raise CorruptSnapshot("producer snapshot has the wrong size")
+    found = []
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator, open_from = fields
+        batches = [Sent(sequence, offset, delta, timestamp)] if offset >= 0 else []
+        found.append(Producer(producer_id, epoch, coordinator, timestamp, open_from, batches))
+    return found
+
+
+def marker_of(buf: Buffer, pos: int, header: BatchHeader) -> Marker | None:
+    """The transaction marker in a control batch; None when it holds something else."""
+    try:
+        first = next(records(buf, pos, header), None)
+    except BadRecords:
+        return None
+    control = parse_key(first.key) if first is not None else None
+    if first is None or control is None or control.type > ControlType.COMMIT:
+        return None
+    epoch = parse_end_txn(first.value)
+    return None if epoch is None else Marker(control.type == ControlType.ABORT, epoch)

@@ -1,0 +1,63 @@
+"""What a read gives: a stretch of a segment file that stays readable until it is closed."""
+
+from typing import Final
+
+from kwire.log.disk import File
+
+
+class FileRegion:
+    """Bytes of a file, not read yet. ``len()`` is how many; the file is pinned until ``close``.
+
+    ``warm`` says that sending them will not wait for a disk. If the file has fewer bytes by then,
+    the log was truncated under the reader: what was promised cannot be sent any more.
+    """
+
+    __slots__ = ("_open", "_size", "file", "position", "warm")
+
+    def __init__(self, file: File, position: int, size: int, warm: bool) -> None:
+        self.file = file
+        self.position = position
+        self.warm = warm
+        self._size = size
+        self._open = size > 0
+        if self._open:
+            file.pin()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def fileno(self) -> int:
+        """The descriptor for ``sendfile``; -1 where there is none."""
+        return self.file.fileno() if self._open else -1
+
+    def read(self) -> bytes:
+        """All bytes; fewer only after a truncation."""
+        return self.file.read(self.position, self._size) if self._size else b""
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self.file.unpin()
+
+    def __enter__(self) -> "FileRegion":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _NoFile:
+    """Where a read found nothing to send."""
+
+    path = ""
+
+    def fileno(self) -> int:
+        return -1
+
+
+def empty() -> FileRegion:
+    """A read at the end of the log."""
+    return FileRegion(NO_FILE, 0, 0, True)  # type: ignore[arg-type]
+
+
+NO_FILE: Final = _NoFile()

@@ -1,0 +1,339 @@
+"""One segment: a log file and its three indexes.
+
+Rules: only the active segment is appended to, and its indexes are in memory; they are written when
+it is closed for good (roll, clean stop), because recovery rebuilds them for any segment that may
+hold unsynced data. The other segments' indexes stay on disk and are searched there.
+
+``size`` is where the next batch goes, ``written`` what readers may see; they differ only while a
+slow directory writes behind.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from kwire.log import names, offset_index, time_index, txn_index
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
+from kwire.log.txn_index import Aborted
+from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader
+
+RECENT_MAX: Final = 512
+"""Batches of the tail whose place is known without asking the index."""
+CHUNK: Final = 16 * 1024
+ALLOCATE_FROM: Final = 1 << 20
+"""Smaller files are not allocated ahead: thousands of idle partitions would fill the disk."""
+ALLOCATE_STEP: Final = 16 << 20
+WARM_TAIL: Final = 1 << 20
+"""The last bytes appended are taken to be in the page cache without asking."""
+INT32_MAX: Final = (1 << 31) - 1
+
+
+class Segment:
+    """A stretch of the log that begins at ``base_offset``."""
+
+    __slots__ = (
+        "_disk",
+        "_index",
+        "_recent_next",
+        "_recent_position",
+        "_since_index",
+        "_time_index",
+        "_trim",
+        "_txns",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "file",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "modified_ms",
+        "reserved",
+        "size",
+        "written",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.file = disk.open(f"{directory}/{names.stem(base_offset)}{names.LOG}")
+        self.size = size
+        self.written = size
+        self.created_ms = 0
+        self.modified_ms = 0
+        self.first_timestamp = -1
+        """The first batch's largest timestamp: what segment.ms counts from; -1 if not known."""
+        self.max_timestamp = -2
+        """-2 until looked up in the time index, -1 when no record has a timestamp."""
+        self.max_timestamp_offset = base_offset
+        self._index: bytearray | None = None
+        self._time_index: bytearray | None = None
+        self._txns: list[Aborted] | None = None
+        self._since_index = 0
+        self.reserved = ALLOCATE_FROM
+        """Up to here a write needs no call of :meth:`allocate`."""
+        self._trim = False
+        self._recent_next = array("q")
+        self._recent_position = array("q")
+
+    def path(self, suffix: str) -> str:
+        """The name of one of the segment's files."""
+        return f"{self.directory}/{names.stem(self.base_offset)}{suffix}"
+
+    def move(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self.directory = directory
+        self.file.path = self.path(names.LOG)
+
+    # -- appending
+
+    def create(self, now_ms: int) -> None:
+        """Make the empty file, over whatever was there."""
+        self.file = self._disk.open(self.path(names.LOG), create=True)
+        if self.file.size():
+            self.file.truncate(0)
+        self.created_ms = now_ms
+        self.max_timestamp = -1
+        self.start_indexes()
+
+    def start_indexes(self) -> None:
+        """Begin with empty indexes in memory: a new segment, or one to be rebuilt."""
+        self._index, self._time_index, self._txns = bytearray(), bytearray(), []
+        self._since_index = 0
+        self.max_timestamp = self.first_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+
+    def activate(self) -> None:
+        """Take the indexes into memory to append to them."""
+        if self._index is None:
+            self.largest_timestamp()
+            self._txns = self.aborted()
+            index, time = self._read(names.INDEX), self._read(names.TIME_INDEX)
+            self._index, self._time_index = bytearray(index), bytearray(time)
+
+    def room_for(self, size: int, last_offset: int, config: LogConfig) -> bool:
+        """Whether a batch still goes into this segment (its age is the caller's question)."""
+        index, times = self._index, self._time_index
+        if index is None or times is None:
+            self.activate()
+            return self.room_for(size, last_offset, config)
+        entries_max = config.segment_index_bytes // time_index.ENTRY_SIZE
+        return (
+            self.size + size <= config.segment_bytes
+            and last_offset - self.base_offset <= INT32_MAX
+            and len(index) <= config.segment_index_bytes - offset_index.ENTRY_SIZE
+            and len(times) < (entries_max - 1) * time_index.ENTRY_SIZE
+        )
+
+    def note(self, size: int, next_offset: int, timestamp: int, interval: int) -> None:
+        """Account for a batch at the end: what Kafka does around each append."""
+        position, last = self.size, next_offset - 1
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last
+        if self._since_index > interval:
+            self._add_entries(last - self.base_offset, position)
+        self._since_index += size
+        if not position:
+            self.first_timestamp = timestamp
+        self._recent_next.append(next_offset)
+        self._recent_position.append(position)
+        if len(self._recent_next) > RECENT_MAX:
+            del self._recent_next[: RECENT_MAX // 2], self._recent_position[: RECENT_MAX // 2]
+        self.size = position + size
+
+    def note_aborted(self, entry: Aborted) -> None:
+        self.activate()
+        assert self._txns is not None
+        self._txns.append(entry)
+
+    def allocate(self, size: int, config: LogConfig) -> None:
+        """Reserve space for ``size`` more bytes; space that was not reserved costs a multiple."""
+        end = self.size + size
+        if config.preallocate:
+            wanted = max(config.segment_bytes, end)
+        else:
+            wanted = max(min(self.size + min(ALLOCATE_STEP, self.size), config.segment_bytes), end)
+        if wanted > ALLOCATE_FROM or config.preallocate:
+            self.file.allocate(self.size, wanted - self.size)
+            self.reserved = wanted
+            self._trim = True
+
+    # -- closing
+
+    def close_indexes(self) -> None:
+        """The last time index entry; nothing is appended after it except after a restart."""
+        self.activate()
+        assert self._time_index is not None
+        if self.max_timestamp >= 0:
+            offset = self.max_timestamp_offset - self.base_offset
+            time_index.maybe_append(self._time_index, self.max_timestamp, offset)
+
+    def write_indexes(self) -> None:
+        """Put the indexes on disk and forget them; the log file gives back what it reserved."""
+        if self._index is None or self._time_index is None or self._txns is None:
+            return
+        self._disk.write(self.path(names.INDEX), self._index)
+        self._disk.write(self.path(names.TIME_INDEX), self._time_index)
+        if self._txns:
+            packed = b"".join(map(txn_index.pack, self._txns))
+            self._disk.write(self.path(names.TXN_INDEX), packed)
+        else:
+            self._disk.remove(self.path(names.TXN_INDEX))
+        if self._trim:
+            self.file.truncate(self.size)
+            self._trim = False
+        self.reserved = ALLOCATE_FROM
+        self._index = self._time_index = self._txns = None
+        self._recent_next, self._recent_position = array("q"), array("q")
+
+    def sync(self) -> None:
+        """fsync of everything; called from a thread with the log file pinned."""
+        self.file.sync()
+        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+            file = self._disk.open(self.path(suffix))
+            try:
+                file.pin()
+            except FileNotFoundError:
+                continue
+            try:
+                file.sync()
+            finally:
+                file.unpin()
+                file.close()
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut at ``position``, where the batch that held ``end_offset`` began."""
+        self.activate()
+        assert self._index is not None
+        assert self._time_index is not None
+        relative = end_offset - self.base_offset
+        offset_index.keep_below(self._index, relative, position)
+        time_index.keep_below(self._time_index, relative)
+        self._txns = [entry for entry in self.aborted() if entry.last_offset < end_offset]
+        while self._recent_next and self._recent_next[-1] > end_offset:
+            self._recent_next.pop()
+            self._recent_position.pop()
+        self.size = position
+        self.written = min(self.written, position)
+        self.reserved, self._trim = ALLOCATE_FROM, False
+        self._since_index = 0
+        self.max_timestamp, relative = time_index.last(self._time_index)
+        self.max_timestamp_offset = self.base_offset + relative
+        if not position:
+            self.first_timestamp = -1
+
+    # -- reading
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends past ``offset``."""
+        ends = self._recent_next
+        place = bisect_right(ends, offset)
+        if place < len(ends) and (place or not self._recent_position[0]):
+            position = self._recent_position[place]
+            following = place + 1
+            after = self._recent_position[following] if following < len(ends) else self.size
+            return position, after - position
+        for position, header in self.scan(self._floor(offset)):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position, header.length + LENGTH_END
+        return None
+
+    def scan(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch that readers may see, from a batch's start."""
+        end = self.written if end is None else end
+        chunk, start = b"", position
+        while position + HEADER_SIZE <= end:
+            if position + HEADER_SIZE > start + len(chunk):
+                start = position
+                chunk = self.file.read(position, min(CHUNK, end - position))
+                if len(chunk) < HEADER_SIZE:
+                    return
+            header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
+            if header.length < HEADER_SIZE - LENGTH_END:
+                return
+            yield position, header
+            position += header.length + LENGTH_END
+
+    def is_warm(self, position: int, size: int) -> bool:
+        """Whether sending this will not wait for the disk."""
+        return (self._index is not None and position >= self.size - WARM_TAIL) or self.file.cached(
+            position, size
+        )
+
+    def largest_timestamp(self) -> int:
+        """Of all records in it, -1 when none has one."""
+        if self.max_timestamp == -2:
+            self.max_timestamp, relative = time_index.last(self._read_last(names.TIME_INDEX))
+            self.max_timestamp_offset = self.base_offset + relative
+        return self.max_timestamp
+
+    def from_timestamp(self, timestamp: int) -> int:
+        """A position before which every batch is older than ``timestamp``."""
+        read, count = self._entries(self._time_index, names.TIME_INDEX, time_index.ENTRY_SIZE)
+        found = time_index.before(read, count, timestamp)
+        return self._floor(self.base_offset + found[1]) if found else 0
+
+    def aborted(self) -> list[Aborted]:
+        """The transactions whose abort markers lie in this segment."""
+        if self._txns is not None:
+            return self._txns
+        return txn_index.entries(self._read(names.TXN_INDEX))
+
+    def load_first_timestamp(self) -> int:
+        """What segment.ms counts from; -1 in an empty segment."""
+        if self.first_timestamp < 0 < self.size:
+            for _, header in self.scan():
+                self.first_timestamp = header.max_timestamp
+                break
+        return self.first_timestamp
+
+    def index_data(self) -> tuple[bytes, bytes, list[Aborted]]:
+        """What the three index files hold, or would hold if they were written now."""
+        index = self._index if self._index is not None else self._read(names.INDEX)
+        times = self._time_index if self._time_index is not None else self._read(names.TIME_INDEX)
+        return bytes(index), bytes(times), self.aborted()
+
+    # -- inside
+
+    def _add_entries(self, relative: int, position: int) -> None:
+        if self._index is None or self._time_index is None:
+            self.activate()
+        assert self._index is not None
+        assert self._time_index is not None
+        self._index += offset_index.ENTRY.pack(relative, position)
+        offset = self.max_timestamp_offset - self.base_offset
+        time_index.maybe_append(self._time_index, self.max_timestamp, offset)
+        self._since_index = 0
+
+    def _floor(self, offset: int) -> int:
+        """Where a scan for ``offset`` may begin."""
+        read, count = self._entries(self._index, names.INDEX, offset_index.ENTRY_SIZE)
+        found = offset_index.floor(read, count, offset - self.base_offset)
+        return found[1] if found and found[1] < self.size else 0
+
+    def _entries(
+        self, data: bytearray | None, suffix: str, size: int
+    ) -> tuple[offset_index.Read, int]:
+        if data is not None:
+            return offset_index.memory(data, size), len(data) // size
+        file = self._disk.open(self.path(suffix))
+        try:
+            count = file.size() // size
+        except FileNotFoundError:
+            return offset_index.memory(b"", size), 0
+        return offset_index.on_disk(file, size), count
+
+    def _read(self, suffix: str) -> bytes:
+        try:
+            return self._disk.read(self.path(suffix))
+        except FileNotFoundError:
+            return b""
+
+    def _read_last(self, suffix: str) -> bytes:
+        """The end of a time index."""
+        read, count = self._entries(None, suffix, time_index.ENTRY_SIZE)
+        return read(count - 1) if count else b""

@@ -1,0 +1,68 @@
+"""The sparse map from timestamps to offsets: ``.timeindex``.
+
+Twelve bytes an entry: the largest timestamp of the segment so far (int64) and the last offset of
+the first batch that has it, minus the base offset (int32). Both grow from entry to entry, and the
+last entry of a closed segment is its largest timestamp.
+"""
+
+import struct
+from typing import Final
+
+from kwire.log.offset_index import Read
+
+ENTRY: Final = struct.Struct(">qi")
+ENTRY_SIZE: Final = ENTRY.size
+
+
+def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
+    """Timestamp and absolute offset of all entries; a cut-off last one is left out."""
+    whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
+    return [
+        (timestamp, base_offset + offset) for timestamp, offset in ENTRY.iter_unpack(data[:whole])
+    ]
+
+
+def before(read: Read, count: int, timestamp: int) -> tuple[int, int] | None:
+    """The last entry that is older than ``timestamp``: everything up to its offset is, too."""
+    low, high, found = 0, count, None
+    while low < high:
+        middle = (low + high) // 2
+        entry: tuple[int, int] = ENTRY.unpack(read(middle))
+        if entry[0] < timestamp:
+            found = entry
+            low = middle + 1
+        else:
+            high = middle
+    return found
+
+
+def last(data: bytes | bytearray) -> tuple[int, int]:
+    """The last entry, (-1, 0) when there is none."""
+    if len(data) < ENTRY_SIZE:
+        return -1, 0
+    entry: tuple[int, int] = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)
+    return entry
+
+
+def maybe_append(data: bytearray, timestamp: int, relative: int) -> None:
+    """Note the largest timestamp so far, unless that is already noted."""
+    if timestamp > last(data)[0]:
+        data += ENTRY.pack(timestamp, relative)
+
+
+def keep_below(data: bytearray, relative: int) -> None:
+    """Drop the entries at or past a truncation to this relative offset."""
+    while data and last(data)[1] >= relative:
+        del data[-ENTRY_SIZE:]
+
+
+def plausible(data: bytes) -> bool:
+    """Whether timestamps and offsets grow."""
+    if len(data) % ENTRY_SIZE:
+        return False
+    previous = (-1, -1)
+    for entry in ENTRY.iter_unpack(data):
+        if entry[0] <= previous[0] or entry[1] < max(previous[1], 0):
+            return False
+        previous = entry
+    return True

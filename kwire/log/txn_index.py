@@ -1,0 +1,53 @@
+"""The aborted transactions of a segment: ``.txnindex``.
+
+One entry of 34 bytes per abort marker, in the segment that holds the marker and in the markers'
+order. ``last_stable_offset`` is what it was once the marker was written: a reader that stays below
+it needs no later entry.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+ENTRY: Final = struct.Struct(">hqqqq")
+ENTRY_SIZE: Final = ENTRY.size
+VERSION: Final = 0
+
+
+class Aborted(NamedTuple):
+    """A transaction whose records a reader of committed data leaves out."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def pack(entry: Aborted) -> bytes:
+    return ENTRY.pack(VERSION, *entry)
+
+
+def entries(data: bytes) -> list[Aborted]:
+    """All whole entries."""
+    whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
+    return [Aborted._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
+
+
+def plausible(data: bytes, base_offset: int) -> bool:
+    """Whether the file is whole and its markers lie in order in the segment."""
+    if len(data) % ENTRY_SIZE:
+        return False
+    previous = base_offset - 1
+    for version, _, first, last, _ in ENTRY.iter_unpack(data):
+        if version != VERSION or last <= previous or first > last:
+            return False
+        previous = last
+    return True
+
+
+def overlapping(found: Iterable[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
+    """Those that touch the range, sorted by where they begin (invariant 19)."""
+    return sorted(
+        (e for e in found if e.last_offset >= start_offset and e.first_offset < end_offset),
+        key=lambda entry: entry.first_offset,
+    )
