@@ -193,9 +193,9 @@ class NetService:
 
     async def _accept(self, listener: Listener) -> None:
         while listener.sock.fileno() >= 0:
-            await self._room(listener)
             try:
                 await wait_readable(listener.sock)
+                await self._room(listener)
                 self._accept_some(listener)
             except trio.ClosedResourceError:
                 return
@@ -213,19 +213,19 @@ class NetService:
                 await trio.sleep(wait_s)
             elif not self.admission.full(listener.name, listener.limits):
                 return
-            elif not (listener.protected and self._make_room(listener)):
+            else:
+                if listener.protected:
+                    self._make_room(listener)
                 await self._closed.park()
 
-    def _make_room(self, listener: Listener) -> bool:
+    def _make_room(self, listener: Listener) -> None:
         """Close what was idle longest on another listener, for a protected one."""
         if self.admission.per_listener[listener.name] >= listener.limits.max_connections:
-            return False
+            return
         others = (c for c in self.connections if not c.listener.protected and not c.reason)
         oldest = min(others, key=lambda c: c.last_active, default=None)
-        if oldest is None:
-            return False
-        oldest.close("room for a node of the cluster")
-        return False
+        if oldest is not None:
+            oldest.close("room for a node of the cluster")
 
     def _accept_some(self, listener: Listener) -> None:
         for _ in range(ACCEPT_BATCH):

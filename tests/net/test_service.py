@@ -1,0 +1,462 @@
+"""Listeners and connections under abuse, over real loopback sockets."""
+
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from struct import pack
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire.net.connection import Disconnect
+from kwire.net.limits import Limits
+from kwire.net.service import TURN_FRAMES, NetService
+from kwire.testing.wire import Closed, TrioWireClient
+
+
+@attrs.define
+class Echo:
+    """Answers a frame with itself; some words do more."""
+
+    waiting: trio.Event = attrs.field(factory=trio.Event)
+    go: trio.Event = attrs.field(factory=trio.Event)
+    cancelled: bool = False
+    answered: int = 0
+    muted_s: float = 0.0
+
+    async def answer(self, frame: memoryview) -> Sequence[Any] | None:
+        word = bytes(frame[:5])
+        if word == b"wait.":
+            self.waiting.set()
+            try:
+                await self.go.wait()
+            except trio.Cancelled:
+                self.cancelled = True
+                raise
+        elif word == b"none.":
+            return None
+        elif word == b"stop.":
+            raise Disconnect("asked to stop")
+        elif word == b"crash":
+            raise ZeroDivisionError("a bug")
+        elif word == b"mute.":
+            self.muted_s = 5.0
+        elif word == b"large":
+            return [pack(">i", 50 << 20), bytes(50 << 20)]
+        self.answered += 1
+        return [pack(">i", len(frame)), frame]
+
+
+@attrs.define
+class Node:
+    """A running service and the sessions it made."""
+
+    service: NetService
+    sessions: list[Echo]
+    nursery: trio.Nursery
+    port: int = 0
+
+    def session(self, listener: str, host: str) -> Echo:
+        self.sessions.append(Echo())
+        return self.sessions[-1]
+
+    def listen(self, name: str = "A", **more: Any) -> int:
+        self.port = self.service.bind(name, "127.0.0.1", 0, self.session, **more).port
+        self.service.accept(name)
+        return self.port
+
+    async def connect(self, port: int = 0) -> TrioWireClient:
+        client = await TrioWireClient.connect("127.0.0.1", port or self.port)
+        await settled()
+        return client
+
+    async def open_connections(self, count: int) -> None:
+        """Wait until so many are open."""
+        while len(self.service.connections) != count:
+            await trio.testing.wait_all_tasks_blocked()
+
+
+async def settled() -> None:
+    """Give the other tasks, and the loopback device, their turns."""
+    for _ in range(3):
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def running(limits: Limits | None = None) -> AsyncIterator[Node]:
+    async with trio.open_nursery() as nursery:
+        node = Node(NetService(limits or Limits()), [], nursery)
+        await nursery.start(node.service.run)
+        yield node
+        nursery.cancel_scope.cancel()
+
+
+async def echo(client: TrioWireClient, body: bytes) -> bytes:
+    await client.send_bytes(pack(">i", len(body)) + body)
+    return await client.read_frame()
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(pack(">i", len(body)) + body for body in bodies)
+
+
+async def test_answers_in_order_whatever_the_cut() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            bodies = [b"%d" % number for number in range(3 * TURN_FRAMES + 1)]
+            wire = framed(*bodies)
+            for start in range(0, len(wire), 7):
+                await client.send_bytes(wire[start : start + 7])
+            assert [await client.read_frame() for _ in bodies] == bodies
+
+
+async def test_large_frames_both_ways() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            body = bytes(range(256)) * 20_000
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.send_bytes, framed(body, b"small", body))
+                assert await client.read_frame() == body
+                assert await client.read_frame() == b"small"
+                assert await client.read_frame() == body
+
+
+async def test_no_answer_keeps_the_order() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"none.", b"one", b"none.", b"two"))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
+
+
+ABUSE = [
+    pytest.param(pack(">i", -1), id="negative size"),
+    pytest.param(pack(">i", 0), id="empty frame"),
+    pytest.param(pack(">i", 2147483647), id="huge size"),
+    pytest.param(pack(">i", (100 << 20) + 1), id="one over the limit"),
+    pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="HTTP"),
+    pytest.param(bytes.fromhex("16030100c8010000c40303"), id="TLS hello"),
+    pytest.param(b"\xff" * 64, id="garbage"),
+    pytest.param(framed(b"stop."), id="refused by the session"),
+]
+
+
+@pytest.mark.parametrize("data", ABUSE)
+async def test_a_bad_connection_ends_alone_with_one_line(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kwire")
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as bad, await node.connect() as good:
+            await bad.send_bytes(data)
+            assert await bad.closed()
+            assert await echo(good, b"fine") == b"fine"
+        lines = [record for record in caplog.records if record.name.startswith("kwire")]
+        assert len(lines) == 1, lines
+        assert "connection closed" in lines[0].message
+
+
+async def test_a_bug_ends_the_connection_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as bad, await node.connect() as good:
+            await bad.send_bytes(framed(b"crash"))
+            assert await bad.closed()
+            assert await echo(good, b"fine") == b"fine"
+        (line,) = (record for record in caplog.records if record.exc_info)
+        assert line.exc_info is not None
+        assert line.exc_info[0] is ZeroDivisionError
+
+
+async def test_half_a_frame_then_silence_or_the_end() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as good:
+            half = await node.connect()
+            await half.send_bytes(framed(b"whole") + pack(">i", 1000) + b"half")
+            assert await half.read_frame() == b"whole"
+            assert await echo(good, b"fine") == b"fine"
+            await half.stream.aclose()
+            await node.open_connections(1)
+
+
+async def test_announced_sizes_cost_nothing() -> None:
+    async with running() as node:
+        node.listen()
+        clients = [await node.connect() for _ in range(20)]
+        for client in clients:
+            await client.send_bytes(pack(">i", 90 << 20) + b"x" * 100)
+        await settled()
+        assert sum(c.framer.held for c in node.service.connections) <= 20 * 4096
+        for client in clients:
+            await client.stream.aclose()
+        await node.open_connections(0)
+        assert node.service._memory.used == 0
+
+
+async def test_hang_up_cancels_a_waiting_answer() -> None:
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        await client.send_bytes(framed(b"wait."))
+        await node.sessions[0].waiting.wait()
+        await client.stream.aclose()
+        await node.open_connections(0)
+        assert node.sessions[0].cancelled
+
+
+async def test_reset_cancels_a_waiting_answer() -> None:
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        await client.send_bytes(framed(b"wait."))
+        await node.sessions[0].waiting.wait()
+        client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        client.stream.socket.close()
+        await node.open_connections(0)
+        assert node.sessions[0].cancelled
+
+
+async def test_what_was_sent_before_a_hang_up_is_done() -> None:
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        await client.send_bytes(framed(b"wait.", b"none.", b"one", b"two"))
+        await node.sessions[0].waiting.wait()
+        await client.stream.send_eof()
+        await settled()
+        assert not node.sessions[0].cancelled
+        node.sessions[0].go.set()
+        assert [await client.read_frame() for _ in range(3)] == [b"wait.", b"one", b"two"]
+        assert await client.closed()
+        await node.open_connections(0)
+        await client.stream.aclose()
+
+
+async def test_a_slow_reader_holds_one_answer_and_no_one_up() -> None:
+    async with running() as node:
+        node.listen()
+        slow = await node.connect()
+        await slow.send_bytes(framed(*[b"large"] * 5))
+        await settled()
+        assert node.sessions[0].answered == 0
+        async with await node.connect() as good:
+            assert await echo(good, b"fine") == b"fine"
+        await slow.stream.aclose()
+        await node.open_connections(0)
+
+
+async def test_mute_stops_the_reading(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            started = trio.current_time()
+            assert await echo(client, b"mute.") == b"mute."
+            assert trio.current_time() == started, "the answer itself is not held back"
+            assert await echo(client, b"after") == b"after"
+            assert trio.current_time() >= started + 5
+
+
+async def test_idle_connections_are_closed(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(Limits(connections_max_idle_ms=60_000)) as node:
+        node.listen()
+        idle, busy, waiting = [await node.connect() for _ in range(3)]
+        await waiting.send_bytes(framed(b"wait."))
+        for _ in range(4):
+            await trio.sleep(20)
+            assert await echo(busy, b"here") == b"here"
+        assert await idle.closed()
+        await node.open_connections(2)
+        for client in (idle, busy, waiting):
+            await client.stream.aclose()
+
+
+async def test_an_idle_node_is_not_woken(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        await trio.sleep(599)
+        before = trio.lowlevel.current_statistics()
+        assert before.seconds_to_next_deadline > 0.5
+        await trio.sleep(2)
+        assert await client.closed()
+        await client.stream.aclose()
+        await node.open_connections(0)
+
+
+async def test_connections_over_an_address_limit_are_refused() -> None:
+    async with running(Limits(max_connections_per_ip=2)) as node:
+        node.listen()
+        first, second, third = [await node.connect() for _ in range(3)]
+        assert await third.closed()
+        assert await echo(first, b"fine") == b"fine"
+        await first.stream.aclose()
+        await node.open_connections(1)
+        fourth = await node.connect()
+        assert await echo(fourth, b"fine") == b"fine"
+        for client in (second, third, fourth):
+            await client.stream.aclose()
+
+
+async def test_connections_over_the_total_wait_their_turn() -> None:
+    async with running(Limits(max_connections=2)) as node:
+        node.listen()
+        first, second, third = [await node.connect() for _ in range(3)]
+        await third.send_bytes(framed(b"patience"))
+        await settled()
+        assert len(node.service.connections) == 2
+        await first.stream.aclose()
+        assert await third.read_frame() == b"patience"
+        for client in (second, third):
+            await client.stream.aclose()
+
+
+async def test_a_listeners_own_limit() -> None:
+    async with running() as node:
+        one = node.listen("A", limits=Limits(max_connections=1))
+        two = node.listen("B")
+        clients = [await node.connect(one), await node.connect(two), await node.connect(two)]
+        await node.open_connections(3)
+        late = await node.connect(one)
+        await settled()
+        assert len(node.service.connections) == 3
+        for client in [*clients, late]:
+            await client.stream.aclose()
+
+
+async def test_nodes_of_the_cluster_get_in_when_it_is_full() -> None:
+    async with running(Limits(max_connections=2)) as node:
+        clients_port = node.listen("CLIENTS")
+        nodes_port = node.listen("NODES", protected=True)
+        first, second = await node.connect(clients_port), await node.connect(clients_port)
+        assert await echo(first, b"busy") == b"busy"
+        assert await echo(second, b"fine") == b"fine", "nobody makes room for nobody"
+        assert await echo(first, b"busy") == b"busy"
+        peer = await node.connect(nodes_port)
+        assert await echo(peer, b"fine") == b"fine"
+        assert await second.closed(), "the one that was idle longest"
+        for client in (first, second, peer):
+            await client.stream.aclose()
+
+
+async def test_creation_rate(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(Limits(max_connection_creation_rate=2)) as node:
+        node.listen()
+        started = trio.current_time()
+        clients = [await TrioWireClient.connect("127.0.0.1", node.port) for _ in range(6)]
+        for client in clients:
+            assert await echo(client, b"in") == b"in"
+        assert trio.current_time() - started >= 1.9
+        for client in clients:
+            await client.stream.aclose()
+
+
+async def test_exhausted_descriptors_pause_the_accept_loop(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        tries = []
+
+        class Exhausted:
+            def __init__(self, sock: socket.socket) -> None:
+                self.sock = sock
+
+            def accept(self) -> Any:
+                tries.append(trio.current_time())
+                if len(tries) < 5:
+                    raise OSError(errno.EMFILE, "too many open files")
+                return self.sock.accept()
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.sock, name)
+
+        listener = node.service.listeners["A"]
+        listener.sock = Exhausted(listener.sock)  # type: ignore[assignment]
+        late = await TrioWireClient.connect("127.0.0.1", node.port)
+        assert await echo(client, b"fine") == b"fine"
+        assert await echo(late, b"late") == b"late"
+        assert tries[4] - tries[0] >= 1.0, "it pauses, it does not spin"
+        for each in (client, late):
+            await each.stream.aclose()
+
+
+async def test_memory_for_requests_is_bounded() -> None:
+    async with running(Limits(queued_max_request_bytes=100_000)) as node:
+        node.listen()
+        first, second = await node.connect(), await node.connect()
+        await first.send_bytes(framed(b"wait." + bytes(60_000)))
+        await node.sessions[0].waiting.wait()
+        await second.send_bytes(framed(bytes(60_000)))
+        await settled()
+        assert node.sessions[1].answered == 0, "not even read while the first is in flight"
+        node.sessions[0].go.set()
+        assert len(await first.read_frame()) == 60_005
+        assert len(await second.read_frame()) == 60_000
+        assert node.service._memory.used == 0
+        for client in (first, second):
+            await client.stream.aclose()
+
+
+async def test_many_large_requests_in_little_memory() -> None:
+    """More incomplete frames than fit: all of them get through, one after the other."""
+    async with running(Limits(queued_max_request_bytes=200_000)) as node:
+        node.listen()
+        body = bytes(300_000)
+
+        async def one() -> None:
+            async with await node.connect() as client, trio.open_nursery() as nursery:
+                nursery.start_soon(client.send_bytes, framed(body))
+                assert await client.read_frame() == body
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(one)
+        await node.open_connections(0)
+        assert node.service._memory.used == 0
+
+
+async def test_stop_accepting_leaves_the_open_ones() -> None:
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        node.service.stop_accepting()
+        await settled()
+        assert await echo(client, b"fine") == b"fine"
+        with pytest.raises(OSError, match="connect"):
+            await trio.open_tcp_stream("127.0.0.1", node.port)
+        await client.stream.aclose()
+
+
+async def test_stopping_closes_everything_and_frees_the_port() -> None:
+    async with running() as node:
+        port = node.listen()
+        client = await node.connect()
+        await client.send_bytes(framed(b"wait."))
+        await node.sessions[0].waiting.wait()
+    with pytest.raises(Closed):
+        await client.read_frame()
+    await client.stream.aclose()
+    async with running() as node:
+        node.service.bind("A", "127.0.0.1", port, node.session)
+
+
+@pytest.mark.parametrize("host", ["", "localhost", "127.0.0.1"])
+async def test_hosts(host: str) -> None:
+    async with running() as node:
+        address = node.service.bind("A", host, 0, node.session)
+        assert address.port > 0
+        node.service.accept("A")
+        async with await node.connect(address.port) as client:
+            assert await echo(client, b"fine") == b"fine"
