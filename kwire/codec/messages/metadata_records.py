@@ -10,7 +10,6 @@ from kwire.codec.schema import (
     Int32,
     Int64,
     NullableArray,
-    NullableBytes,
     NullableString,
     String,
     UInt16,
@@ -57,40 +56,6 @@ class RegisterBrokerRecord:
     cordoned_log_dirs: NullableArray[Uuid] = field("4+", default=None, nullable="4+", tag=1)
 
 
-@message(record_type=0, versions="0", flexible="0+")
-class RemoteLogSegmentMetadataRecord:
-    """Metadata record type 0."""
-
-    @struct
-    class RemoteLogSegmentIdEntry:
-        @struct
-        class TopicIdPartitionEntry:
-            name: String = field("0+")
-            id: Uuid = field("0+")
-            partition: Int32 = field("0+")
-
-        topic_id_partition: TopicIdPartitionEntry = field("0+")
-        id: Uuid = field("0+")
-
-    remote_log_segment_id: RemoteLogSegmentIdEntry = field("0+")
-    start_offset: Int64 = field("0+")
-    end_offset: Int64 = field("0+")
-    broker_id: Int32 = field("0+")
-    max_timestamp_ms: Int64 = field("0+")
-    event_timestamp_ms: Int64 = field("0+")
-
-    @struct
-    class SegmentLeaderEpochEntry:
-        leader_epoch: Int32 = field("0+")
-        offset: Int64 = field("0+")
-
-    segment_leader_epochs: Array[SegmentLeaderEpochEntry] = field("0+", factory=list)
-    segment_size_in_bytes: Int32 = field("0+")
-    custom_metadata: NullableBytes = field("0+", default=None, nullable="0+")
-    remote_log_segment_state: Int8 = field("0+")
-    txn_index_empty: Bool = field("0+", default=False, tag=0)
-
-
 @message(record_type=1, versions="0", flexible="0+")
 class UnregisterBrokerRecord:
     """Metadata record type 1."""
@@ -99,50 +64,12 @@ class UnregisterBrokerRecord:
     broker_epoch: Int64 = field("0+")
 
 
-@message(record_type=1, versions="0", flexible="0+")
-class RemoteLogSegmentMetadataUpdateRecord:
-    """Metadata record type 1."""
-
-    @struct
-    class RemoteLogSegmentIdEntry:
-        @struct
-        class TopicIdPartitionEntry:
-            name: String = field("0+")
-            id: Uuid = field("0+")
-            partition: Int32 = field("0+")
-
-        topic_id_partition: TopicIdPartitionEntry = field("0+")
-        id: Uuid = field("0+")
-
-    remote_log_segment_id: RemoteLogSegmentIdEntry = field("0+")
-    broker_id: Int32 = field("0+")
-    event_timestamp_ms: Int64 = field("0+")
-    custom_metadata: NullableBytes = field("0+", default=None, nullable="0+")
-    remote_log_segment_state: Int8 = field("0+")
-
-
 @message(record_type=2, versions="0", flexible="0+")
 class TopicRecord:
     """Metadata record type 2."""
 
     name: String = field("0+")
     topic_id: Uuid = field("0+")
-
-
-@message(record_type=2, versions="0", flexible="0+")
-class RemotePartitionDeleteMetadataRecord:
-    """Metadata record type 2."""
-
-    @struct
-    class TopicIdPartitionEntry:
-        name: String = field("0+")
-        id: Uuid = field("0+")
-        partition: Int32 = field("0+")
-
-    topic_id_partition: TopicIdPartitionEntry = field("0+")
-    broker_id: Int32 = field("0+")
-    event_timestamp_ms: Int64 = field("0+")
-    remote_partition_delete_state: Int8 = field("0+")
 
 
 @message(record_type=3, versions="0-2", flexible="0+")
@@ -165,29 +92,6 @@ class PartitionRecord:
     directories: Array[Uuid] = field("1+", factory=list)
     eligible_leader_replicas: NullableArray[Int32] = field("2+", default=None, nullable="2+", tag=1)
     last_known_elr: NullableArray[Int32] = field("2+", default=None, nullable="2+", tag=2)
-
-
-@message(record_type=3, versions="0", flexible="0+")
-class RemoteLogSegmentMetadataSnapshotRecord:
-    """Metadata record type 3."""
-
-    segment_id: Uuid = field("0+")
-    start_offset: Int64 = field("0+")
-    end_offset: Int64 = field("0+")
-    broker_id: Int32 = field("0+")
-    max_timestamp_ms: Int64 = field("0+")
-    event_timestamp_ms: Int64 = field("0+")
-
-    @struct
-    class SegmentLeaderEpochEntry:
-        leader_epoch: Int32 = field("0+")
-        offset: Int64 = field("0+")
-
-    segment_leader_epochs: Array[SegmentLeaderEpochEntry] = field("0+", factory=list)
-    segment_size_in_bytes: Int32 = field("0+")
-    custom_metadata: NullableBytes = field("0+", default=None, nullable="0+")
-    remote_log_segment_state: Int8 = field("0+")
-    txn_index_empty: Bool = field("0+", default=False, tag=0)
 
 
 @message(record_type=4, versions="0", flexible="0+")
