@@ -21,7 +21,7 @@ from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader
 
 RECENT_MAX: Final = 512
 """Batches of the tail whose place is known without asking the index."""
-CHUNK: Final = 16 * 1024
+CHUNK: Final = 8 * 1024
 ALLOCATE_FROM: Final = 1 << 20
 """Smaller files are not allocated ahead: thousands of idle partitions would fill the disk."""
 ALLOCATE_STEP: Final = 16 << 20
