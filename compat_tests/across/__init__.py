@@ -1,0 +1,1 @@
+"""Compatibility scenarios in which one client writes what the others read."""

@@ -1,0 +1,1 @@
+"""Compatibility scenarios: confluent_kafka."""

@@ -1,0 +1,97 @@
+"""Fixtures of every compatibility test.
+
+``--broker kwire`` (the default) starts kwire, ``--broker kafka`` Apache Kafka 4.3.1, and
+``--broker HOST:PORT`` uses one that runs. A test that was proven against Kafka says something when
+it fails against kwire. One broker serves the whole session, so tests use unique names; a test that
+kills or restarts takes ``own_broker``.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.jvm import Jvm
+
+counts_key = pytest.StashKey[dict[str, Counter[str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker", default="kwire", help="kwire (default), kafka, or the address of a running one"
+    )
+    parser.addoption("--counts", default=None, help="write the counts per folder to this JSON file")
+
+
+@pytest.fixture(scope="session")
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.config.getoption("--broker"))
+
+
+@pytest.fixture(scope="session")
+def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The session's broker, shared by all tests."""
+    shared = make_broker(broker_kind, tmp_path_factory.mktemp("broker"))
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def own_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
+    """A broker of the test's own, to be killed and restarted."""
+    own = make_broker(broker_kind, tmp_path / "broker")
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Names that no other test and no earlier run on the same broker has used."""
+    test = "".join(c if c.isalnum() else "-" for c in request.node.name)[:60]
+    return lambda role: f"{test}-{role}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic(unique: Callable[[str], str]) -> str:
+    return unique("topic")
+
+
+@pytest.fixture
+def group(unique: Callable[[str], str]) -> str:
+    return unique("group")
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
+    """One JVM that runs every Java tool and scenario of the session."""
+    machine = Jvm.start(tmp_path_factory.mktemp("jvm"))
+    yield machine
+    machine.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[counts_key] = defaultdict(Counter)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    failed_outside = report.when != "call" and report.failed
+    if report.when == "call" or failed_outside:
+        folder = item.path.parent.name
+        outcome = "failed" if failed_outside else report.outcome
+        item.config.stash[counts_key][folder][outcome] += 1
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    target = session.config.getoption("--counts")
+    if target:
+        counts = {k: dict(v) for k, v in sorted(session.config.stash[counts_key].items())}
+        Path(target).write_text(json.dumps(counts, indent=2) + "\n")

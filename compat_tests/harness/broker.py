@@ -1,0 +1,154 @@
+"""The broker under test: kwire, Apache Kafka, or one that runs already at an address.
+
+Rules: kwire and Kafka start from the same properties file, on free ports, with data in a folder of
+the test run; every process that is started here is ended here. A broker at an address cannot be
+killed or restarted: tests that need that fail against it, saying so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import attrs
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAIN_PROFILE = {"num.partitions": "4"}
+READY_SECONDS = 60
+STOP_SECONDS = 60
+
+
+def _load_kafka_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("kafka_script", ROOT / "scripts" / "kafka.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+kafka = _load_kafka_script()
+
+
+class BrokerError(RuntimeError):
+    """The broker under test did not do what the harness needs of it."""
+
+
+@attrs.define
+class Broker:
+    """One broker; ``address`` is what a client bootstraps from."""
+
+    kind: str
+    address: str
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rsplit(":", 1)[1])
+
+    def start(self) -> None:
+        if self.kind == "kafka":
+            self.process = kafka.launch(self.directory)
+        elif self.kind == "kwire":
+            self.process = _launch_kwire(self.directory)
+        else:
+            raise BrokerError(f"a broker at an address ({self.address}) cannot be restarted")
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is said."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM and wait: a controlled shutdown."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """The end of the test: gently first, then not."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        try:
+            self.stop()
+        except BrokerError:
+            self.kill()
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is None:
+            raise BrokerError(f"a broker at an address ({self.address}) cannot be stopped")
+        self.process.send_signal(number)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise BrokerError(
+                f"{self.kind} still runs {STOP_SECONDS} s after {number.name}"
+            ) from None
+
+
+def make_broker(kind: str, directory: Path, overrides: Mapping[str, str] | None = None) -> Broker:
+    """A running broker of ``kind``: kwire, kafka, or host:port."""
+    if kind not in ("kwire", "kafka"):
+        return Broker(kind="address", address=kind, directory=directory)
+    (port,) = kafka.free_ports(1)
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = {**PLAIN_PROFILE, **(overrides or {})}
+    properties = kafka.node_properties(directory, port, settings)
+    kafka.write_properties(directory / "server.properties", properties)
+    broker = Broker(kind=kind, address=f"127.0.0.1:{port}", directory=directory)
+    broker.start()
+    return broker
+
+
+def _launch_kwire(directory: Path) -> subprocess.Popen[bytes]:
+    command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", "server.properties"]
+    log = directory / "server.log"
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    line = _first_line(process)
+    if not line.startswith("kwire ready on "):
+        process.kill()
+        process.wait()
+        tail = log.read_text(errors="replace")[-2000:]
+        raise BrokerError(f"kwire said {line!r} instead of being ready; the end of {log}:\n{tail}")
+    return process
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> str:
+    """The first line on stdout; the rest is drained so that the pipe never fills."""
+    lines: list[bytes] = []
+    arrived = threading.Event()
+    assert process.stdout is not None
+    stdout = process.stdout
+
+    def drain() -> None:
+        with stdout:
+            for line in stdout:
+                lines.append(line)
+                arrived.set()
+        arrived.set()
+
+    threading.Thread(target=drain, daemon=True).start()
+    arrived.wait(READY_SECONDS)
+    return lines[0].decode().strip() if lines else ""

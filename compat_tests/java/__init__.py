@@ -1,0 +1,1 @@
+"""Compatibility scenarios: Apache Kafka's own Java clients and tools."""

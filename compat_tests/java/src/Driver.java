@@ -1,0 +1,95 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Runs main methods one after the other: a JSON command a line on stdin, a JSON answer a line on
+ * stdout. A tool's exit becomes an exception, its streams become buffers.
+ */
+public final class Driver {
+    private static final class Exited extends Error {
+        final int code;
+
+        Exited(int code) {
+            super("exit " + code, null, false, false);
+            this.code = code;
+        }
+    }
+
+    /** The first code asked for: some tools catch what ended them and exit again with another. */
+    private static volatile Integer exitCode;
+
+    private static void exited(int code) {
+        if (exitCode == null) {
+            exitCode = code;
+        }
+    }
+
+    public static void main(String[] ignored) throws Exception {
+        PrintStream answers = System.out;
+        InputStream commands = System.in;
+        Exit.setExitProcedure((code, message) -> {
+            exited(code);
+            if (message != null) {
+                System.err.println(message);
+            }
+            throw new Exited(code);
+        });
+        Exit.setHaltProcedure((code, message) -> {
+            exited(code);
+            throw new Exited(code);
+        });
+        ObjectMapper json = new ObjectMapper();
+        BufferedReader lines = new BufferedReader(new InputStreamReader(commands, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            JsonNode command = json.readTree(line);
+            answers.println(json.writeValueAsString(run(json, command)));
+            answers.flush();
+        }
+    }
+
+    private static ObjectNode run(ObjectMapper json, JsonNode command) {
+        PrintStream realOut = System.out;
+        PrintStream realErr = System.err;
+        InputStream realIn = System.in;
+        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        ByteArrayOutputStream err = new ByteArrayOutputStream();
+        System.setIn(new ByteArrayInputStream(command.get("stdin").asText().getBytes(StandardCharsets.UTF_8)));
+        System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+        exitCode = null;
+        try {
+            String[] arguments = json.convertValue(command.get("arguments"), String[].class);
+            Class.forName(command.get("main").asText())
+                .getMethod("main", String[].class)
+                .invoke(null, (Object) arguments);
+        } catch (InvocationTargetException thrown) {
+            if (!(thrown.getCause() instanceof Exited)) {
+                thrown.getCause().printStackTrace();
+                exited(70);
+            }
+        } catch (Exception broken) {
+            broken.printStackTrace();
+            exited(71);
+        } finally {
+            System.out.flush();
+            System.setIn(realIn);
+            System.setOut(realOut);
+            System.setErr(realErr);
+        }
+        ObjectNode answer = json.createObjectNode();
+        answer.put("code", exitCode == null ? 0 : exitCode);
+        answer.put("out", out.toString(StandardCharsets.UTF_8));
+        answer.put("err", err.toString(StandardCharsets.UTF_8));
+        return answer;
+    }
+}

@@ -1,0 +1,163 @@
+"""What a kafka-python consumer without a group promises its user."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from compat_tests.harness.wait import collect, eventually
+from compat_tests.kafka_python.clients import admin, consumer, create, fill, poll, producer
+
+
+def values(records):
+    return [int(record.value) for record in records]
+
+
+@pytest.fixture
+def filled(broker, topic):
+    """A partition of 100 records whose timestamps are 1000 ms apart."""
+    create(broker.address, topic, 2, retention_ms="-1")
+    with producer(broker.address) as client:
+        for number in range(100):
+            client.send(topic, b"%d" % number, partition=0, timestamp_ms=1_000_000 + number * 1000)
+    return TopicPartition(topic, 0)
+
+
+def test_beginning_and_end_offsets(broker, filled):
+    empty = TopicPartition(filled.topic, 1)
+    with consumer(broker.address) as client:
+        assert client.beginning_offsets([filled, empty]) == {filled: 0, empty: 0}
+        assert client.end_offsets([filled, empty]) == {filled: 100, empty: 0}
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset"),
+    [
+        (0, 0),  # before the first
+        (1_000_000, 0),  # exactly the first
+        (1_042_000, 42),
+        (1_041_001, 42),  # between two: the later one
+        (1_099_000, 99),
+        (1_099_001, None),  # after the last: no answer
+    ],
+)
+def test_offset_by_time(broker, filled, timestamp, offset):
+    with consumer(broker.address) as client:
+        found = client.offsets_for_times({filled: timestamp})[filled]
+        assert (found and found.offset) == offset
+        assert found is None or found.timestamp == 1_000_000 + found.offset * 1000
+
+
+def test_seek(broker, filled):
+    with consumer(broker.address) as client:
+        client.assign([filled])
+        client.seek(filled, 90)
+        assert values(collect(lambda: poll(client), 10)) == list(range(90, 100))
+        assert client.position(filled) == 100
+        client.seek_to_beginning(filled)
+        assert client.position(filled) == 0
+        assert values(collect(lambda: poll(client), 100)) == list(range(100))
+        client.seek_to_end(filled)
+        assert client.position(filled) == 100
+        assert poll(client, 300) == []
+
+
+def test_seek_past_the_end_resets_by_policy(broker, filled):
+    with consumer(broker.address) as client:
+        client.assign([filled])
+        client.seek(filled, 5000)
+        assert values(collect(lambda: poll(client), 100)) == list(range(100))
+    with consumer(broker.address, auto_offset_reset="none") as client:
+        client.assign([filled])
+        client.seek(filled, 5000)
+        with pytest.raises((OffsetOutOfRangeError, NoOffsetForPartitionError)):
+            eventually(lambda: poll(client), "the error")
+
+
+def test_latest_reads_only_what_comes_after(broker, filled):
+    with consumer(broker.address, auto_offset_reset="latest") as client:
+        client.assign([filled])
+        assert client.position(filled) == 100
+        fill(broker.address, filled.topic, [b"100"], partition=0)
+        assert values(collect(lambda: poll(client), 1)) == [100]
+
+
+def test_pause_and_resume(broker, filled):
+    other = TopicPartition(filled.topic, 1)
+    with consumer(broker.address) as client:
+        client.assign([filled, other])
+        client.pause(filled)
+        assert client.paused() == {filled}
+        fill(broker.address, filled.topic, [b"7"], partition=1)
+        assert values(collect(lambda: poll(client), 1)) == [7]
+        assert poll(client, 300) == []
+        client.resume(filled)
+        assert values(collect(lambda: poll(client), 100)) == list(range(100))
+
+
+def test_max_poll_records(broker, filled):
+    with consumer(broker.address, max_poll_records=7) as client:
+        client.assign([filled])
+        sizes = []
+        while sum(sizes) < 100:
+            sizes.append(len(poll(client, 1000)))
+        assert max(sizes) == 7
+
+
+def test_small_fetches_still_make_progress(broker, filled):
+    with consumer(broker.address, max_partition_fetch_bytes=1, fetch_max_bytes=1) as client:
+        client.assign([filled])
+        assert values(collect(lambda: poll(client), 100)) == list(range(100))
+
+
+def test_a_fetch_waits_for_min_bytes_but_not_longer_than_max_wait(broker, topic):
+    """The lower bound is what Kafka promises; the upper one is only that it ends."""
+    create(broker.address, topic)
+    fill(broker.address, topic, [b"x"])
+    partition = TopicPartition(topic, 0)
+    wait = {"fetch_min_bytes": 100_000, "fetch_max_wait_ms": 1500}
+    with consumer(broker.address, **wait) as client:
+        client.assign([partition])
+        assert client.position(partition) == 0
+        started = time.monotonic()
+        assert len(collect(lambda: poll(client), 1)) == 1
+        assert time.monotonic() - started > 1.2
+
+
+def test_a_waiting_fetch_wakes_when_there_is_enough(broker, topic):
+    create(broker.address, topic)
+    partition = TopicPartition(topic, 0)
+    wait = {"fetch_min_bytes": 1, "fetch_max_wait_ms": 25_000}
+    with consumer(broker.address, **wait) as client:
+        client.assign([partition])
+        assert client.position(partition) == 0
+        assert poll(client, 500) == []
+        started = time.monotonic()
+        fill(broker.address, topic, [b"x"])
+        assert len(collect(lambda: poll(client, 1000), 1)) == 1
+        assert time.monotonic() - started < 20
+
+
+def test_records_before_a_deletion_are_gone(broker, filled):
+    with admin(broker.address) as client:
+        client.delete_records({filled: 40})
+    with consumer(broker.address) as client:
+        assert client.beginning_offsets([filled]) == {filled: 40}
+        client.assign([filled])
+        client.seek(filled, 10)
+        assert values(collect(lambda: poll(client), 60)) == list(range(40, 100))
+
+
+def test_a_pattern_finds_topics_that_come_later(broker, unique, group):
+    prefix = unique("regex")
+    create(broker.address, f"{prefix}-a")
+    fill(broker.address, f"{prefix}-a", [b"1"])
+    with consumer(broker.address, group_id=group, metadata_max_age_ms=500) as client:
+        client.subscribe(pattern=f"^{prefix}-.*")
+        assert values(collect(lambda: poll(client), 1)) == [1]
+        create(broker.address, f"{prefix}-b")
+        fill(broker.address, f"{prefix}-b", [b"2"])
+        assert values(collect(lambda: poll(client), 1)) == [2]
