@@ -101,12 +101,12 @@ def _field(attribute: Any, spec: FieldSpec, version: int, flexible: bool) -> Fie
         compact=flexible and spec.compact,
         ignorable=spec.ignorable,
         tag=spec.tag if version in spec.tagged else None,
-        default=_default(attribute, shape),
+        default=default_of(attribute, shape),
         maybe_null=bool(spec.nullable),
     )
 
 
-def _default(attribute: Any, shape: Shape) -> Any:
+def default_of(attribute: Any, shape: Shape) -> Any:
     default = attribute.default
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         return [] if default.factory is list else default.factory

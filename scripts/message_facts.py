@@ -1,0 +1,106 @@
+"""Writes what Kafka's own jars define of its messages, one line per field.
+
+    python scripts/message_facts.py LIBS tests/vectors/definitions-4.3.1.tsv.gz
+
+``LIBS`` is the folder of a release's jars.  tests/codec/test_tables.py compares every message
+table with the file: names, types, versions, nullable, tags, defaults, ignorable.  Columns:
+
+    message  name  api or record type  kind  valid versions  flexible versions  unstable
+    field    name  path  type  versions  nullable  tag  tagged versions  ignorable  compact  default
+
+Structures are written out where they are used; a default is JSON, or nothing if none is stated.
+"""
+
+import gzip
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+ENTRY = re.compile(r"(common/message|common/metadata|message)/\w+\.json$")
+
+
+def definitions(libs: Path) -> dict[str, dict[str, Any]]:
+    """Every message that the jars in ``libs`` define, by name."""
+    found = {}
+    for jar in sorted(libs.glob("kafka*.jar")):
+        with ZipFile(jar) as archive:
+            for entry in archive.namelist():
+                if ENTRY.fullmatch(entry):
+                    made = json.loads(uncommented(archive.read(entry).decode()))
+                    if ranged(made.get("validVersions")):
+                        found[made["name"].removesuffix("Data")] = made
+    return dict(sorted(found.items()))
+
+
+def uncommented(text: str) -> str:
+    lines = (line for line in text.splitlines() if not line.strip().startswith("//"))
+    return "\n".join(re.sub(r'\s//[^"]*$', "", line) for line in lines)
+
+
+def snake(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), name[0].lower() + name[1:])
+
+
+def ranged(versions: object) -> str:
+    return "" if versions in (None, "none") else str(versions)
+
+
+def lines(name: str, made: dict[str, Any]) -> Iterator[list[str]]:
+    """The message's line, and one for each of its fields."""
+    shared = {item["name"]: item["fields"] for item in made.get("commonStructs", ())}
+    yield [
+        "message",
+        name,
+        str(made.get("apiKey", "")),
+        made["type"],
+        ranged(made["validVersions"]),
+        ranged(made.get("flexibleVersions")),
+        str(int(made.get("latestVersionUnstable") is True)),
+    ]
+    yield from fields(name, "", made["fields"], shared)
+
+
+def fields(
+    name: str, above: str, given: list[dict[str, Any]], shared: dict[str, Any]
+) -> Iterator[list[str]]:
+    for field in given:
+        path = above + snake(field["name"])
+        kind = field["type"]
+        inner = field.get("fields") or shared.get(kind.removeprefix("[]"), [])
+        if inner:
+            kind = "[]struct" if kind.startswith("[]") else "struct"
+        tagged = ranged(field.get("taggedVersions"))
+        default = field.get("default")
+        yield [
+            "field",
+            name,
+            path,
+            kind,
+            ranged(field.get("versions", tagged)),
+            ranged(field.get("nullableVersions")),
+            str(field.get("tag", "")),
+            tagged,
+            str(int(str(field.get("ignorable")).lower() == "true")),
+            str(int(field.get("flexibleVersions") != "none")),
+            "" if default is None else json.dumps(default),
+        ]
+        yield from fields(name, path + ".", inner, shared)
+
+
+def main() -> None:
+    libs, out = map(Path, sys.argv[1:])
+    text = "".join(
+        "\t".join(line) + "\n"
+        for name, made in definitions(libs).items()
+        for line in lines(name, made)
+    )
+    out.write_bytes(gzip.compress(text.encode(), mtime=0))
+    print(f"{out}: {text.count(chr(10))} lines")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""What starting up must not cost: no message module is imported before its message is there."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import kwire.codec.apis, kwire.codec.compile, kwire.codec.frame, kwire.codec.json
+
+def loaded():
+    return sorted(name for name in sys.modules if name.startswith("kwire.codec.messages."))
+
+assert loaded() == [], loaded()
+kwire.codec.frame.read_header(bytes.fromhex("0003000c00000001ffff00"))
+assert loaded() == ["kwire.codec.messages.metadata"], loaded()
+assert not kwire.codec.compile._decoders
+"""
+
+
+def test_messages_are_imported_when_somebody_sends_them():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,204 @@
+"""Every message table is compared with Kafka's own definitions, field by field.
+
+The facts of a release are made by scripts/message_facts.py.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+
+from kwire.codec.layout import Shape, default_of, shape_of
+from kwire.codec.schema import FieldSpec, Versions, spec_of
+from tests.codec.vectors import HOME, RENAMED, classes
+
+
+class Line(NamedTuple):
+    """A field, by Kafka's definition or by ours."""
+
+    path: str
+    type: str
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    tagged: Versions
+    ignorable: bool
+    compact: bool
+    default: Any
+
+
+NEWEST = "4.4.0"
+UNSTATED = {"bool": False, "float64": 0.0, "string": "", "bytes": b"", "uuid": bytes(16)}
+RENAMES_4_4 = {
+    ("TxnOffsetCommitRequest", "generation_id_or_member_epoch"): "generation_id",
+    ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag_legacy"): "acceptable_recovery_lag",
+    (
+        "StreamsGroupHeartbeatResponse",
+        "acceptable_recovery_lag",
+    ): "acceptable_recovery_lag_offsets",
+}
+
+
+@cache
+def definitions(release: str) -> dict[str, list[list[str]]]:
+    """The lines of each message, its own first."""
+    found: dict[str, list[list[str]]] = {}
+    with gzip.open(HOME / f"definitions-{release}.tsv.gz", "rt") as file:
+        for line in file:
+            cells = line.rstrip("\n").split("\t")
+            found.setdefault(cells[1], []).append(cells)
+    return found
+
+
+def kafkas(cells: list[str], release: str) -> Line:
+    _, name, path, kind, versions, nullable, tag, tagged, ignorable, compact, default = cells
+    if release == NEWEST:
+        path = RENAMES_4_4.get((name, path), path)
+    return Line(
+        path,
+        kind,
+        Versions.parse(versions),
+        Versions.parse(nullable),
+        int(tag) if tag else None,
+        Versions.parse(tagged),
+        ignorable == "1",
+        compact == "1",
+        stated(kind, default),
+    )
+
+
+def stated(kind: str, text: str) -> Any:
+    """A default as Kafka's generator understands it."""
+    value = json.loads(text) if text else None
+    if value is None:
+        if kind.startswith("[]"):
+            return []
+        return (
+            "struct" if kind == "struct" else UNSTATED.get(kind, None if kind == "records" else 0)
+        )
+    if value == "null":
+        return None
+    if kind == "bool":
+        return str(value).lower() == "true"
+    if kind == "float64":
+        return float(value)
+    return value if kind == "string" else int(str(value), 0)
+
+
+def ours(cls: type[Any], above: str = "") -> Iterator[Line]:
+    for attribute in attrs.fields(cls):
+        spec: FieldSpec | None = attribute.metadata.get("kwire")
+        if spec is None or not spec.versions:
+            continue  # what widen_request fills in is not on the wire
+        shape = shape_of(attribute.type)
+        default = default_of(attribute, shape)
+        yield Line(
+            above + attribute.name,
+            type_name(shape),
+            spec.versions,
+            spec.nullable,
+            spec.tag,
+            spec.tagged,
+            spec.ignorable,
+            spec.compact,
+            "struct" if isinstance(default, type) else default,
+        )
+        inner = shape.element or shape
+        if inner.cls is not None:
+            yield from ours(inner.cls, f"{above}{attribute.name}.")
+
+
+def type_name(shape: Shape) -> str:
+    return f"[]{type_name(shape.element)}" if shape.element else shape.wire
+
+
+def seen(line: Line, version: int) -> tuple[object, ...]:
+    """What one version shows of a field."""
+    tagged = version in line.tagged
+    return (
+        line.path,
+        line.type,
+        version in line.nullable,
+        line.tag if tagged else None,
+        line.compact,
+    )
+
+
+@pytest.mark.parametrize("release", ["4.3.1", "4.4.0"])
+def test_every_message_is_there(release: str):
+    fields = sum(len(lines) - 1 for lines in definitions(release).values())
+    print(f"{release}: {len(definitions(release))} messages, {fields} fields")
+    assert len(definitions(release)) == {"4.3.1": 272, "4.4.0": 278}[release]
+    assert set(definitions(release)) <= set(classes())
+    if release == NEWEST:
+        assert set(definitions(release)) == set(classes())
+
+
+CASES = [
+    pytest.param(release, name, id=f"{release}-{name}")
+    for release in ("4.3.1", "4.4.0")
+    for name in definitions(release)
+]
+
+
+@pytest.mark.parametrize(("release", "name"), CASES)
+def test_table_is_kafkas(release: str, name: str):
+    (_, _, api, kind, versions, flexible, unstable), *rest = definitions(release)[name]
+    cls, known = classes()[name], Versions.parse(versions)
+    spec = spec_of(cls)
+    assert (spec.versions.first, spec.versions.last >= known.last) == (known.first, True)
+    number = spec.api_key if kind in ("request", "response") else spec.record_type
+    assert number == (int(api) if api else None)
+    range_ = range(known.first, known.last + 1)
+    assert [v for v in range_ if v in spec.flexible] == [
+        v for v in range_ if v in Versions.parse(flexible)
+    ]
+    if unstable == "1":
+        assert known.last in spec.unstable
+    theirs, mine = [kafkas(cells, release) for cells in rest], list(ours(cls))
+    later = {cells[2] for cells in definitions(NEWEST)[name][1:] if cells[6]}
+    later -= {line.path for line in theirs}
+    mine = [line for line in mine if line.path not in later]  # tags need no new version
+    for version in range_:
+        assert [seen(line, version) for line in mine if carried(line, mine, version)] == [
+            seen(line, version) for line in theirs if carried(line, theirs, version)
+        ], f"version {version}"
+    if release == NEWEST:  # which may ignore what an older one could not
+        check_defaults(mine, theirs, range_)
+
+
+def carried(line: Line, lines: list[Line], version: int) -> bool:
+    """Whether a version has a field, which takes that it has the structure around it."""
+    if version not in line.versions:
+        return False
+    above, _, _ = line.path.rpartition(".")
+    return not above or any(
+        outer.path == above and carried(outer, lines, version) for outer in lines
+    )
+
+
+def check_defaults(mine: list[Line], theirs: list[Line], range_: range) -> None:
+    """Defaults count where a version may lack the field, and where Kafka states one."""
+    by_path = {line.path: line for line in mine}
+    for line in theirs:
+        if not any(carried(line, theirs, version) for version in range_):
+            continue
+        found = by_path[line.path]
+        assert found.ignorable == line.ignorable, line.path
+        everywhere = all(version in line.versions for version in range_)
+        if found.default is None and found.ignorable and line.path.endswith("error_message"):
+            continue  # Kafka has no text there; kwire says so
+        if line.tag is not None or not everywhere or line.default not in UNSTATED.values():
+            assert found.default == line.default, line.path
+
+
+def test_renamed_fields_are_listed_once():
+    def camel(path: str) -> str:
+        first, *rest = path.split("_")
+        return first + "".join(word.title() for word in rest)
+
+    assert {(name, camel(old)): camel(new) for (name, old), new in RENAMES_4_4.items()} == RENAMED
