@@ -1,0 +1,138 @@
+"""The metadata log in numbers: offsets, epochs and snapshots, without the bytes.
+
+The raft machine knows its log by this; writing is an effect it asks for.  Rules: offsets grow
+by appending only, epochs never fall along the log, and an epoch is entered by its first batch.
+"""
+
+from typing import NamedTuple
+
+import attrs
+
+
+class SnapshotId(NamedTuple):
+    """A snapshot's name: the offset after its last record, and that record's epoch."""
+
+    end_offset: int
+    epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch ends in a log (the offset after its last record)."""
+
+    epoch: int
+    end_offset: int
+
+
+@attrs.frozen
+class Valid:
+    """The follower's log is a prefix of ours."""
+
+
+@attrs.frozen
+class Diverging:
+    """The follower must truncate: our log parts from its own by here at the latest."""
+
+    end: EpochEnd
+
+
+@attrs.frozen
+class NeedsSnapshot:
+    """What the follower asks for is no longer in the log."""
+
+    id: SnapshotId
+
+
+Place = Valid | Diverging | NeedsSnapshot
+
+
+@attrs.define
+class LogState:
+    """Invariant: ``start_offset <= end_offset``; epochs and their starts ascend strictly."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    epochs: list[EpochEnd] = attrs.field(factory=list)
+    """Each epoch with its *first* offset, oldest first."""
+    snapshots: list[SnapshotId] = attrs.field(factory=list)
+    """Oldest first."""
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None:
+        return self.snapshots[-1] if self.snapshots else None
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, of the snapshot before an empty log, or 0."""
+        if self.epochs:
+            return self.epochs[-1].epoch
+        return self.snapshots[-1].epoch if self.snapshots else 0
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """What decides whose log is further: last epoch, then end offset."""
+        return self.last_epoch, self.end_offset
+
+    def appended(self, epoch: int, base_offset: int, next_offset: int) -> None:
+        assert base_offset == self.end_offset, (base_offset, self.end_offset)
+        assert epoch >= self.last_epoch, (epoch, self.last_epoch)
+        if not self.epochs or self.epochs[-1].epoch < epoch:
+            self.epochs.append(EpochEnd(epoch, base_offset))
+        self.end_offset = next_offset
+
+    def truncated(self, end_offset: int) -> None:
+        assert self.start_offset <= end_offset <= self.end_offset
+        self.end_offset = end_offset
+        while self.epochs and self.epochs[-1].end_offset >= end_offset:
+            self.epochs.pop()
+
+    def reset(self, snapshot: SnapshotId) -> None:
+        """Begin again, empty, after a snapshot that was installed."""
+        self.start_offset = self.end_offset = snapshot.end_offset
+        self.epochs.clear()
+        self.snapshots = [snapshot]
+
+    def add_snapshot(self, snapshot: SnapshotId) -> None:
+        if snapshot not in self.snapshots:
+            self.snapshots = sorted([*self.snapshots, snapshot])
+
+    def trimmed(self, start_offset: int) -> None:
+        """Drop records and snapshots before ``start_offset``, where a snapshot ends."""
+        self.start_offset = max(self.start_offset, start_offset)
+        self.snapshots = [s for s in self.snapshots if s.end_offset >= start_offset]
+        older = [e for e in self.epochs if e.end_offset <= start_offset]
+        if older:
+            kept = [e for e in self.epochs if e.end_offset > start_offset]
+            first = EpochEnd(older[-1].epoch, start_offset)
+            self.epochs = [first, *kept] if start_offset < self.end_offset else kept
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at ``offset``."""
+        found = [e.epoch for e in self.epochs if e.end_offset <= offset]
+        return found[-1] if found else self.last_epoch
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """The last epoch not after ``epoch`` and where it ends; the log's end if none is."""
+        if not self.epochs or epoch >= self.last_epoch:
+            return EpochEnd(self.last_epoch, self.end_offset)
+        if epoch < self.epochs[0].epoch:
+            return EpochEnd(epoch, self.epochs[0].end_offset)
+        floor = max(n for n, e in enumerate(self.epochs) if e.epoch <= epoch)
+        return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].end_offset)
+
+    def place(self, offset: int, epoch: int) -> Place:
+        """Where a follower stands whose last record, before ``offset``, is of ``epoch``."""
+        newest = self.latest_snapshot
+        if newest is not None and newest.end_offset > 0:
+            oldest = self.snapshots[0]
+            at_snapshot = (offset, epoch) in self.snapshots
+            gone = offset < self.start_offset or epoch < oldest.epoch or offset == 0
+            if not at_snapshot and (gone or offset == self.start_offset == oldest.end_offset):
+                return NeedsSnapshot(newest)
+            if at_snapshot:
+                return Valid()
+        if offset == 0 and self.start_offset == 0:
+            return Valid()
+        end = self.epoch_end(epoch)
+        if end.epoch != epoch or end.end_offset < offset:
+            return Diverging(end)
+        return Valid()

@@ -1,0 +1,243 @@
+"""Fetch: how the log travels from the leader to everyone else.
+
+Rules: a Fetch at an offset says that everything before it is on the sender's disk, so it is
+sent after the fsync; a log that parts from the leader's is cut where the leader says, never
+below what is committed.
+"""
+
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from kwire import errors
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.raftmeta import messages, progress
+from kwire.raftmeta.election import learn
+from kwire.raftmeta.events import LogSlice, Reply, TruncateLog
+from kwire.raftmeta.log import SnapshotId, Valid
+from kwire.raftmeta.roles import (
+    Follower,
+    Leader,
+    SnapshotFetch,
+    Unattached,
+    WaitingFetch,
+)
+from kwire.raftmeta.state import Call, RaftState
+from kwire.raftmeta.voters import Node, ReplicaKey
+from kwire.records.header import crc_ok, headers
+
+Part: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+# The leader's side --------------------------------------------------------------------------
+def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
+    """Answer now, or hold the request until there is something to say."""
+    answer = _refusal(state, request)
+    if answer is not None:
+        state.emit(Reply(token, answer))
+        return
+    role = state.role
+    assert isinstance(role, Leader)
+    wait = max(request.max_wait_ms, 0) / 1000
+    held = WaitingFetch(token, request, state.now + wait)
+    _note_progress(state, role, request)
+    if not _try_answer(state, held, is_last=wait == 0):
+        role.waiting.append(held)
+
+
+def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
+    if request.cluster_id not in (None, state.config.cluster_id):
+        return FetchResponse(error_code=errors.InconsistentClusterId.code)
+    asked = messages.partition_of(request)
+    if asked is None or asked.fetch_offset < 0 or asked.last_fetched_epoch < 0:
+        return FetchResponse(error_code=errors.InvalidRequest.code)
+    error = leader_error(state, asked.current_leader_epoch)
+    return None if error == errors.NONE else messages.fetch_response(state, error=error)
+
+
+def leader_error(state: RaftState, epoch: int) -> int:
+    """Why a request for the leader of an epoch cannot be served here."""
+    if 0 <= epoch < state.epoch:
+        return errors.FencedLeaderEpoch.code
+    if epoch > state.epoch:
+        return errors.UnknownLeaderEpoch.code
+    if not isinstance(state.role, Leader):
+        return errors.NotLeaderOrFollower.code
+    return errors.NONE
+
+
+def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> None:
+    """The sender holds everything before its fetch offset, if its log is a prefix of ours."""
+    asked = messages.partition_of(request)
+    assert asked is not None
+    node_id = replica_id(request)
+    if node_id < 0 or node_id == state.config.node_id:
+        return
+    replica = progress.replica_of(state, role, ReplicaKey(node_id, asked.replica_directory_id))
+    progress.heard(state, role, replica)
+    if not isinstance(state.log.place(asked.fetch_offset, asked.last_fetched_epoch), Valid):
+        return
+    if asked.fetch_offset >= state.log.end_offset:
+        replica.caught_up_at_ms = state.now_ms
+    elif replica.last_end_offset >= 0 and asked.fetch_offset >= replica.last_end_offset:
+        replica.caught_up_at_ms = replica.fetched_at_ms
+    replica.last_end_offset = state.log.end_offset
+    replica.end_offset = asked.fetch_offset
+    progress.update_high_watermark(state)
+
+
+def replica_id(request: FetchRequest) -> int:
+    """The sender's node id, wherever the version has it."""
+    return max(request.replica_id, request.replica_state.replica_id)
+
+
+def _try_answer(state: RaftState, held: WaitingFetch, *, is_last: bool = False) -> bool:
+    """Answer a Fetch if it has waited long enough or there is news; whether it was."""
+    asked = messages.partition_of(held.request)
+    assert asked is not None
+    place = state.log.place(asked.fetch_offset, asked.last_fetched_epoch)
+    if not isinstance(place, Valid):
+        state.emit(Reply(held.token, messages.fetch_response(state, place=place)))
+        return True
+    known = -1 if state.high_watermark is None else state.high_watermark
+    if asked.fetch_offset < state.log.end_offset:
+        limit = min(held.request.max_bytes, state.config.fetch_max_bytes)
+        records = LogSlice(asked.fetch_offset, state.log.end_offset, limit)
+        state.emit(Reply(held.token, messages.fetch_response(state, records=records)))
+        return True
+    if is_last or known > asked.high_watermark:
+        state.emit(Reply(held.token, messages.fetch_response(state)))
+        return True
+    return False
+
+
+def poll_waiting(state: RaftState) -> None:
+    """Answer the requests that have news or have waited long enough."""
+    role = state.role
+    if isinstance(role, Leader) and role.waiting:
+        role.waiting = [
+            held
+            for held in role.waiting
+            if not _try_answer(state, held, is_last=state.now >= held.deadline)
+        ]
+
+
+# The follower's side ------------------------------------------------------------------------
+def poll_fetch(state: RaftState) -> None:
+    """Keep one Fetch (or FetchSnapshot) under way."""
+    from kwire.raftmeta import snapshot
+
+    role = state.role
+    if isinstance(role, Leader) or any(_is_fetch(call) for call in state.calls.open.values()):
+        return
+    if isinstance(role, Follower) and role.snapshot is not None:
+        snapshot.ask(state, role)
+        return
+    if not isinstance(role, Follower | Unattached) or state.stopping:
+        return
+    node = _whom_to_ask(state)
+    if node is not None:
+        state.send(node, messages.fetch_request(state))
+
+
+def _is_fetch(call: Call) -> bool:
+    return isinstance(call.request, FetchRequest)
+
+
+def _whom_to_ask(state: RaftState) -> Node | None:
+    """The leader; when it is unknown or out of reach, any node that may know who leads."""
+    role = state.role
+    if isinstance(role, Follower) and not state.calls.failures.get(role.leader.id):
+        return role.leader
+    nodes = [*(state.other_voters or _foreign_bootstrap(state))]
+    if isinstance(role, Follower):
+        nodes.append(role.leader)
+    ready = [n for n in nodes if state.calls.is_ready(n.id, FetchRequest, state.now)]
+    return ready[int(state.random.random() * len(ready))] if ready else None
+
+
+def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
+    own = {(e.host, e.port) for e in state.config.endpoints}
+    return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in own)
+
+
+def fetch_deadline(state: RaftState) -> float:
+    """When a node that was left alone may be asked again."""
+    if isinstance(state.role, Leader):
+        return float("inf")
+    later = [at for at in state.calls.retry_at.values() if at > state.now]
+    return min(later, default=float("inf"))
+
+
+def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:
+    """Take what the leader sent: records, where we part, or that we need a snapshot."""
+    part = response.responses[0].partitions[0] if response.responses else None
+    if part is None or response.error_code != errors.NONE:
+        state.back_off(call.node.id)
+        return
+    leader_id = part.current_leader.leader_id
+    before = state.election
+    learn(
+        state,
+        part.current_leader.leader_epoch,
+        None if leader_id < 0 else leader_id,
+        messages.leader_in(response),
+    )
+    asked = messages.partition_of(call.request)
+    assert asked is not None
+    role = state.role
+    if part.error_code != errors.NONE:
+        if state.election == before:
+            state.back_off(call.node.id)
+        return
+    state.calls.succeeded(call.node.id)
+    is_current = isinstance(role, Follower) and part.current_leader.leader_epoch == state.epoch
+    if not is_current or asked.current_leader_epoch != state.epoch:
+        return
+    assert isinstance(role, Follower)
+    state.calls.succeeded(role.leader.id)
+    if asked.fetch_offset == state.log.end_offset and role.snapshot is None:
+        _take(state, role, part)
+
+
+def _take(state: RaftState, role: Follower, part: Part) -> None:
+    role.has_fetched = True
+    if state.is_voter:
+        role.deadline = state.now + state.config.fetch_timeout
+    if part.diverging_epoch.epoch >= 0:
+        _truncate(state, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
+        return
+    if part.snapshot_id.end_offset >= 0:
+        role.snapshot = SnapshotFetch(
+            SnapshotId(part.snapshot_id.end_offset, part.snapshot_id.epoch)
+        )
+        return
+    if part.records:
+        data = whole_batches(part.records)
+        if data:
+            progress.append_fetched(state, data)
+    known = min(part.high_watermark, state.log.end_offset)
+    if known >= 0:
+        state.advance_high_watermark(known)
+
+
+def whole_batches(data: bytes | memoryview) -> bytes | memoryview:
+    """The batches of an answer that arrived whole and undamaged."""
+    end = 0
+    for pos, header in headers(data):
+        if not crc_ok(data, pos, header):
+            raise errors.CorruptMessage(f"a batch at {header.base_offset} from the leader")
+        end = pos + header.size
+    return data[:end]
+
+
+def _truncate(state: RaftState, epoch: int, end_offset: int) -> None:
+    """Cut the log where it parts from the leader's (KIP-595, truncation detection)."""
+    ours = state.log.epoch_end(epoch)
+    to = min(ours.end_offset, end_offset) if ours.epoch == epoch else ours.end_offset
+    to = max(to, state.log.start_offset)
+    committed = state.high_watermark or 0
+    assert to >= committed, f"asked to truncate to {to}, but {committed} is committed"
+    if to < state.log.end_offset:
+        state.log.truncated(to)
+        state.history.truncate(to)
+        state.emit(TruncateLog(to))

@@ -1,0 +1,133 @@
+"""The roles of a raft node, each with what it alone must remember.
+
+A vote in the current epoch is part of the election state, not a role: an Unattached node that
+has one is KIP-595's Voted.  Deadlines are monotonic seconds; ``inf`` means never.
+"""
+
+from collections.abc import Hashable
+from math import inf
+from typing import TypeAlias
+
+import attrs
+
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.raftmeta.log import SnapshotId
+from kwire.raftmeta.voters import Node, ReplicaKey, Voter
+
+
+@attrs.define
+class Unattached:
+    """Knows no leader it could fetch from; a voter stands for election at ``deadline``."""
+
+    deadline: float = inf
+
+
+@attrs.define
+class SnapshotFetch:
+    """A snapshot on its way in; ``installing`` once it is whole."""
+
+    id: SnapshotId
+    position: int = 0
+    installing: bool = False
+
+
+@attrs.define
+class Follower:
+    """Fetches from a leader; a voter stands for election when nothing came until ``deadline``."""
+
+    leader: Node
+    deadline: float
+    has_fetched: bool = False
+    """Until then a pre-vote is granted as if there were no leader (KIP-996)."""
+    snapshot: SnapshotFetch | None = None
+    update_voter_at: float = inf
+
+
+@attrs.define
+class Ballot:
+    """Votes for one round; a voter answers at most once."""
+
+    granted: set[int] = attrs.field(factory=set)
+    rejected: set[int] = attrs.field(factory=set)
+
+
+@attrs.define
+class Prospective:
+    """Asks whether it could win before it disturbs anyone with a new epoch (KIP-996)."""
+
+    deadline: float
+    leader: Node | None = None
+    ballot: Ballot = attrs.field(factory=Ballot)
+
+
+@attrs.define
+class Candidate:
+    """Has raised the epoch, voted for itself and asks for votes."""
+
+    deadline: float
+    ballot: Ballot = attrs.field(factory=Ballot)
+    backing_off: bool = False
+
+
+@attrs.define
+class Replica:
+    """A voter or observer as the leader sees it."""
+
+    key: ReplicaKey
+    end_offset: int = -1
+    fetched_at: float = -inf
+    fetched_at_ms: int = -1
+    caught_up_at_ms: int = -1
+    last_end_offset: int = -1
+    """The leader's own log end when this replica last fetched."""
+    begin_at: float = -inf
+    """When BeginQuorumEpoch is to be sent (again)."""
+
+
+@attrs.define
+class WaitingFetch:
+    """A Fetch that is held until there is something to say."""
+
+    token: Hashable
+    request: FetchRequest
+    deadline: float
+
+
+@attrs.define
+class VoterChange:
+    """A change of the voter set under way: one at a time (Raft, section 4.1 of the thesis)."""
+
+    token: Hashable
+    kind: str
+    voter: Voter
+    deadline: float
+    call_id: int | None = None
+    offset: int | None = None
+    """Where its KRAFT_VOTERS record stands, once written."""
+
+
+@attrs.define
+class Leader:
+    """Leads from ``epoch_start`` on; resigns at ``check_at`` unless a majority fetched."""
+
+    epoch_start: int
+    granted: frozenset[int]
+    check_at: float = inf
+    replicas: dict[ReplicaKey, Replica] = attrs.field(factory=dict)
+    waiting: list[WaitingFetch] = attrs.field(factory=list)
+    change: VoterChange | None = None
+    is_active: bool = False
+    seen_voters: dict[int, Voter] = attrs.field(factory=dict)
+    """What voters said of themselves under kraft.version 0, for the upgrade to 1."""
+
+
+@attrs.define
+class Resigned:
+    """Gave up leading this epoch; tells the voters until ``deadline``, then leaves the epoch."""
+
+    deadline: float
+    preferred: tuple[ReplicaKey, ...] = ()
+    untold: set[int] = attrs.field(factory=set)
+
+
+Role: TypeAlias = Unattached | Follower | Prospective | Candidate | Leader | Resigned

@@ -1,0 +1,395 @@
+"""The quorum as the rest of the broker sees it: runs :class:`Raft` on a disk and a network.
+
+* ``append`` writes records if this node leads; its :class:`Commit` is done when they are
+  committed *and* the listeners have seen them.
+* Listeners hear committed batches, snapshots and leadership in the order of the log; of this
+  node's own leadership only when everything before it has been heard.
+* One turn at a time (:mod:`kwire.drive`): write, one fsync, then messages, answers, commits.
+  Sending never waits for a peer, and delivery to listeners never holds up consensus.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.clock import Clock
+from kwire.drive import Driver
+from kwire.errors import KafkaError
+from kwire.raftmeta.events import (
+    Answered,
+    Append,
+    Appended,
+    Committed,
+    Effect,
+    Event,
+    LeaderKnown,
+    OwnRequest,
+    RaftRequest,
+    RaftResponse,
+    Received,
+    Refused,
+    Reply,
+    Resign,
+    Send,
+    Shutdown,
+    SnapshotLoaded,
+    SnapshotTaken,
+    Started,
+    UpgradeKraftVersion,
+)
+from kwire.raftmeta.log import SnapshotId
+from kwire.raftmeta.raft import Raft
+from kwire.raftmeta.records import (
+    CommittedBatch,
+    Record,
+    SnapshotReader,
+    pack,
+    read_batches,
+    snapshot_chunks,
+)
+from kwire.raftmeta.roles import Resigned
+from kwire.raftmeta.state import RaftConfig, Random
+from kwire.raftmeta.storage import MetadataStorage
+from kwire.raftmeta.turn import Outcome, write
+from kwire.raftmeta.voters import Node, VoterSet
+
+BACKLOG_MAX: Final = 10_000
+"""Effects waiting for a turn above which appends have to wait."""
+DELIVERY_BYTES: Final = 64 * 1024
+"""How much of the log is decoded before others get a turn."""
+SHUTDOWN_SECONDS: Final = 1.0
+"""How long a leader that stops waits for the others to hear of it."""
+
+
+@attrs.frozen
+class LeaderAndEpoch:
+    """Who leads; ``is_active`` if it is this node and it has caught up with the log."""
+
+    leader_id: int | None
+    epoch: int
+    is_active: bool = False
+
+
+class Listener(Protocol):
+    """Who wants to know; all calls are synchronous and short."""
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
+
+    def on_snapshot(self, reader: SnapshotReader) -> None: ...
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None: ...
+
+
+class Peers(Protocol):
+    """The network to other nodes; None or OSError when there is no answer."""
+
+    async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None: ...
+
+
+class NoPeers:
+    """The network of a quorum of one."""
+
+    async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
+        return None
+
+
+@attrs.define(eq=False)
+class Commit:
+    """Records on their way; ``offset`` is the last one's, ``base_offset`` the first one's."""
+
+    base_offset: int
+    offset: int
+    epoch: int
+    _event: trio.Event = attrs.field(factory=trio.Event)
+    _error: KafkaError | None = None
+
+    async def wait(self) -> None:
+        """Until committed and heard by the listeners; NotController if that is not certain."""
+        await self._event.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _finish(self, error: KafkaError | None = None) -> None:
+        self._error = error
+        self._event.set()
+
+
+@attrs.define(eq=False)
+class _Pending:
+    """Somebody waits for the answer to a request."""
+
+    event: trio.Event = attrs.field(factory=trio.Event)
+    response: RaftResponse | None = None
+
+
+class Quorum:
+    """This node's part in the metadata quorum."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        storage: MetadataStorage,
+        *,
+        clock: Clock,
+        random: Random,
+        configured: VoterSet | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        self._storage = storage
+        self._peers = peers or NoPeers()
+        self._clock = clock
+        self._raft = Raft(config, storage.load(configured or VoterSet()), random)
+        self._driver: Driver[Event, Effect] = Driver(self._raft, self._perform, clock)
+        self._nursery: trio.Nursery | None = None
+        self._listeners: list[Listener] = []
+        self._leader = LeaderAndEpoch(None, 0)
+        self._commits: deque[Commit] = deque()
+        self._delivered = 0
+        self._to_deliver: deque[Committed | LeaderKnown | SnapshotLoaded] = deque()
+        self._delivery_news = trio.Event()
+        self._waiters: list[tuple[int, trio.Event]] = []
+        self._turn_done = trio.Event()
+
+    # What others use ------------------------------------------------------------------------
+    def add_listener(self, listener: Listener) -> None:
+        """Before ``run``: a listener hears everything from the latest snapshot on."""
+        self._listeners.append(listener)
+
+    def leader(self) -> LeaderAndEpoch:
+        """The leader as announced last."""
+        return self._leader
+
+    def leader_node(self) -> Node | None:
+        """Where the leader is reached; None while there is none."""
+        return self._raft.state.leader_node() if self._leader.leader_id is not None else None
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._raft.state.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self._raft.state.history.kraft_version
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next appended record gets."""
+        return self._raft.state.log.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what is committed, 0 while that is unknown."""
+        return self._raft.state.high_watermark or 0
+
+    @property
+    def delivered_offset(self) -> int:
+        """The end of what listeners have heard."""
+        return self._delivered
+
+    async def append(self, records: Sequence[Record], epoch: int) -> Commit:
+        """Write records as one batch; waits only while too much is under way."""
+        while self._driver.backlog > BACKLOG_MAX:
+            await self._turn_done.wait()
+        return self.append_nowait(records, epoch)
+
+    def append_nowait(self, records: Sequence[Record], epoch: int) -> Commit:
+        """Write records as one batch; NotController unless this node leads that epoch."""
+        values = tuple(pack(record) for record in records)
+        return self._started(self._driver.feed(Append(object(), epoch, values)))
+
+    async def upgrade_kraft_version(self, version: int) -> Commit:
+        """Raise kraft.version."""
+        return self._started(self._driver.feed(UpgradeKraftVersion(object(), version)))
+
+    def _started(self, effects: Iterable[Effect]) -> Commit:
+        for effect in effects:
+            match effect:
+                case Refused(_, error):
+                    raise error
+                case Appended(_, base_offset, last_offset):
+                    commit = Commit(base_offset, last_offset, self._raft.state.epoch)
+                    self._commits.append(commit)
+                    return commit
+                case _:
+                    pass
+        raise AssertionError("an append was neither taken nor refused")
+
+    async def wait_until(self, end_offset: int) -> None:
+        """Until the listeners have heard everything before ``end_offset``."""
+        if self._delivered < end_offset:
+            event = trio.Event()
+            self._waiters.append((end_offset, event))
+            await event.wait()
+
+    async def handle(self, request: RaftRequest) -> RaftResponse:
+        """Answer a request of another node or of a tool."""
+        pending = _Pending()
+        self._driver.feed(Received(pending, request))
+        await pending.event.wait()
+        assert pending.response is not None
+        return pending.response
+
+    def resign(self, epoch: int) -> None:
+        """Give up leading this epoch."""
+        self._driver.feed(Resign(epoch))
+
+    async def write_snapshot(
+        self,
+        end_offset: int,
+        epoch: int,
+        contents: Iterable[Sequence[Record]],
+        last_timestamp_ms: int,
+    ) -> SnapshotId:
+        """Keep the state after the (committed) records before ``end_offset`` as a snapshot."""
+        snapshot = SnapshotId(end_offset, epoch)
+        voters, kraft_version = self._raft.state.history.at(end_offset)
+        chunks = snapshot_chunks(
+            snapshot,
+            contents,
+            voters=voters,
+            kraft_version=kraft_version,
+            last_timestamp_ms=last_timestamp_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        prepared = list(chunks)
+        await self._maybe_thread(lambda: self._storage.store_snapshot(snapshot, prepared))
+        self._driver.feed(SnapshotTaken(snapshot))
+        return snapshot
+
+    # Running --------------------------------------------------------------------------------
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._deliver_initial_snapshot()
+                self._driver.feed(Started())
+                nursery.start_soon(self._deliver_all)
+                nursery.start_soon(self._driver.run)
+                task_status.started()
+        finally:
+            self._nursery = None
+            self._fail_commits()
+            self._storage.close()
+
+    async def shut_down(self) -> None:
+        """Before ``run`` is cancelled: let the others elect a leader at once."""
+        self._driver.feed(Shutdown())
+        with trio.move_on_after(SHUTDOWN_SECONDS):
+            while isinstance(role := self._raft.state.role, Resigned) and role.untold:
+                await self._turn_done.wait()
+
+    async def _perform(self, turn: list[Effect]) -> None:
+        """One turn of the driver."""
+        written = write(self._storage, turn)
+        if written.needs_sync:
+            await self._maybe_thread(self._storage.sync)
+        for outcome in written.outcomes:
+            self._finish(outcome)
+        self._turn_done.set()
+        self._turn_done = trio.Event()
+
+    async def _maybe_thread(self, call: Callable[[], None]) -> None:
+        if self._storage.sync_blocks:
+            await trio.to_thread.run_sync(call)
+        else:
+            call()
+
+    def _finish(self, outcome: Outcome) -> None:
+        match outcome:
+            case Send():
+                assert self._nursery is not None
+                self._nursery.start_soon(self._call, outcome)
+            case Reply(token, response):
+                assert isinstance(token, _Pending)
+                token.response = response
+                token.event.set()
+            case SnapshotLoaded():
+                self._driver.feed(outcome)
+                self._queue_delivery(outcome)
+            case Committed() | LeaderKnown():
+                self._queue_delivery(outcome)
+
+    async def _call(self, send: Send) -> None:
+        """Bring a request to its node; at most one of a kind a node is under way."""
+        response: RaftResponse | None = None
+        with trio.move_on_after(self._raft.state.config.request_timeout):
+            try:
+                response = await self._peers.call(send.node, send.request)
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                response = None
+        self._driver.feed(Answered(send.call_id, response))
+
+    # Delivery to listeners ------------------------------------------------------------------
+    def _queue_delivery(self, item: Committed | LeaderKnown | SnapshotLoaded) -> None:
+        self._to_deliver.append(item)
+        self._delivery_news.set()
+
+    def _deliver_initial_snapshot(self) -> None:
+        newest = self._raft.state.log.latest_snapshot
+        if newest is not None and newest.end_offset > 0:
+            self._deliver_snapshot(newest)
+
+    async def _deliver_all(self) -> None:
+        while True:
+            while self._to_deliver:
+                item = self._to_deliver.popleft()
+                match item:
+                    case Committed(end_offset):
+                        await self._deliver_log(end_offset)
+                    case LeaderKnown(leader_id, epoch, active):
+                        self._deliver_leader(LeaderAndEpoch(leader_id, epoch, active))
+                    case SnapshotLoaded(snapshot):
+                        self._deliver_snapshot(snapshot)
+            self._delivery_news = trio.Event()
+            await self._delivery_news.wait()
+
+    async def _deliver_log(self, end_offset: int) -> None:
+        """Hand over what is committed, in pieces, so that others get their turn."""
+        while self._delivered < end_offset:
+            if self._delivered < self._raft.state.log.start_offset:
+                return  # a snapshot that is queued behind us covers this
+            data = self._storage.read(self._delivered, end_offset, DELIVERY_BYTES)
+            batches = [b for b in read_batches(data) if b.last_offset >= self._delivered]
+            assert batches, (self._delivered, end_offset)
+            for listener in self._listeners:
+                listener.on_commit(batches)
+            self._has_delivered(batches[-1].end_offset)
+            if self._delivered < end_offset:
+                await trio.lowlevel.checkpoint()
+
+    def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
+        size = self._storage.snapshot_size(snapshot)
+        reader = SnapshotReader(snapshot, bytes(self._storage.read_snapshot(snapshot, 0, size)))
+        for listener in self._listeners:
+            listener.on_snapshot(reader)
+        self._has_delivered(snapshot.end_offset)
+
+    def _deliver_leader(self, leader: LeaderAndEpoch) -> None:
+        self._leader = leader
+        self._fail_commits()
+        for listener in self._listeners:
+            listener.on_leadership(leader)
+
+    def _has_delivered(self, end_offset: int) -> None:
+        self._delivered = max(self._delivered, end_offset)
+        while self._commits and self._commits[0].offset < end_offset:
+            self._commits.popleft()._finish()
+        if self._waiters:
+            ready = [event for at, event in self._waiters if at <= end_offset]
+            self._waiters = [w for w in self._waiters if w[0] > end_offset]
+            for event in ready:
+                event.set()
+
+    def _fail_commits(self) -> None:
+        """Whether records of a leadership that is over survive is for the next leader to know."""
+        leads = self._leader.leader_id == self._raft.state.config.node_id
+        current = self._leader.epoch if leads and self._nursery is not None else -1
+        for commit in self._commits:
+            if commit.epoch != current:
+                commit._finish(errors.NotController())
+        self._commits = deque(c for c in self._commits if c.epoch == current)

@@ -1,0 +1,213 @@
+"""What a raft node is made of, shared by the modules that make up its rules.
+
+Rules: only the functions of this package change it, inside one step; what the world should
+do about it is put into ``effects``.  Time and randomness come from outside.
+"""
+
+from math import inf
+from typing import Final, Protocol, cast
+
+import attrs
+
+from kwire.raftmeta.events import Committed, Effect, OwnRequest, SaveElection, Send
+from kwire.raftmeta.log import LogState
+from kwire.raftmeta.quorum_state import ElectionState
+from kwire.raftmeta.roles import Role, Unattached
+from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
+
+CHECK_QUORUM_FACTOR: Final = 1.5
+"""A leader waits this many fetch timeouts for a majority before it resigns."""
+
+
+class Random(Protocol):
+    """The part of :class:`random.Random` that is needed."""
+
+    def random(self) -> float: ...
+
+
+@attrs.frozen(kw_only=True)
+class RaftConfig:
+    """Times in seconds; the names are those of ``controller.quorum.*``."""
+
+    node_id: int
+    directory_id: bytes
+    cluster_id: str
+    endpoints: tuple[Endpoint, ...] = ()
+    """This node's controller listeners, the default one first."""
+    bootstrap: tuple[Node, ...] = ()
+    can_vote: bool = True
+    """Whether this process has the controller role."""
+    election_timeout: float = 1.0
+    election_backoff_max: float = 1.0
+    fetch_timeout: float = 2.0
+    request_timeout: float = 2.0
+    retry_backoff: float = 0.02
+    retry_backoff_max: float = 1.0
+    fetch_wait: float = 0.5
+    fetch_max_bytes: int = 1 << 20
+    snapshot_max_bytes: int = 1 << 20
+    max_kraft_version: int = 1
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.node_id, self.directory_id)
+
+    @property
+    def as_voter(self) -> Voter:
+        return Voter(self.key, self.endpoints, 0, self.max_kraft_version)
+
+
+@attrs.define
+class Call:
+    """A request under way."""
+
+    id: int
+    node: Node
+    request: OwnRequest
+    deadline: float
+
+
+@attrs.define
+class Calls:
+    """Requests under way and nodes to leave alone for a while.
+
+    At most one request of a kind is under way to a node.  A failed one keeps the node from
+    being asked again for a time that doubles up to a limit.
+    """
+
+    next_id: int = 0
+    open: dict[int, Call] = attrs.field(factory=dict)
+    busy: dict[tuple[int, type], int] = attrs.field(factory=dict)
+    failures: dict[int, int] = attrs.field(factory=dict)
+    retry_at: dict[int, float] = attrs.field(factory=dict)
+
+    def is_ready(self, node_id: int, kind: type, now: float) -> bool:
+        return (node_id, kind) not in self.busy and self.retry_at.get(node_id, -inf) <= now
+
+    def start(self, node: Node, request: OwnRequest, deadline: float) -> Call:
+        self.next_id += 1
+        call = Call(self.next_id, node, request, deadline)
+        self.open[call.id] = call
+        self.busy[node.id, type(request)] = call.id
+        return call
+
+    def finish(self, call_id: int) -> Call | None:
+        """The call that ended; None if it was given up before."""
+        call = self.open.pop(call_id, None)
+        if call is not None and self.busy.get((call.node.id, type(call.request))) == call_id:
+            del self.busy[call.node.id, type(call.request)]
+        return call
+
+    def give_up(self, kind: type) -> None:
+        """Forget all requests of a kind: their answers no longer matter."""
+        for call in [c for c in self.open.values() if type(c.request) is kind]:
+            self.finish(call.id)
+
+    def deadline(self) -> float:
+        return min((call.deadline for call in self.open.values()), default=inf)
+
+    def succeeded(self, node_id: int) -> None:
+        self.failures.pop(node_id, None)
+        self.retry_at.pop(node_id, None)
+
+
+@attrs.define
+class RaftState:
+    """One node.  Invariants: the epoch and the high watermark never fall; the high watermark
+    never passes the log's end; nothing before it is ever truncated."""
+
+    config: RaftConfig
+    random: Random
+    log: LogState
+    history: VoterHistory
+    election: ElectionState = attrs.field(factory=ElectionState)
+    role: Role = attrs.field(factory=Unattached)
+    high_watermark: int | None = None
+    calls: Calls = attrs.field(factory=Calls)
+    effects: list[Effect] = attrs.field(factory=list)
+    now: float = 0.0
+    now_ms: int = 0
+    stopping: bool = False
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self.config.key
+
+    @property
+    def epoch(self) -> int:
+        return self.election.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        return self.election.leader_id
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.history.latest
+
+    @property
+    def is_voter(self) -> bool:
+        return self.config.can_vote and self.voters.has(self.key)
+
+    @property
+    def other_voters(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.voters.nodes() if node.id != self.config.node_id)
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def save(self, election: ElectionState) -> None:
+        """Enter what must not be forgotten; the epoch never falls and votes are not changed."""
+        old = self.election
+        if election == old:
+            return
+        assert election.epoch >= old.epoch, (old, election)
+        if election.epoch == old.epoch:
+            assert old.leader_id in (None, election.leader_id), (old, election)
+            assert old.voted in (None, election.voted), (old, election)
+        self.election = election
+        self.emit(SaveElection(election, self.voters, self.history.kraft_version))
+
+    def send(self, node: Node, request: OwnRequest) -> int | None:
+        """Send unless such a request is under way there or the node is to be left alone."""
+        if not self.calls.is_ready(node.id, type(request), self.now):
+            return None
+        call = self.calls.start(node, request, self.now + self.config.request_timeout)
+        self.emit(Send(call.id, node, request))
+        return call.id
+
+    def back_off(self, node_id: int) -> None:
+        """Leave a node alone for a while, longer with each failure."""
+        failures = self.calls.failures.get(node_id, 0)
+        self.calls.failures[node_id] = min(failures + 1, 16)
+        delay = min(self.config.retry_backoff * (1 << failures), self.config.retry_backoff_max)
+        self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
+
+    def random_election_timeout(self) -> float:
+        return self.now + self.config.election_timeout * (1 + self.random.random())
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark up to ``offset``; whether it moved."""
+        if self.high_watermark is not None and offset <= self.high_watermark:
+            return False
+        assert offset <= self.log.end_offset
+        self.high_watermark = offset
+        self.emit(Committed(offset))
+        return True
+
+    def leader_node(self) -> Node | None:
+        """The leader with an address, as far as known."""
+        role = self.role
+        leader = cast("Node | None", getattr(role, "leader", None))
+        if leader is not None:
+            return leader
+        if self.leader_id == self.config.node_id:
+            return self.own_node
+        return self.voters.node(self.leader_id) if self.leader_id is not None else None
+
+    @property
+    def own_node(self) -> Node | None:
+        if not self.config.endpoints:
+            return None
+        first = self.config.endpoints[0]
+        return Node(self.config.node_id, first.host, first.port)
