@@ -1,0 +1,301 @@
+"""A shard of groups with a list for a log and a number for a clock; no loop, no threads."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import attrs
+
+from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
+from kwire.codec.messages.heartbeat import HeartbeatRequest
+from kwire.codec.messages.join_group import JoinGroupRequest
+from kwire.codec.messages.leave_group import LeaveGroupRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.coordinator.decision import Decision, Moment
+from kwire.coordinator.shard import Phase, Shard, Wait
+from kwire.errors import KafkaError, kafka_name
+from kwire.group import requests
+from kwire.group.settings import GroupSettings
+from kwire.group.shard import GroupShard
+from kwire.group.turn import Asker
+from kwire.records.header import headers, parse
+from kwire.types import TopicPartition
+
+PARTITION = TopicPartition("__consumer_offsets", 0)
+START_MS = 1_700_000_000_000
+
+
+@attrs.define
+class MemoryLog:
+    """Batches one after the other; ``failure`` is what the next append raises."""
+
+    batches: list[bytes] = attrs.field(factory=list)
+    end: int = 0
+    failure: KafkaError | None = None
+
+    def append(self, partition: TopicPartition, batch: bytes) -> int:
+        if self.failure is not None:
+            raise self.failure
+        header = parse(batch, 0)
+        self.batches.append(self.end.to_bytes(8, "big") + batch[8:])
+        self.end += header.last_offset_delta + 1
+        return self.end
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.batches)
+
+
+def subscription(*topics: str) -> bytes:
+    from kwire.codec.compile import encode
+
+    return b"\0\0" + encode(ConsumerProtocolSubscription(topics=list(topics)), 0)
+
+
+@attrs.define
+class Sim:
+    """One shard; requests answer at once or leave a ticket to look at later."""
+
+    settings: GroupSettings = GroupSettings(group_initial_rebalance_delay_ms=0)
+    log: MemoryLog = attrs.field(factory=MemoryLog)
+    now: float = 0.0
+    ids: Any = attrs.field(factory=lambda: count(1))
+    shard: Shard[GroupShard] = attrs.field(init=False)
+    waits: dict[int, tuple[str, Wait]] = attrs.field(factory=dict)
+    tickets: Any = attrs.field(factory=count)
+
+    def __attrs_post_init__(self) -> None:
+        self.shard = self.fresh()
+        self.shard.phase = Phase.ACTIVE
+
+    def fresh(self) -> Shard[GroupShard]:
+        machine = GroupShard(new_id=lambda: str(next(self.ids)), settings=lambda: self.settings)
+        return Shard(PARTITION, 1, machine)
+
+    @property
+    def groups(self) -> GroupShard:
+        return self.shard.machine
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now, START_MS + round(self.now * 1000))
+
+    def perform(self, decision: Decision) -> None:
+        self.shard.perform(decision, self.log, self.moment.wall_ms, 1_000_000)
+
+    def ask(self, who: str, decide: Callable[[GroupShard, Moment, int], Decision]) -> int:
+        """Send a request; its ticket."""
+        ticket = next(self.tickets)
+        wait = self.shard.waiting[ticket] = Wait()
+        self.waits[ticket] = (who, wait)
+        try:
+            self.perform(decide(self.groups, self.moment, ticket))
+        except KafkaError as error:
+            wait.fail(error)
+        return ticket
+
+    def reply(self, ticket: int) -> Any:
+        """The reply to a request that was answered."""
+        _, wait = self.waits[ticket]
+        if wait.error is not None:
+            raise wait.error
+        return wait.reply if wait.answered else None
+
+    def answered(self) -> list[tuple[str, Any]]:
+        """Who was answered since the last time, and what."""
+        done = [(t, who, w) for t, (who, w) in self.waits.items() if w.answered]
+        for ticket, _, _ in done:
+            del self.waits[ticket]
+            self.shard.waiting.pop(ticket, None)
+        return [(who, w.error or w.reply) for _, who, w in done]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; every deadline fires at its time."""
+        until = self.now + seconds
+        while self.shard.timers.deadline <= until:
+            self.now = max(self.now, self.shard.timers.deadline)
+            name = self.shard.timers.pop_due(self.now)
+            if name is not None:
+                self.perform(self.groups.due(name, self.moment))
+        self.now = until
+
+    def settle(self) -> None:
+        """Fire what is due now."""
+        self.advance(0)
+
+    def replayed(self) -> Shard[GroupShard]:
+        """A shard that read the log from its start."""
+        shard = self.fresh()
+        for _ in shard.replay(self.log.data, 0):
+            pass
+        return shard
+
+    def restart(self) -> None:
+        """Another node takes over."""
+        self.shard.resign()
+        self.shard = self.replayed()
+        self.shard.phase = Phase.ACTIVE
+        self.perform(self.groups.loaded(self.moment))
+
+    # Requests
+
+    def join(
+        self,
+        who: str,
+        member_id: str = "",
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocols: dict[str, bytes] | None = None,
+        kind: str = "consumer",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        asker: Asker | None = None,
+    ) -> int:
+        chosen = {"range": subscription("t")} if protocols is None else protocols
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=kind,
+            protocols=[
+                JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name, metadata in chosen.items()
+            ],
+        )
+        by = asker or Asker(client_id=who)
+        return self.ask(who, lambda shard, *when: shard.join(request, by, *when))
+
+    def sync(
+        self,
+        who: str,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocol: str | None = None,
+    ) -> int:
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_name=protocol,
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=key, assignment=value)
+                for key, value in (assignments or {}).items()
+            ],
+        )
+        return self.ask(who, lambda shard, *when: shard.sync(request, *when))
+
+    def heartbeat(
+        self,
+        who: str,
+        member_id: str,
+        generation: int,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+    ) -> int:
+        request = HeartbeatRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+        )
+        return self.ask(who, lambda shard, *when: shard.heartbeat(request, *when))
+
+    def leave(self, who: str, *members: tuple[str, str | None], group: str = "g") -> int:
+        request = LeaveGroupRequest(
+            group_id=group,
+            members=[
+                LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=instance)
+                for member, instance in members
+            ],
+        )
+        return self.ask(who, lambda shard, *when: shard.leave(request, *when))
+
+    def commit(
+        self,
+        who: str,
+        spots: dict[tuple[str, int], int],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        metadata: str | None = "",
+        topic_id: bytes = bytes(16),
+        retention_ms: int = -1,
+    ) -> int:
+        by_topic: dict[
+            str, list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition]
+        ] = {}  # noqa: E501
+        for (topic, partition), offset in spots.items():
+            by_topic.setdefault(topic, []).append(
+                OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=offset,
+                    committed_metadata=metadata,
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=topic, topic_id=topic_id, partitions=partitions
+                )
+                for topic, partitions in by_topic.items()
+            ],
+        )
+        return self.ask(who, lambda shard, *when: requests.commit(shard, request, *when))
+
+    def fetched(self, group: str = "g", *, stable: bool = False) -> dict[str, int]:
+        topics = requests.fetch(self.groups, group, None, require_stable=stable)
+        return {
+            f"{topic.name}-{spot.partition_index}": spot.error_code or spot.committed_offset
+            for topic in topics
+            for spot in topic.partitions
+        }
+
+    def steady(self, *names: str, group: str = "g") -> dict[str, str]:
+        """A stable group of these members; their ids."""
+        ids = {}
+        for name in names:
+            ids[name] = self.reply(self.join(name, group=group)).member_id
+        waits = {name: self.join(name, ids[name], group=group) for name in names}
+        self.advance(self.settings.group_initial_rebalance_delay_ms / 1000)
+        for name in names:
+            if self.reply(waits[name]) is None:
+                raise AssertionError(f"{name} still waits")
+        answers = {name: self.reply(waits[name]) for name in names}
+        generation = answers[names[0]].generation_id
+        shares = {member: name.encode() for name, member in ids.items()}
+        leader = next(n for n in names if answers[n].leader == ids[n])
+        for name in sorted(names, key=lambda n: n != leader):
+            self.sync(name, ids[name], generation, shares if name == leader else None, group=group)
+        self.answered()
+        return ids
+
+
+def name_of(error: Any) -> str:
+    """An answer's error as Kafka names it; empty if there is none."""
+    from kwire.errors import BY_CODE
+
+    if isinstance(error, KafkaError):
+        return kafka_name(type(error))
+    code = error.error_code
+    return kafka_name(BY_CODE[code]) if code else ""
+
+
+def offsets_in(log: MemoryLog) -> int:
+    return sum(header.record_count for _, header in headers(log.data))

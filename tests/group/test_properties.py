@@ -1,0 +1,228 @@
+"""Whatever members do: what was written says the same as what is remembered.
+
+Also after every step: no member owns two answers, the counts kept beside the members agree with
+them, and a generation's members are those that joined it.
+"""
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kwire.codec.messages.join_group import JoinGroupResponse
+from kwire.codec.messages.sync_group import SyncGroupResponse
+from kwire.errors import KafkaError, NotEnoughReplicas
+from kwire.group import requests
+from kwire.group.model import TRANSITIONS, ClassicGroup, State
+from kwire.group.records import persistent
+from kwire.group.settings import GroupSettings
+from kwire.group.turn import Asker
+from tests.group.sim import Sim, subscription
+
+NAMES = st.sampled_from("abcd")
+GROUPS = st.sampled_from(["g", "h"])
+PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",)])
+
+
+def comparable(group: ClassicGroup) -> Any:
+    """What of a group is written, without its members' places of arrival."""
+    kept = persistent(group)
+    members = [attrs.evolve(member, order=0) for member in kept.ordered()]
+    return (
+        kept.state,
+        kept.generation,
+        kept.protocol_type,
+        kept.protocol,
+        kept.leader,
+        kept.since_ms,
+        members,
+    )
+
+
+class Groups(RuleBasedStateMachine):
+    """Two groups, four clients, lost answers, passing time, failing writes, restarts."""
+
+    @initialize(delay=st.sampled_from([0, 3000]), size=st.sampled_from([2, 100]))
+    def start(self, delay: int, size: int) -> None:
+        self.sim = Sim(GroupSettings(group_initial_rebalance_delay_ms=delay, group_max_size=size))
+        self.ids: dict[tuple[str, str], str] = {}
+        self.generations: dict[tuple[str, str], int] = {}
+        self.stable: dict[str, Any] = {}
+
+    def take_answers(self) -> None:
+        for who, reply in self.sim.answered():
+            group, name = who.split("/")
+            if isinstance(reply, JoinGroupResponse):
+                if reply.member_id:
+                    self.ids[group, name] = reply.member_id
+                if not reply.error_code:
+                    self.generations[group, name] = reply.generation_id
+                    assert reply.member_id
+
+    @rule(
+        name=NAMES,
+        group=GROUPS,
+        known=st.booleans(),
+        static=st.booleans(),
+        protocols=PROTOCOLS,
+        version=st.sampled_from([3, 8, 9]),
+    )
+    def join(
+        self,
+        name: str,
+        group: str,
+        known: bool,
+        static: bool,
+        protocols: tuple[str, ...],
+        version: int,
+    ) -> None:
+        self.sim.join(
+            f"{group}/{name}",
+            self.ids.get((group, name), "") if known else "",
+            group=group,
+            instance=f"i{name}" if static else None,
+            protocols={p: subscription("t") for p in protocols},
+            asker=Asker(
+                client_id=name,
+                knows_member_id_required=version >= 4,
+                can_skip_assignment=version >= 9,
+            ),
+        )
+        self.take_answers()
+
+    @rule(name=NAMES, group=GROUPS)
+    def sync(self, name: str, group: str) -> None:
+        key = (group, name)
+        self.sim.sync(
+            f"{group}/{name}",
+            self.ids.get(key, ""),
+            self.generations.get(key, -1),
+            {member: member.encode() for (g, _), member in self.ids.items() if g == group},
+            group=group,
+        )
+        for _, reply in list(self.sim.answered()):
+            if isinstance(reply, SyncGroupResponse) and not reply.error_code:
+                assert reply.protocol_type == "consumer"
+
+    @rule(name=NAMES, group=GROUPS)
+    def heartbeat(self, name: str, group: str) -> None:
+        key = (group, name)
+        self.sim.heartbeat(
+            f"{group}/{name}", self.ids.get(key, ""), self.generations.get(key, -1), group=group
+        )
+        self.take_answers()
+
+    @rule(name=NAMES, group=GROUPS, static=st.booleans())
+    def leave(self, name: str, group: str, static: bool) -> None:
+        leaver = ("", f"i{name}") if static else (self.ids.get((group, name), "x"), None)
+        self.sim.leave(f"{group}/{name}", leaver, group=group)
+        self.take_answers()
+
+    @rule(name=NAMES, group=GROUPS, offset=st.integers(0, 9), simple=st.booleans())
+    def commit(self, name: str, group: str, offset: int, simple: bool) -> None:
+        key = (group, name)
+        self.sim.commit(
+            f"{group}/{name}",
+            {("t", offset % 3): offset},
+            "" if simple else self.ids.get(key, ""),
+            -1 if simple else self.generations.get(key, -1),
+            group=group,
+        )
+        self.take_answers()
+
+    @rule(group=GROUPS)
+    def delete(self, group: str) -> None:
+        self.sim.ask(
+            f"{group}/admin", lambda shard, *when: requests.delete_groups(shard, [group], *when)
+        )
+        self.sim.answered()
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 11.0, 70.0, 700_000.0]))
+    def wait(self, seconds: float) -> None:
+        self.sim.advance(seconds)
+        self.take_answers()
+
+    @rule(name=NAMES, group=GROUPS)
+    def join_and_fail_to_write(self, name: str, group: str) -> None:
+        """A decision that could not be written has left no trace."""
+        before = dict(self.sim.groups.groups)
+        self.sim.log.failure = NotEnoughReplicas()
+        written = self.sim.log.end
+        ticket = self.sim.commit(f"{group}/{name}", {("t", 0): 1}, group=group)
+        self.sim.log.failure = None
+        _, wait = self.sim.waits.pop(ticket)
+        self.sim.shard.waiting.pop(ticket)
+        assert isinstance(wait.error, KafkaError)
+        assert self.sim.log.end == written
+        assert self.sim.groups.groups == before
+
+    @rule()
+    def restart(self) -> None:
+        self.sim.restart()
+        self.sim.waits.clear()
+
+    @invariant()
+    def replay_says_the_same(self) -> None:
+        """Invariants 11, 72: another node would know the same offsets and members."""
+        again = self.sim.replayed().machine
+        live = self.sim.groups
+        for group_id, group in live.groups.items():
+            other = again.groups[group_id]
+            if group.state in (State.EMPTY, State.STABLE):
+                assert comparable(other) == comparable(group)
+            else:
+                assert other.generation <= group.generation
+            assert again.offsets.of(group_id).keys() == live.offsets.of(group_id).keys()
+            for topic, partitions in live.offsets.of(group_id).items():
+                assert {p: c.offset for p, c in partitions.items()} == {
+                    p: c.offset for p, c in again.offsets.of(group_id)[topic].items()
+                }
+        assert again.groups.keys() == live.groups.keys()
+
+    @invariant()
+    def books_balance(self) -> None:
+        for group in self.sim.groups.groups.values():
+            members = list(group.members.values())
+            assert group.joining == sum(m.join_ticket is not None for m in members)
+            votes: dict[str, int] = {}
+            for member in members:
+                for name, _ in member.protocols:
+                    votes[name] = votes.get(name, 0) + 1
+            assert dict(group.votes) == votes
+            assert {m.instance_id: m.member_id for m in members if m.instance_id} == dict(
+                group.instances
+            )
+            assert set(group.unsynced) <= set(group.members)
+            assert not set(group.pending) & set(group.members)
+            assert bool(members) == bool(group.leader in group.members)
+            if group.state is State.EMPTY:
+                assert not members
+            if group.state is State.STABLE:
+                assert all(m.sync_ticket is None for m in members)
+
+    @invariant()
+    def nobody_waits_for_ever(self) -> None:
+        """Who waits for an answer has a deadline that will give one."""
+        timers = self.sim.shard.timers
+        for group in self.sim.groups.groups.values():
+            if group.state is State.PREPARING:
+                assert timers.at(("join", group.group_id)) is not None
+            if group.state is State.COMPLETING:
+                assert timers.at(("sync", group.group_id)) is not None
+        if self.sim.groups.groups:
+            assert timers.at(("sweep",)) is not None
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = hypothesis_settings(
+    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
+)
+TestGroups = pytest.mark.slow(TestGroups)
+
+
+def test_every_state_can_be_left_but_the_last() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert [state for state, after in TRANSITIONS.items() if not after] == [State.DEAD]
