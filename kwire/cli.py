@@ -93,7 +93,8 @@ def serve(asked: argparse.Namespace) -> None:
     )
     with data_directory(asked.ephemeral) as directory:
         properties = serve_properties(asked, directory)
-        from kwire.config import BrokerConfig, ConfigError
+        from kwire.config import ConfigError
+        from kwire.configs.broker import BrokerConfig
 
         try:
             config = BrokerConfig.from_properties(properties)
@@ -161,7 +162,8 @@ def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    from kwire.config import ConfigError, parse_properties
+    from kwire.config import ConfigError
+    from kwire.configs.properties import parse_properties
 
     try:
         return parse_properties(path.read_text())
@@ -172,7 +174,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def format_(asked: argparse.Namespace) -> None:
-    from kwire.config import BrokerConfig, ConfigError
+    from kwire.config import ConfigError
+    from kwire.configs.broker import BrokerConfig
     from kwire.server import CannotOpenError, format_node
 
     try:

@@ -19,11 +19,11 @@ PARSED: Final = "_parsed"
 ERROR: Final = "_error"
 
 ORIGIN: Final = {
-    "_key": "CAST(key AS STRING)",
-    "_topic": "topic",
-    "_partition": "partition",
-    "_offset": "offset",
-    "_timestamp": "timestamp",
+    "kafka_key": "CAST(key AS STRING)",
+    "kafka_topic": "topic",
+    "kafka_partition": "partition",
+    "kafka_offset": "offset",
+    "kafka_timestamp": "timestamp",
 }
 """Where a row came from: columns of both tables, so that each can be checked against the topic."""
 

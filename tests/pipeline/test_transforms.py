@@ -53,8 +53,8 @@ def test_fitting_records_become_rows(spark: SparkSession) -> None:
     assert found[0].name == "a"
     assert found[0].tags == ["x"]
     assert found[0].day == datetime.date(2026, 11, 21)
-    assert [row._offset for row in found] == [0, 1, 2, 3, 4]
-    assert found[0]._key == "k"
+    assert [row.kafka_offset for row in found] == [0, 1, 2, 3, 4]
+    assert found[0].kafka_key == "k"
     assert dead_letters(decoded).count() == 0
 
 
@@ -68,4 +68,4 @@ def test_misfits_keep_their_bytes_and_get_a_reason(
     (letter,) = dead_letters(decoded).collect()
     assert letter.raw == (None if value is None else bytearray(value))
     assert letter.error == reason
-    assert (letter._topic, letter._partition, letter._offset) == ("t", 0, 0)
+    assert (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset) == ("t", 0, 0)
