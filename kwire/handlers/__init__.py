@@ -28,6 +28,8 @@ class Row:
     """Of :mod:`kwire.handlers`; it holds the API's Handler."""
     versions: str
     sides: Side
+    told_first: int | None = None
+    """The first version advertised, where it is not the first one served."""
 
     @property
     def first(self) -> int:
@@ -38,9 +40,13 @@ class Row:
         return int(self.versions.rpartition("-")[2])
 
 
-HANDLERS: Final = (Row(18, "api_versions", "0-4", Side.BOTH),)
+HANDLERS: Final = (
+    Row(17, "sasl_handshake", "0-1", Side.BOTH),
+    Row(18, "api_versions", "0-4", Side.BOTH),
+    Row(36, "sasl_authenticate", "0-2", Side.BOTH),
+)
 
 
 def served_on(side: Side) -> dict[int, Row]:
-    """The rows of one kind of listener, by API key."""
+    """The rows of one kind of listener, by API key; with BOTH those that serve on either alike."""
     return {row.key: row for row in HANDLERS if side in row.sides}

@@ -21,7 +21,8 @@ def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsRespons
 
 
 def _advertised(row: Row) -> ApiVersion:
-    return ApiVersion(api_key=row.key, min_version=row.first, max_version=row.last)
+    first = row.first if row.told_first is None else row.told_first
+    return ApiVersion(api_key=row.key, min_version=first, max_version=row.last)
 
 
 def version_refused() -> ApiVersionsResponse:
@@ -31,12 +32,16 @@ def version_refused() -> ApiVersionsResponse:
     )
 
 
+def _finalized(context: Context) -> dict[str, int]:
+    """The levels in force; the quorum's own one is not in the metadata's records."""
+    return {**context.image.features, "kraft.version": context.quorum.kraft_version}
+
+
 @handles(ApiVersionsRequest, versions="0-4", failed=failed)
 async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     for text in (request.client_software_name, request.client_software_version):
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest
-    image = context.image
     return ApiVersionsResponse(
         api_keys=[_advertised(row) for row in served_on(context.side).values()],
         supported_features=[
@@ -45,12 +50,12 @@ async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVers
             )
             for name, (lowest, highest) in context.services.supported_features.items()
         ],
-        finalized_features_epoch=image.offset,
+        finalized_features_epoch=context.image.applied.offset,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(
                 name=name, max_version_level=level, min_version_level=level
             )
-            for name, level in sorted(image.features.items())
+            for name, level in sorted(_finalized(context).items())
             if level > 0
         ],
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kwire.clock import Clock
     from kwire.codec.compile import Part
     from kwire.configs.broker import BrokerConfig
-    from kwire.coordinator.service import CoordinatorService
+    from kwire.coordinator.groups import GroupCoordinator
     from kwire.log.service import LogManager
     from kwire.raftmeta.controller_service import Controller
     from kwire.raftmeta.image import MetadataImage
@@ -80,7 +80,7 @@ class Services:
     image: "MetadataImage" = attrs.field(factory=_absent)
     """The published metadata; swapped on each publication."""
     replicas: "ReplicaService" = attrs.field(factory=_absent)
-    groups: "CoordinatorService" = attrs.field(factory=_absent)
+    groups: "GroupCoordinator" = attrs.field(factory=_absent)
     controller: "Controller" = attrs.field(factory=_absent)
     quorum: "Quorum" = attrs.field(factory=_absent)
     logs: "LogManager" = attrs.field(factory=_absent)
@@ -117,7 +117,7 @@ class Context:
         return self.services.replicas
 
     @property
-    def groups(self) -> "CoordinatorService":
+    def groups(self) -> "GroupCoordinator":
         return self.services.groups
 
     @property

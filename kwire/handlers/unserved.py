@@ -13,6 +13,7 @@ _NEW_GROUPS: Final = "groups of the new protocol are not built yet (group.versio
 _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
 _STREAMS: Final = "streams groups are not built yet (streams.version is 0)"
+_LATER: Final = "not in Kafka 4.3"
 _DIRECTORIES: Final = "replicas do not move between log directories yet"
 
 UNSERVED: Final = {
@@ -29,7 +30,6 @@ UNSERVED: Final = {
     14: _IN_WORK,  # SyncGroup
     15: _IN_WORK,  # DescribeGroups
     16: _IN_WORK,  # ListGroups
-    17: _SECURITY,  # SaslHandshake
     19: _IN_WORK,  # CreateTopics
     20: _IN_WORK,  # DeleteTopics
     21: _IN_WORK,  # DeleteRecords
@@ -47,7 +47,6 @@ UNSERVED: Final = {
     33: _IN_WORK,  # AlterConfigs
     34: _DIRECTORIES,  # AlterReplicaLogDirs
     35: _IN_WORK,  # DescribeLogDirs
-    36: _SECURITY,  # SaslAuthenticate
     37: _IN_WORK,  # CreatePartitions
     38: _SECURITY,  # CreateDelegationToken
     39: _SECURITY,  # RenewDelegationToken
@@ -104,5 +103,7 @@ UNSERVED: Final = {
     90: _SHARE,  # DescribeShareGroupOffsets
     91: _SHARE,  # AlterShareGroupOffsets
     92: _SHARE,  # DeleteShareGroupOffsets
+    93: _LATER,  # StreamsGroupTopologyDescriptionUpdate
+    94: _LATER,  # UnregisterController
 }
 """API key to the reason."""

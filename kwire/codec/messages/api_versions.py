@@ -68,3 +68,19 @@ class ApiVersionsResponse:
         "3+", factory=list, tag=2, ignorable=True
     )
     zk_migration_ready: Bool = field("3+", default=False, tag=3, ignorable=True)
+
+
+def widen_request(request: ApiVersionsRequest, version: int) -> ApiVersionsRequest:
+    """A client that is too old to name its software is called unknown."""
+    if version < 3:
+        request.client_software_name = request.client_software_version = "unknown"
+    return request
+
+
+def narrow_response(response: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
+    """Older clients cannot read a feature whose lowest level is 0: they do not hear of it."""
+    if version < 4:
+        response.supported_features = [
+            feature for feature in response.supported_features if feature.min_version > 0
+        ]
+    return response

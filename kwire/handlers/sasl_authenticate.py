@@ -1,0 +1,16 @@
+"""SaslAuthenticate (API key 36): refused, for no listener asks for a proof of identity yet."""
+
+from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire.errors import IllegalSaslState, KafkaError
+from kwire.handlers.dispatch import Context, handles
+
+
+def failed(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=error.code, auth_bytes=b"")
+
+
+@handles(SaslAuthenticateRequest, versions="0-2", failed=failed)
+async def sasl_authenticate(
+    context: Context, request: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse:
+    raise IllegalSaslState

@@ -1,0 +1,112 @@
+"""ApiVersions, through frames: what a client does first."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.handlers import Side, served_on
+from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.raftmeta.image import Applied
+
+KEY = 18
+
+
+@attrs.frozen
+class Image:
+    """What ApiVersions reads of the metadata."""
+
+    applied: Applied = attrs.field(factory=lambda: Applied(220, 1, 0))
+    features: dict[str, int] = attrs.field(
+        factory=lambda: {"metadata.version": 30, "group.version": 1, "share.version": 0}
+    )
+
+
+@attrs.frozen
+class Quorum:
+    kraft_version: int = 0
+
+
+async def ask(
+    version: int,
+    *,
+    name: str = "kwire-test",
+    side: Side = Side.BROKER,
+    wire: int | None = None,
+    kraft: int = 0,
+) -> ApiVersionsResponse:
+    """The answer to a request of ``version``; ``wire`` is written instead of it."""
+    services: Any = Services(
+        image=Image(),  # type: ignore[arg-type]
+        quorum=Quorum(kraft),  # type: ignore[arg-type]
+        supported_features={"metadata.version": (7, 30), "group.version": (0, 1)},
+    )
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+    data = bytearray(request_frame(KEY, version, 5, "c", request)[4:])
+    if wire is not None:
+        data[2:4] = wire.to_bytes(2, "big", signed=True)
+    session = Dispatcher(services, side).session("A", "127.0.0.1")
+    parts = await session.answer(memoryview(data))
+    assert parts is not None
+    frame = b"".join(parts)[4:]
+    _, response = read_response(KEY, 0 if wire is not None else version, frame)
+    assert isinstance(response, ApiVersionsResponse)
+    return response
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("side", [Side.BROKER, Side.CONTROLLER])
+async def test_lists_what_the_listener_serves(version: int, side: Side) -> None:
+    response = await ask(version, side=side)
+    assert response.error_code == 0
+    told = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    rows = served_on(side)
+    assert told.keys() == rows.keys()
+    for key, (first, last) in told.items():
+        row = rows[key]
+        assert first == (row.first if row.told_first is None else row.told_first)
+        assert last == row.last
+
+
+async def test_features() -> None:
+    response = await ask(4)
+    assert {f.name: (f.min_version, f.max_version) for f in response.supported_features} == {
+        "metadata.version": (7, 30),
+        "group.version": (0, 1),
+    }
+    assert response.finalized_features_epoch == 220
+    assert {f.name: f.max_version_level for f in response.finalized_features} == {
+        "metadata.version": 30,
+        "group.version": 1,
+    }
+
+
+async def test_the_quorums_own_feature() -> None:
+    response = await ask(4, kraft=1)
+    assert "kraft.version" in {f.name for f in response.finalized_features}
+
+
+async def test_older_clients_cannot_read_a_lowest_level_of_zero() -> None:
+    response = await ask(3)
+    assert [feature.name for feature in response.supported_features] == ["metadata.version"]
+
+
+@pytest.mark.parametrize("wire", [5, 99, 32767, -1, -32768])
+async def test_a_version_that_does_not_exist_is_answered_in_version_0(wire: int) -> None:
+    response = await ask(4, wire=wire)
+    assert response.error_code == 35
+    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(KEY, 0, 4)]
+
+
+@pytest.mark.parametrize("name", ["", "bad name", "-dash", "dash-", "ü", "a\n"])
+async def test_software_names_that_cannot_be(name: str) -> None:
+    response = await ask(3, name=name)
+    assert response.error_code == 42
+    assert response.api_keys == []
+
+
+@pytest.mark.parametrize("name", ["a", "apache-kafka-java", "sarama.1", "0"])
+async def test_software_names_that_can(name: str) -> None:
+    assert (await ask(3, name=name)).error_code == 0

@@ -1,0 +1,204 @@
+"""Dispatch: errors, versions, throttling, and that the table is complete and true."""
+
+import logging
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from kwire.codec.apis import APIS, BY_KEY
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.errors import KafkaError, UnknownMemberId
+from kwire.handlers import HANDLERS, Row, Side, served_on
+from kwire.handlers.dispatch import (
+    Context,
+    Disconnect,
+    Dispatcher,
+    Handler,
+    Route,
+    Services,
+    handler_of,
+    handles,
+)
+from kwire.handlers.unserved import UNSERVED
+
+KEY = 12
+
+
+def failed(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error.code)
+
+
+@handles(HeartbeatRequest, versions="0-4", failed=failed)
+async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
+    """Does what the member id says."""
+    match request.member_id:
+        case "unknown":
+            raise UnknownMemberId
+        case "bug":
+            raise ZeroDivisionError
+        case "silent":
+            return None
+        case "stop":
+            raise Disconnect("because")
+        case "wait":
+            await trio.sleep_forever()
+    return HeartbeatResponse(throttle_time_ms=5)
+
+
+@attrs.define
+class Served:
+    """A session whose only API is the fake Heartbeat."""
+
+    dispatcher: Dispatcher
+    session: Any
+
+    async def call(self, member: str, version: int = 4, client_id: str | None = "c") -> Any:
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+        frame = request_frame(KEY, version, 77, client_id, request)
+        parts = await self.session.answer(memoryview(frame)[4:])
+        if parts is None:
+            return None
+        correlation_id, response = read_response(KEY, version, b"".join(parts)[4:])
+        assert correlation_id == 77
+        return response
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    dispatcher = Dispatcher(Services(), Side.BROKER)
+    dispatcher._rows[KEY] = Row(KEY, "heartbeat", "1-4", Side.BROKER)
+    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda row: heartbeat)
+    return Served(dispatcher, dispatcher.session("PLAINTEXT", "10.1.2.3"))
+
+
+async def test_answer(served: Served) -> None:
+    assert (await served.call("m")).error_code == 0
+
+
+async def test_protocol_errors_become_answers(served: Served) -> None:
+    assert (await served.call("unknown")).error_code == 25
+
+
+async def test_bugs_are_logged_once_and_answered(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await served.call("bug")).error_code == -1
+    (line,) = caplog.records
+    assert line.levelno == logging.ERROR
+    assert line.exc_info is not None
+    assert (await served.call("m")).error_code == 0
+
+
+async def test_no_answer(served: Served) -> None:
+    assert await served.call("silent") is None
+
+
+async def test_disconnect_passes(served: Served) -> None:
+    with pytest.raises(Disconnect, match="because"):
+        await served.call("stop")
+
+
+async def test_cancellation_is_never_caught(served: Served) -> None:
+    with trio.move_on_after(0) as scope:
+        await served.call("wait")
+    assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("version", [0, 5, -1, 99])
+async def test_versions_outside_the_row_disconnect(served: Served, version: int) -> None:
+    frame = request_frame(
+        KEY, 4, 1, "c", HeartbeatRequest(group_id="", generation_id=0, member_id="")
+    )
+    data = bytearray(frame[4:])
+    data[2:4] = version.to_bytes(2, "big", signed=True)
+    with pytest.raises(Disconnect, match="version"):
+        await served.session.answer(memoryview(data))
+
+
+@pytest.mark.parametrize("key", [999, -1, 52, 4])
+async def test_keys_that_are_not_served_disconnect(served: Served, key: int) -> None:
+    frame = key.to_bytes(2, "big", signed=True) + bytes(20)
+    with pytest.raises(Disconnect, match="not served"):
+        await served.session.answer(memoryview(frame))
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0", bytes(7), b"\0\x0c\0\x04\0\0\0\1\xff\xff"])
+async def test_short_frames_disconnect(served: Served, frame: bytes) -> None:
+    with pytest.raises(Disconnect):
+        await served.session.answer(memoryview(frame))
+
+
+async def test_who_asks(served: Served) -> None:
+    await served.call("m", client_id="one")
+    context = served.session.context
+    assert (context.client_id, context.client_host) == ("one", "10.1.2.3")
+    await served.call("m", client_id="one")
+    assert served.session.context is context, "made once per client id"
+    await served.call("m", client_id=None)
+    assert served.session.context.client_id == ""
+
+
+async def test_throttle_time_passes_one_place(served: Served) -> None:
+    assert (await served.call("m")).throttle_time_ms == 5
+    assert served.session.muted_s == 0
+    served.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250
+    assert (await served.call("m")).throttle_time_ms == 250
+    assert served.session.muted_s == 0.25
+
+
+async def test_old_shapes_are_widened_and_new_ones_narrowed(served: Served) -> None:
+    def widen(request: HeartbeatRequest, version: int) -> HeartbeatRequest:
+        request.member_id = "unknown" if version == 3 else request.member_id
+        return request
+
+    def narrow(response: HeartbeatResponse, version: int) -> HeartbeatResponse:
+        response.error_code += version
+        return response
+
+    route = served.dispatcher.route(KEY, 3)
+    served.dispatcher._routes[KEY, 3] = Route(heartbeat, route.decode, widen, narrow)
+    assert (await served.call("m", version=3)).error_code == 28
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+def test_every_api_is_served_or_has_a_reason() -> None:
+    served_keys = {row.key for row in HANDLERS}
+    assert served_keys | set(UNSERVED) == set(BY_KEY)
+    assert not served_keys & set(UNSERVED)
+    assert all(UNSERVED.values())
+
+
+def test_rows_are_in_order_and_serve_each_key_once() -> None:
+    assert [row.key for row in HANDLERS] == sorted(row.key for row in HANDLERS)
+    for side in (Side.BROKER, Side.CONTROLLER):
+        rows = [row for row in HANDLERS if side in row.sides]
+        assert len(rows) == len(served_on(side))
+
+
+@pytest.mark.parametrize("row", HANDLERS, ids=lambda row: f"{row.key}-{row.module}")
+def test_row_is_true(row: Row) -> None:
+    """The module has that handler, in versions that Kafka advertises, where Kafka has it."""
+    handler: Handler[Any, Any] = handler_of(row)
+    api = BY_KEY[row.key]
+    assert handler.request_type is api.request
+    assert handler.versions == row.versions
+    assert api.first <= row.first <= row.last <= api.stable
+    if Side.BROKER in row.sides:
+        assert api.broker
+    if Side.CONTROLLER in row.sides:
+        assert api.controller
+
+
+@pytest.mark.parametrize("row", HANDLERS, ids=lambda row: f"{row.key}-{row.module}")
+def test_every_version_served_has_a_route(row: Row) -> None:
+    for version in range(row.first, row.last + 1):
+        assert Route.build(row, version).serve.key == row.key
+
+
+def test_apis_are_unique() -> None:
+    assert len({api.key for api in APIS}) == len(APIS)
