@@ -3,6 +3,7 @@
 from kwire.codec.schema import (
     ZERO_UUID,
     Array,
+    Bool,
     Int16,
     Int32,
     Int64,
@@ -40,6 +41,8 @@ class ProduceRequest:
         partition_data: Array[PartitionProduceData] = field("0+", factory=list)
 
     topic_data: Array[TopicProduceData] = field("0+", factory=list)
+    zstd_allowed: Bool = field("", default=True, ignorable=True)
+    """Not on the wire: versions before 7 are older than the codec."""
 
 
 @message(api_key=0, versions="3-13", flexible="9+")
@@ -95,3 +98,8 @@ class ProduceResponse:
         rack: NullableString = field("10+", default=None, nullable="10+")
 
     node_endpoints: Array[NodeEndpoint] = field("10+", factory=list, tag=0)
+
+
+def widen_request(request: ProduceRequest, version: int) -> ProduceRequest:
+    request.zstd_allowed = version >= 7
+    return request

@@ -1,0 +1,61 @@
+"""DeleteRecords (API key 21): moves the start of logs forward.
+
+The new start counts at once; segments below it go with the next round of retention. -1 deletes
+everything that is committed. Topics that are only compacted keep their records, as in Kafka.
+"""
+
+from kwire.codec.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from kwire.errors import (
+    InvalidTopicException,
+    KafkaError,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+)
+from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.produce import INTERNAL_TOPICS
+
+Asked = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
+TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult
+Answer = TopicAnswer.DeleteRecordsPartitionResult
+
+
+def _refused(index: int, error: KafkaError) -> Answer:
+    return Answer(partition_index=index, low_watermark=-1, error_code=error.code)
+
+
+def failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            TopicAnswer(
+                name=topic.name,
+                partitions=[_refused(asked.partition_index, error) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DeleteRecordsRequest, versions="0-2", failed=failed)
+async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    def answer(topic: str, asked: Asked) -> Answer:
+        try:
+            if not context.authorize("Delete", "Topic", topic):
+                raise TopicAuthorizationFailed
+            if topic in INTERNAL_TOPICS:
+                raise InvalidTopicException
+            partition = context.replicas.leader(topic, asked.partition_index)
+            if not partition.config.cleanup_delete:
+                raise PolicyViolation
+            low_watermark = context.replicas.delete_before(partition, asked.offset)
+        except KafkaError as error:
+            return _refused(asked.partition_index, error)
+        return Answer(partition_index=asked.partition_index, low_watermark=low_watermark)
+
+    return DeleteRecordsResponse(
+        topics=[
+            TopicAnswer(
+                name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,65 @@
+"""DescribeProducers (API key 61): who writes to a partition idempotently or in transactions."""
+
+from kwire.codec.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from kwire.errors import KafkaError, TopicAuthorizationFailed
+from kwire.handlers.dispatch import Context, handles
+
+TopicAnswer = DescribeProducersResponse.TopicResponse
+Answer = TopicAnswer.PartitionResponse
+State = Answer.ProducerState
+
+
+def _refused(index: int, error: KafkaError) -> Answer:
+    return Answer(partition_index=index, error_code=error.code, error_message=error.text)
+
+
+def failed(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicAnswer(
+                name=topic.name,
+                partitions=[_refused(index, error) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DescribeProducersRequest, versions="0", failed=failed)
+async def describe_producers(
+    context: Context, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    def answer(topic: str, index: int) -> Answer:
+        try:
+            if not context.authorize("Read", "Topic", topic):
+                raise TopicAuthorizationFailed
+            partition = context.replicas.leader(topic, index)
+        except KafkaError as error:
+            return _refused(index, error)
+        return Answer(
+            partition_index=index,
+            active_producers=[
+                State(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.open_from,
+                )
+                for producer in partition.log.producers.all()
+            ],
+        )
+
+    return DescribeProducersResponse(
+        topics=[
+            TopicAnswer(
+                name=topic.name,
+                partitions=[answer(topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,237 @@
+"""Fetch (API key 1): ranges of logs, for consumers and followers.
+
+What is answered are regions of files, sent without being read. A request that finds fewer than
+``min_bytes`` waits until they are there, once, at most ``max_wait_ms``, and is then answered with
+whatever there is. At least one batch is given even if it is larger than every limit (KIP-74), so
+that nobody is stuck. Sessions (KIP-227) leave out partitions with nothing new to say.
+
+``benchmarks/data_path.py`` has what one partition costs.
+"""
+
+from typing import Final
+
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.schema import ZERO_UUID
+from kwire.errors import KafkaError, TopicAuthorizationFailed
+from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.hints import leader_hint
+from kwire.replica.fetch_sessions import Asked, Ref
+from kwire.replica.partition import Partition, Read
+from kwire.replica.purgatory import Upto
+
+TopicAnswer = FetchResponse.FetchableTopicResponse
+Answer = TopicAnswer.PartitionData
+Aborted = Answer.AbortedTransaction
+
+_NO_DIVERGENCE: Final = Answer.EpochEndOffset()
+_NO_LEADER: Final = Answer.LeaderIdAndEpoch()
+_NO_SNAPSHOT: Final = Answer.SnapshotId()
+_READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
+
+
+def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
+    return FetchResponse(error_code=error.code)
+
+
+@handles(FetchRequest, versions="4-18", failed=failed)
+async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
+    replicas = context.replicas
+    state = request.replica_state
+    replica = request.replica_id if request.replica_id >= 0 else state.replica_id
+    sessions = replicas.sessions
+    turn = sessions.begin(
+        session_id=request.session_id,
+        epoch=request.session_epoch,
+        asked=_asked(request),
+        forgotten=_forgotten(request),
+        privileged=replica >= 0,
+        now=replicas.now(),
+    )
+    if replica >= 0:
+        upto = Upto.LOG_END
+    elif request.isolation_level == _READ_COMMITTED:
+        upto = Upto.STABLE
+    else:
+        upto = Upto.HIGH_WATERMARK
+    max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
+    reading = _Reading(context, upto, max_bytes, replica, state.replica_epoch)
+    answers = reading.all(turn.partitions)
+    missing = min(request.min_bytes, max_bytes) - reading.total
+    if missing > 0 and request.max_wait_ms > 0 and reading.partitions and not reading.urgent:
+        reading.drop(answers)
+        await replicas.wait_for_data(
+            reading.partitions,
+            missing_bytes=missing,
+            upto=upto,
+            timeout_s=request.max_wait_ms / 1000,
+        )
+        reading = _Reading(context, upto, max_bytes, replica, state.replica_epoch)
+        answers = reading.all(turn.partitions)
+    session_id, sent = sessions.finish(turn, answers, replicas.now())
+    response = FetchResponse(session_id=session_id, responses=_grouped(sent))
+    if reading.failed:
+        _add_hints(context, reading, response)
+    return response
+
+
+def _asked(request: FetchRequest) -> list[Asked]:
+    return [
+        Asked(
+            topic.topic,
+            topic.topic_id,
+            p.partition,
+            p.fetch_offset,
+            p.partition_max_bytes,
+            p.current_leader_epoch,
+            p.last_fetched_epoch,
+            p.log_start_offset,
+            topic.topic_id != ZERO_UUID or not topic.topic,
+            p.high_watermark,
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    ]
+
+
+def _forgotten(request: FetchRequest) -> list[Ref]:
+    return [
+        (topic.topic or topic.topic_id, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+
+
+def _grouped(sent: list[tuple[Asked, Answer]]) -> list[TopicAnswer]:
+    """Neighbours of the same topic share an entry; the order is the session's."""
+    topics: list[TopicAnswer] = []
+    before: Asked | None = None
+    for asked, answer in sent:
+        if before is not None and asked.topic_id == before.topic_id and asked.topic == before.topic:
+            topics[-1].partitions.append(answer)
+        else:
+            topics.append(
+                TopicAnswer(topic=asked.topic, topic_id=asked.topic_id, partitions=[answer])
+            )
+        before = asked
+    return topics
+
+
+class _Reading:
+    """One pass over the partitions of a request, under one budget of bytes."""
+
+    def __init__(
+        self, context: Context, upto: Upto, max_bytes: int, replica: int, broker_epoch: int
+    ) -> None:
+        self.context = context
+        self.upto = upto
+        self.replica = replica
+        self.broker_epoch = broker_epoch
+        self.left = max_bytes
+        self.total = 0
+        self.urgent = False
+        """Whether something has to be said at once: an error, or a diverging log."""
+        self.partitions: list[Partition] = []
+        self.failed: list[tuple[Asked, Answer, KafkaError]] = []
+
+    def all(self, asked: list[Asked]) -> list[Answer]:
+        return [self._one(one) for one in asked]
+
+    def _one(self, asked: Asked) -> Answer:
+        try:
+            replicas = self.context.replicas
+            if asked.by_id:
+                partition = replicas.get_by_id(asked.topic_id, asked.partition)
+            else:
+                partition = replicas.get(asked.topic, asked.partition)
+            if not self.context.authorize("Read", "Topic", partition.topic):
+                raise TopicAuthorizationFailed
+            partition.check_leader(asked.leader_epoch)
+            found = partition.read(
+                asked.fetch_offset,
+                min(self.left, asked.max_bytes),
+                upto=self.upto,
+                at_least_one=not self.total,
+                last_fetched_epoch=asked.last_fetched_epoch,
+            )
+        except KafkaError as error:
+            return self._refused(asked, error)
+        self.partitions.append(partition)
+        if self.replica > _CONSUMER and found.diverging is None:
+            self._follower(partition, asked)
+        return self._answer(asked, found)
+
+    def _answer(self, asked: Asked, found: Read) -> Answer:
+        region = found.region
+        size = 0 if region is None else len(region)
+        if size:
+            self.total += size
+            self.left -= size
+        diverging = _NO_DIVERGENCE
+        if found.diverging is not None:
+            epoch, end = found.diverging
+            diverging = Answer.EpochEndOffset(epoch=epoch, end_offset=end)
+            self.urgent = True
+        aborted = None
+        if self.upto is Upto.STABLE:
+            aborted = [
+                Aborted(producer_id=producer, first_offset=first)
+                for producer, first in found.aborted or ()
+            ]
+        return Answer(
+            partition_index=asked.partition,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable,
+            log_start_offset=found.log_start,
+            diverging_epoch=diverging,
+            current_leader=_NO_LEADER,
+            snapshot_id=_NO_SNAPSHOT,
+            aborted_transactions=aborted,
+            records=region if size else b"",
+        )
+
+    def _follower(self, partition: Partition, asked: Asked) -> None:
+        self.context.replicas.follower_fetched(
+            partition,
+            self.replica,
+            offset=asked.fetch_offset,
+            log_start=asked.log_start,
+            broker_epoch=self.broker_epoch,
+        )
+        # A follower that knows less of the high watermark than we do is told at once (KIP-1166).
+        if asked.known_high_watermark < partition.high_watermark:
+            self.urgent = True
+
+    def _refused(self, asked: Asked, error: KafkaError) -> Answer:
+        self.urgent = True
+        answer = Answer(
+            partition_index=asked.partition,
+            error_code=error.code,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+        self.failed.append((asked, answer, error))
+        return answer
+
+    def drop(self, answers: list[Answer]) -> None:
+        """Let go of the files of answers that will not be sent."""
+        for answer in answers:
+            if answer.records:
+                answer.records.close()
+
+
+def _add_hints(context: Context, reading: _Reading, response: FetchResponse) -> None:
+    for asked, answer, error in reading.failed:
+        hint = leader_hint(context, error, asked.topic, asked.topic_id, asked.partition)
+        if hint is None:
+            continue
+        answer.current_leader = Answer.LeaderIdAndEpoch(
+            leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
+        )
+        if all(node.node_id != hint.leader_id for node in response.node_endpoints):
+            response.node_endpoints.append(
+                FetchResponse.NodeEndpoint(
+                    node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
+                )
+            )

@@ -1,0 +1,37 @@
+"""InitProducerId (API key 22): an id for an idempotent producer.
+
+Without a transactional id every request gets a fresh id with epoch 0, whatever id it names, as
+in Kafka. With one it is refused: transactions are not available, and UNSUPPORTED_VERSION is what
+every client takes as final (a coordinator error would make it try for ever).
+"""
+
+from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.errors import (
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
+from kwire.handlers.dispatch import Context, handles
+
+
+def failed(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
+
+
+@handles(InitProducerIdRequest, versions="0-5", failed=failed)
+async def init_producer_id(
+    context: Context, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        if not context.authorize("Write", "TransactionalId", transactional_id):
+            raise TransactionalIdAuthorizationFailed
+        if not transactional_id:
+            raise InvalidRequest
+        raise UnsupportedVersion("transactions are not available")
+    if not context.authorize("IdempotentWrite", "Cluster", "kafka-cluster"):
+        raise ClusterAuthorizationFailed
+    producer_id = await context.services.producer_ids.take()
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

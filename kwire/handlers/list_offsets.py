@@ -1,0 +1,77 @@
+"""ListOffsets (API key 2): where a log begins and ends, and where a time is in it.
+
+-1 is the end (the last stable offset for read_committed), -2 the start, -3 the record with the
+largest timestamp, -4 the start of what is stored here, -5 and -6 speak of remote storage, of
+which there is none; other negative numbers mean nothing.
+"""
+
+from collections import Counter
+
+from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kwire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, UnsupportedVersion
+from kwire.handlers.dispatch import Context, handles
+from kwire.replica.partition import EARLIEST_PENDING_UPLOAD
+from kwire.replica.purgatory import Upto
+
+Asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+TopicAnswer = ListOffsetsResponse.ListOffsetsTopicResponse
+Answer = TopicAnswer.ListOffsetsPartitionResponse
+
+_CONSUMER = -1
+_READ_COMMITTED = 1
+
+
+def _refused(index: int, error: KafkaError) -> Answer:
+    return Answer(partition_index=index, error_code=error.code)
+
+
+def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            TopicAnswer(
+                name=topic.name,
+                partitions=[_refused(asked.partition_index, error) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(ListOffsetsRequest, versions="1-11", failed=failed)
+async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    if request.replica_id != _CONSUMER:
+        upto = Upto.LOG_END
+    elif request.isolation_level == _READ_COMMITTED:
+        upto = Upto.STABLE
+    else:
+        upto = Upto.HIGH_WATERMARK
+
+    def answer(topic: str, asked: Asked) -> Answer:
+        try:
+            if not context.authorize("Describe", "Topic", topic):
+                raise TopicAuthorizationFailed
+            if times[topic, asked.partition_index] > 1:
+                raise InvalidRequest
+            if asked.timestamp < EARLIEST_PENDING_UPLOAD:
+                raise UnsupportedVersion
+            partition = context.replicas.get(topic, asked.partition_index)
+            partition.check_leader(asked.current_leader_epoch)
+            spot = partition.locate(asked.timestamp, upto)
+        except KafkaError as error:
+            return _refused(asked.partition_index, error)
+        return Answer(
+            partition_index=asked.partition_index,
+            timestamp=spot.timestamp,
+            offset=spot.offset,
+            leader_epoch=spot.leader_epoch,
+        )
+
+    return ListOffsetsResponse(
+        topics=[
+            TopicAnswer(
+                name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

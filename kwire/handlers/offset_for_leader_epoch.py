@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch (API key 23): where an epoch ended here, to find where logs part."""
+
+from kwire.codec.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kwire.errors import KafkaError, TopicAuthorizationFailed
+from kwire.handlers.dispatch import Context, handles
+
+Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+TopicAnswer = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+Answer = TopicAnswer.EpochEndOffset
+
+
+def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            TopicAnswer(
+                topic=topic.topic,
+                partitions=[
+                    Answer(partition=asked.partition, error_code=error.code)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(OffsetForLeaderEpochRequest, versions="2-4", failed=failed)
+async def offset_for_leader_epoch(
+    context: Context, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    def answer(topic: str, asked: Asked) -> Answer:
+        try:
+            if not context.authorize("Describe", "Topic", topic):
+                raise TopicAuthorizationFailed
+            partition = context.replicas.get(topic, asked.partition)
+            partition.check_leader(asked.current_leader_epoch)
+            epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+        except KafkaError as error:
+            return Answer(partition=asked.partition, error_code=error.code)
+        return Answer(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            TopicAnswer(
+                topic=topic.topic, partitions=[answer(topic.topic, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

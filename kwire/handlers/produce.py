@@ -1,0 +1,197 @@
+"""Produce (API key 0): appends one batch per partition.
+
+Every partition succeeds or fails alone. All batches are in the page cache before anything is
+waited for; acks=all then waits for the in-sync replicas, at most the request's timeout. acks=0
+is never answered, but any error closes the connection, or its producer would never know.
+
+Differences to Kafka: null records are refused (Kafka never answers them), and transactional
+batches are, as long as transactions are not available.
+"""
+
+from typing import Final
+
+from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
+from kwire.codec.schema import ZERO_UUID
+from kwire.errors import (
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    InvalidTxnState,
+    KafkaError,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from kwire.handlers.dispatch import Context, Disconnect, handles
+from kwire.handlers.hints import leader_hint
+from kwire.records.header import parse
+from kwire.records.validate import check_produced
+from kwire.replica.partition import ACKS_ALL, Partition
+
+Topic = ProduceRequest.TopicProduceData
+Asked = Topic.PartitionProduceData
+TopicAnswer = ProduceResponse.TopicProduceResponse
+Answer = TopicAnswer.PartitionProduceResponse
+Leader = Answer.LeaderIdAndEpoch
+
+INTERNAL_TOPICS: Final = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state")
+)
+_ADMIN_CLIENT: Final = "__admin_client"
+_NO_LEADER: Final = Leader()
+_ACKS: Final = (-1, 0, 1)
+
+
+def _refused(index: int, error: KafkaError) -> Answer:
+    return Answer(index=index, error_code=error.code, base_offset=-1, error_message=error.text)
+
+
+def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
+    if request.acks == 0:
+        raise Disconnect(f"produce without acknowledgement failed: {error}")
+    return ProduceResponse(
+        responses=[
+            TopicAnswer(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refused(p.index, error) for p in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+class _Waiting:
+    """A batch that is written here, and whose answer stands unless its replicas fail."""
+
+    __slots__ = ("answers", "end_offset", "partition", "position")
+
+    def __init__(
+        self, partition: Partition, end_offset: int, answers: list[Answer], position: int
+    ) -> None:
+        self.partition = partition
+        self.end_offset = end_offset
+        self.answers = answers
+        self.position = position
+
+
+@handles(ProduceRequest, versions="3-13", failed=failed)
+async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | None:
+    if request.acks not in _ACKS:
+        raise InvalidRequiredAcks
+    waiting: list[_Waiting] = []
+    response = ProduceResponse()
+    for topic in request.topic_data:
+        answers: list[Answer] = []
+        for asked in topic.partition_data:
+            try:
+                answers.append(await _append(context, request, topic, asked, answers, waiting))
+            except KafkaError as error:
+                answers.append(_refused(asked.index, error))
+                _hint(context, error, topic, answers[-1], response)
+        response.responses.append(
+            TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+    if waiting:
+        await _acknowledged(context, waiting, request.acks, request.timeout_ms / 1000)
+    if request.acks:
+        return response
+    _close_on_error(response)
+    return None
+
+
+async def _append(
+    context: Context,
+    request: ProduceRequest,
+    topic: Topic,
+    asked: Asked,
+    answers: list[Answer],
+    waiting: list[_Waiting],
+) -> Answer:
+    replicas = context.replicas
+    if topic.topic_id != ZERO_UUID or not topic.name:
+        partition = replicas.get_by_id(topic.topic_id, asked.index)
+        _check_topic(context, partition.topic)
+    else:
+        _check_topic(context, topic.name)
+        partition = replicas.get(topic.name, asked.index)
+    config = partition.config
+    records = asked.records
+    header = check_produced(
+        records,
+        max_message_bytes=config.max_message_bytes,
+        transactional_id=request.transactional_id,
+        zstd_allowed=request.zstd_allowed,
+    )
+    if header.is_transactional:
+        _check_transaction(context, request.transactional_id)
+    if config.cleanup_compact or config.compression_type != "producer":
+        records = await replicas.prepare(partition, records, header)
+        if records is not asked.records:
+            header = parse(records)
+    now_ms = context.clock.now_ms()
+    done = partition.append(records, header, request.acks, now_ms)
+    replicas.appended(partition, done)
+    counted = partition.high_watermark if request.acks == ACKS_ALL else partition.log.written_offset
+    if request.acks and counted < done.end_offset:
+        waiting.append(_Waiting(partition, done.end_offset, answers, len(answers)))
+    return Answer(
+        index=asked.index,
+        base_offset=done.base_offset,
+        log_append_time_ms=done.append_time_ms,
+        log_start_offset=done.log_start,
+        current_leader=_NO_LEADER,
+    )
+
+
+def _check_topic(context: Context, topic: str) -> None:
+    if not context.authorize("Write", "Topic", topic):
+        raise TopicAuthorizationFailed
+    if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+        raise InvalidTopicException(f"{topic} is written by the broker alone")
+
+
+def _check_transaction(context: Context, transactional_id: str | None) -> None:
+    if transactional_id is None or not context.authorize(
+        "Write", "TransactionalId", transactional_id
+    ):
+        raise TransactionalIdAuthorizationFailed
+    # Without a coordinator nobody would ever end the transaction, and readers would hang.
+    raise InvalidTxnState("transactions are not available")
+
+
+def _hint(
+    context: Context, error: KafkaError, topic: Topic, answer: Answer, response: ProduceResponse
+) -> None:
+    hint = leader_hint(context, error, topic.name, topic.topic_id, answer.index)
+    if hint is None:
+        return
+    answer.current_leader = Leader(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+    if all(node.node_id != hint.leader_id for node in response.node_endpoints):
+        response.node_endpoints.append(
+            ProduceResponse.NodeEndpoint(
+                node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
+            )
+        )
+
+
+async def _acknowledged(
+    context: Context, waiting: list[_Waiting], acks: int, timeout_s: float
+) -> None:
+    """Wait for all of them under one deadline."""
+    replicas = context.replicas
+    counts = replicas.committed if acks == ACKS_ALL else replicas.written
+    deadline = replicas.now() + timeout_s
+    for one in waiting:
+        try:
+            await counts(one.partition, one.end_offset, max(0.0, deadline - replicas.now()))
+        except KafkaError as error:
+            one.answers[one.position] = _refused(one.answers[one.position].index, error)
+
+
+def _close_on_error(response: ProduceResponse) -> None:
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                raise Disconnect(
+                    f"produce without acknowledgement failed topic={topic.name} "
+                    f"partition={answer.index} error={answer.error_code}"
+                )

@@ -1,0 +1,223 @@
+"""A partition's leader: who is in sync, and how far the log is committed.
+
+Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on what a method
+returns. Rules:
+
+* The high watermark is the smallest log end of the *maximal* ISR, which is the committed one and
+  what was proposed and is not answered yet (invariant 30). It never moves back, never passes the
+  log end of an in-sync replica, and stands still while the committed ISR is smaller than the
+  effective minimum, min(min.insync.replicas, replicas) (invariant 29).
+* A follower that keeps up but is not in the ISR yet holds the high watermark back as well, or it
+  could never come in while producers are busy.
+* One proposal is in flight at a time. A leader alone never proposes anything.
+"""
+
+from collections.abc import Collection, Mapping
+
+import attrs
+
+
+@attrs.frozen
+class Moved:
+    """The high watermark moved; waiters up to ``to_offset`` may be answered."""
+
+    from_offset: int
+    to_offset: int
+
+
+@attrs.frozen
+class Proposal:
+    """An ISR to ask the controller for, with the broker epochs its members fetched with."""
+
+    isr: frozenset[int]
+    partition_epoch: int
+    broker_epochs: Mapping[int, int]
+
+
+@attrs.define
+class Follower:
+    """What the leader knows of a follower, from its fetches alone."""
+
+    log_end: int = -1
+    """-1 until it fetched in this epoch."""
+    log_start: int = -1
+    caught_up_at: float = 0.0
+    broker_epoch: int = -1
+    last_fetch_at: float = 0.0
+    leader_end_at_last_fetch: int = -1
+    high_watermark: int = -1
+    """What it was last told."""
+
+
+@attrs.define
+class Leader:
+    """The leader's half of a partition's state, for one leader epoch."""
+
+    node: int
+    leader_epoch: int
+    partition_epoch: int
+    log_end: int
+    epoch_start: int
+    """The log end when this epoch began: in sync means at least here (KIP-101)."""
+    high_watermark: int
+    isr: frozenset[int]
+    followers: dict[int, Follower]
+    min_isr: int = 1
+    pending_isr: frozenset[int] | None = None
+
+    @classmethod
+    def take_over(
+        cls,
+        *,
+        node: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Collection[int],
+        isr: Collection[int],
+        log_end: int,
+        high_watermark: int,
+        min_isr: int,
+        now: float,
+    ) -> "Leader":
+        """Begin an epoch. Members of the ISR count as caught up until proven otherwise."""
+        return cls(
+            node=node,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            log_end=log_end,
+            epoch_start=log_end,
+            high_watermark=min(high_watermark, log_end),
+            isr=frozenset(isr),
+            followers={
+                other: Follower(caught_up_at=now if other in isr else float("-inf"))
+                for other in replicas
+                if other != node
+            },
+            min_isr=min_isr,
+        )
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        return self.isr if self.pending_isr is None else self.isr | self.pending_isr
+
+    @property
+    def effective_min_isr(self) -> int:
+        return min(self.min_isr, len(self.followers) + 1)
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether acks=all must be refused (invariant 28)."""
+        return len(self.isr) < self.effective_min_isr
+
+    def advance(self, lag_max: float = 0.0, now: float = 0.0) -> Moved | None:
+        """Move the high watermark as far as the in-sync replicas allow."""
+        target = self.log_end
+        if self.followers:
+            if self.under_min_isr:
+                return None
+            members = self.maximal_isr
+            for node, follower in self.followers.items():
+                if follower.log_end < target and (
+                    node in members or self._joining(follower, lag_max, now)
+                ):
+                    target = follower.log_end
+        before = self.high_watermark
+        if target <= before:
+            return None
+        self.high_watermark = target
+        return Moved(before, target)
+
+    def _joining(self, follower: Follower, lag_max: float, now: float) -> bool:
+        return (
+            follower.log_end >= self.epoch_start
+            and follower.log_end >= self.high_watermark
+            and now - follower.caught_up_at <= lag_max
+        )
+
+    def appended(self, log_end: int) -> Moved | None:
+        """The leader's own log grew (what counts is what can be read back)."""
+        self.log_end = log_end
+        if self.followers:
+            return self.advance()
+        before = self.high_watermark
+        if log_end <= before:
+            return None
+        self.high_watermark = log_end
+        return Moved(before, log_end)
+
+    def fetched(
+        self,
+        node: int,
+        *,
+        offset: int,
+        log_start: int,
+        now: float,
+        broker_epoch: int = -1,
+        lag_max: float = 0.0,
+    ) -> Moved | None:
+        """A follower fetched from ``offset``, so it holds everything before it."""
+        follower = self.followers[node]
+        if offset >= self.log_end:
+            follower.caught_up_at = max(follower.caught_up_at, now)
+        elif 0 <= follower.leader_end_at_last_fetch <= offset:
+            follower.caught_up_at = max(follower.caught_up_at, follower.last_fetch_at)
+        follower.log_end = offset
+        follower.log_start = log_start
+        follower.broker_epoch = broker_epoch
+        follower.last_fetch_at = now
+        follower.leader_end_at_last_fetch = self.log_end
+        return self.advance(lag_max, now)
+
+    def may_join(self, node: int) -> bool:
+        """Whether a follower has reached the high watermark and this epoch's start."""
+        follower = self.followers.get(node)
+        return (
+            follower is not None
+            and node not in self.maximal_isr
+            and follower.log_end >= self.high_watermark
+            and follower.log_end >= self.epoch_start
+        )
+
+    def laggards(self, now: float, lag_max: float) -> frozenset[int]:
+        """In-sync followers that have been behind for longer than ``lag_max``."""
+        return frozenset(
+            node
+            for node in self.isr
+            if node != self.node
+            and (follower := self.followers[node]).log_end < self.log_end
+            and now - follower.caught_up_at > lag_max
+        )
+
+    def propose(self, joins: Collection[int] = (), leaves: Collection[int] = ()) -> Proposal | None:
+        """Note and return a change of the ISR, unless one is in flight or nothing changes."""
+        wanted = (self.isr | frozenset(joins)) - frozenset(leaves)
+        if self.pending_isr is not None or wanted == self.isr:
+            return None
+        self.pending_isr = wanted
+        epochs = {n: self.followers[n].broker_epoch for n in wanted if n != self.node}
+        return Proposal(wanted, self.partition_epoch, epochs)
+
+    def settled(self, isr: Collection[int], partition_epoch: int) -> Moved | None:
+        """The controller decided: by an answer, or by metadata that overtook it."""
+        if partition_epoch < self.partition_epoch:
+            return None
+        self.isr = frozenset(isr)
+        self.partition_epoch = partition_epoch
+        self.pending_isr = None
+        return self.advance()
+
+    def refused(self) -> None:
+        """The proposal came to nothing: the committed ISR holds."""
+        self.pending_isr = None
+
+    def replicas_changed(self, replicas: Collection[int]) -> None:
+        """A reassignment added or removed followers."""
+        self.followers = {
+            node: self.followers.get(node) or Follower(caught_up_at=float("-inf"))
+            for node in replicas
+            if node != self.node
+        }
+
+    def low_watermark(self, log_start: int) -> int:
+        """The smallest log start of all replicas, which is how far a deletion has come."""
+        return min([log_start, *(f.log_start for f in self.followers.values())])

@@ -1,0 +1,295 @@
+"""A partition: a log and this broker's role in it. What Produce and Fetch work on.
+
+Synchronous throughout: a method decides, writes to the page cache and returns; whoever is to be
+woken by that is in what it returns or in :attr:`Partition.commits`. Rules:
+
+* Readers see nothing at or above the high watermark, read_committed nothing at or above the last
+  stable offset (invariant 13); followers read to what is written.
+* Nothing here looks into a batch; a fetched range is a region of a file.
+* Every request may name the leader epoch it believes in and is refused if that is not ours.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+import attrs
+
+from kwire.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog
+from kwire.log.region import FileRegion
+from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
+from kwire.records.validate import check_timestamps
+from kwire.replica.leader import Leader, Moved
+from kwire.replica.purgatory import OffsetWaits, Upto
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+NO_EPOCH: Final = -1
+ACKS_ALL: Final = -1
+
+
+class Produced(NamedTuple):
+    """What a producer's batch became."""
+
+    base_offset: int
+    append_time_ms: int
+    """-1 unless the topic's times are the broker's."""
+    log_start: int
+    end_offset: int
+    """acks=all waits until the high watermark is here."""
+    readable: tuple[Upto, ...] = ()
+    """The kinds of readers for whom there is more now."""
+    size_bytes: int = 0
+
+
+class Read(NamedTuple):
+    """A range for a reader, or where its log departs from ours."""
+
+    region: FileRegion | None
+    high_watermark: int
+    last_stable: int
+    log_start: int
+    end_offset: int = -1
+    """How far this reader may read at all."""
+    diverging: tuple[int, int] | None = None
+    aborted: list[tuple[int, int]] | None = None
+    """(producer id, first offset) for read_committed."""
+
+
+class Located(NamedTuple):
+    """An answer to where something is; -1 for what there is not."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+NOWHERE: Final = Located(-1, -1, -1)
+
+
+@attrs.define(eq=False)
+class Partition:
+    """One partition on this broker."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    log: PartitionLog
+    leader: Leader | None = None
+    """Set while this broker leads."""
+    leader_id: int = -1
+    leader_epoch: int = -1
+    commits: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
+    """Who waits for the high watermark to reach an offset."""
+    writes: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
+    """Who waits for a slow directory to have written up to an offset."""
+    _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
+    """End offset and size of what was appended above the high watermark."""
+
+    @property
+    def config(self) -> LogConfig:
+        return self.log.config
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        log = self.log
+        return log.last_stable_offset(log.high_watermark)
+
+    def configure(self, config: LogConfig) -> None:
+        """Work under changed settings from now on."""
+        self.log.config = config
+        if self.leader is not None:
+            self.leader.min_isr = config.min_insync_replicas
+
+    def lead(self, leader: Leader) -> None:
+        """Become the leader. Whatever is known of the log before stays."""
+        self.log.assign_epoch(leader.leader_epoch, self.log.end_offset)
+        self.leader = leader
+        self.leader_id = leader.node
+        self.leader_epoch = leader.leader_epoch
+        self._uncommitted.clear()
+        leader.advance()
+        self.log.high_watermark = max(self.log.high_watermark, leader.high_watermark)
+
+    def follow(self, leader_id: int, leader_epoch: int) -> list[object]:
+        """Stop leading; returns the commit waits that are lost to this role."""
+        self.leader = None
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self._uncommitted.clear()
+        return [*self.commits.all(), *self.writes.all()]
+
+    def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
+        """The leader's state, if that is us and the asker believes in the same epoch."""
+        leader = self.leader
+        if epoch not in (NO_EPOCH, self.leader_epoch):
+            self.check_epoch(epoch)
+        if leader is None:
+            raise NotLeaderOrFollower
+        return leader
+
+    def check_epoch(self, epoch: int) -> None:
+        """Refuse who believes in another leader epoch (invariant 24)."""
+        if epoch == NO_EPOCH or epoch == self.leader_epoch:
+            return
+        raise FencedLeaderEpoch if epoch < self.leader_epoch else UnknownLeaderEpoch
+
+    def append(self, records: Buffer, header: BatchHeader, acks: int, now_ms: int) -> Produced:
+        """Write a producer's checked batch, or find the one it repeats."""
+        leader = self.check_leader()
+        log = self.log
+        if acks == ACKS_ALL and leader.under_min_isr:
+            raise NotEnoughReplicas(
+                f"{len(leader.isr)} replicas in sync, {leader.effective_min_isr} are needed"
+            )
+        config = self.config
+        if not config.log_append_time:
+            check_timestamps(
+                header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
+            )
+        size = header.size
+        if size != len(records):
+            records = memoryview(records)[:size]
+        done = log.append_leader(records, header, leader.leader_epoch, now_ms)
+        end_offset = done.last_offset + 1
+        stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
+        if done.duplicate:
+            return Produced(done.base_offset, stamp, done.start_offset, end_offset)
+        readable = self._grew(leader, end_offset, size)
+        return Produced(done.base_offset, stamp, done.start_offset, end_offset, readable, size)
+
+    def _grew(self, leader: Leader, end_offset: int, size: int) -> tuple[Upto, ...]:
+        moved = leader.appended(self.log.written_offset)
+        if moved is None or moved.to_offset < end_offset:
+            self._uncommitted.append((end_offset, size))
+        if moved is None:
+            return _FOLLOWERS
+        was_stable = self.last_stable_offset
+        self.log.high_watermark = moved.to_offset
+        return _EVERYONE if self.last_stable_offset > was_stable else _UNCOMMITTED
+
+    def committed(self, moved: Moved) -> int:
+        """Take note that followers moved the high watermark; bytes that became readable."""
+        self.log.high_watermark = moved.to_offset
+        size = 0
+        while self._uncommitted and self._uncommitted[0][0] <= moved.to_offset:
+            size += self._uncommitted.popleft()[1]
+        return size
+
+    def written(self) -> Moved | None:
+        """A slow directory caught up: what was reserved can be read now."""
+        if self.leader is None:
+            return None
+        return self.leader.appended(self.log.written_offset)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upto: Upto,
+        at_least_one: bool = True,
+        last_fetched_epoch: int = NO_EPOCH,
+    ) -> Read:
+        """A range from ``offset`` on; raises OffsetOutOfRange.
+
+        ``max_bytes`` of 0 without ``at_least_one`` asks for the offsets alone.
+        """
+        log = self.log
+        high_watermark = self.high_watermark
+        stable = self.last_stable_offset
+        start = log.start_offset
+        if last_fetched_epoch != NO_EPOCH:
+            diverging = self._diverging(last_fetched_epoch, offset)
+            if diverging is not None:
+                return Read(None, high_watermark, stable, start, -1, diverging)
+        if upto is Upto.LOG_END:
+            end = log.written_offset
+        else:
+            end = high_watermark if upto is Upto.HIGH_WATERMARK else stable
+        if not start <= offset <= log.end_offset:
+            raise OffsetOutOfRange
+        if offset >= end or (max_bytes <= 0 and not at_least_one):
+            return Read(None, high_watermark, stable, start, end)
+        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one)
+        aborted = None
+        if upto is Upto.STABLE and len(region):
+            aborted = [(a.producer_id, a.first_offset) for a in log.aborted(offset, end)]
+        return Read(region, high_watermark, stable, start, end, None, aborted)
+
+    def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where the fetcher's log departs from ours (invariants 26 and 27)."""
+        epoch, end = self.end_of_epoch(last_fetched_epoch)
+        if epoch < 0 or end < 0:
+            raise OffsetOutOfRange
+        if epoch < last_fetched_epoch or end < offset:
+            return epoch, end
+        return None
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to this one that the log knows, and its end."""
+        if epoch == self.leader_epoch and self.leader is not None:
+            return epoch, self.log.end_offset
+        return self.log.epochs.end_of(epoch, self.log.end_offset)
+
+    def locate(self, timestamp: int, upto: Upto) -> Located:
+        """Where a timestamp, or one of the places with a negative number, is."""
+        self.check_leader()
+        log = self.log
+        if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+            if timestamp == EARLIEST_PENDING_UPLOAD:
+                return NOWHERE
+            epoch = log.epochs.at(log.start_offset)
+            return Located(log.start_offset, -1, NO_EPOCH if epoch is None else epoch)
+        if timestamp == LATEST_TIERED:
+            return NOWHERE
+        end = self._last_readable(upto)
+        if timestamp == LATEST:
+            return Located(end, -1, self.leader_epoch)
+        if timestamp == MAX_TIMESTAMP:
+            spot = log.max_timestamp()
+        else:
+            spot = log.offset_for_timestamp(timestamp)
+        if spot is None or not log.start_offset <= spot.offset < end:
+            return NOWHERE
+        return Located(spot.offset, spot.timestamp, spot.leader_epoch)
+
+    def _last_readable(self, upto: Upto) -> int:
+        """Raises OffsetNotAvailable until something of this epoch is committed (KIP-207)."""
+        leader = self.check_leader()
+        if upto is Upto.LOG_END:
+            return self.log.written_offset
+        if self.high_watermark < leader.epoch_start:
+            raise OffsetNotAvailable
+        return self.high_watermark if upto is Upto.HIGH_WATERMARK else self.last_stable_offset
+
+    def delete_before(self, offset: int) -> int:
+        """DeleteRecords: move the log's start, to the high watermark for -1; returns the start."""
+        self.check_leader()
+        target = self.high_watermark if offset == -1 else offset
+        if not 0 <= target <= self.high_watermark:
+            raise OffsetOutOfRange
+        if target > self.log.start_offset:
+            self.log.advance_start(target)
+        return self.log.start_offset
+
+
+_FOLLOWERS: Final = (Upto.LOG_END,)
+_UNCOMMITTED: Final = (Upto.LOG_END, Upto.HIGH_WATERMARK)
+_EVERYONE: Final = (Upto.LOG_END, Upto.HIGH_WATERMARK, Upto.STABLE)

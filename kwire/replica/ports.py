@@ -1,0 +1,78 @@
+"""What the replica layer needs of others: the seams to metadata and log directories.
+
+Protocols, so that tests stand in for both with a few lines.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Protocol
+
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog
+
+
+class PartitionState(Protocol):
+    """A partition as the metadata has it."""
+
+    @property
+    def replicas(self) -> Sequence[int]: ...
+
+    @property
+    def isr(self) -> Sequence[int]: ...
+
+    @property
+    def leader(self) -> int: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def partition_epoch(self) -> int: ...
+
+
+class TopicState(Protocol):
+    """A topic as the metadata has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def id(self) -> bytes: ...
+
+    @property
+    def partitions(self) -> Mapping[int, PartitionState]: ...
+
+
+class Metadata(Protocol):
+    """The published metadata, as far as the replica layer looks."""
+
+    @property
+    def topics(self) -> Mapping[bytes, TopicState]: ...
+
+    @property
+    def topic_ids(self) -> Mapping[str, bytes]: ...
+
+
+class Delta(Protocol):
+    """What a publication changes."""
+
+    @property
+    def after(self) -> Metadata: ...
+
+    @property
+    def partitions(self) -> Mapping[bytes, Set[int]]: ...
+
+    @property
+    def deleted_topics(self) -> Mapping[bytes, TopicState]: ...
+
+    @property
+    def configs(self) -> Set[tuple[int, str]]: ...
+
+
+class Logs(Protocol):
+    """The broker's log directories."""
+
+    async def create(
+        self, topic: str, topic_id: bytes, partition: int, config: LogConfig
+    ) -> PartitionLog: ...
+
+    async def delete(self, topic: str, partition: int) -> None: ...

@@ -1,0 +1,395 @@
+"""The partitions of one broker, and everyone who waits for them.
+
+The only part of this package that awaits. Rules:
+
+* A request works on a :class:`Partition` synchronously; it awaits here only for what is not there
+  yet: followers' acknowledgements, bytes to fetch, a directory to be made.
+* A waiter is one :class:`trio.Event`, set by whoever changed the partition. Nothing looks
+  around on a timer, so an idle broker sleeps.
+* Metadata is applied in the order it is published, one publication at a time.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.errors import (
+    InvalidRecord,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog
+from kwire.records.compression import NAMES, NONE, BadPayload
+from kwire.records.header import BatchHeader, Buffer
+from kwire.replica.fetch_sessions import FetchSessions
+from kwire.replica.leader import Leader, Moved
+from kwire.replica.partition import Partition, Produced
+from kwire.replica.ports import Delta, Logs, Metadata, PartitionState, TopicState
+from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
+
+log = logging.getLogger(__name__)
+
+_TOPIC: Final = 2
+_BROKER: Final = 4
+"""Types of config resources."""
+_SLICE_RECORDS: Final = 500
+"""About two milliseconds of walking records."""
+_THREAD_BYTES: Final = 32 * 1024
+"""From here on a thread costs less than what it takes off the loop."""
+_PAYLOAD_MAX: Final = 256 * 1024 * 1024
+
+
+@attrs.define(eq=False)
+class ReplicaService:
+    """The partitions this broker holds, by name and by topic id."""
+
+    node: int
+    logs: Logs
+    configs: Callable[[str], LogConfig]
+    """A topic's settings; by name, as the metadata has them now."""
+    sessions: FetchSessions
+    now: Callable[[], float] = trio.current_time
+    image: Metadata | None = None
+    lag_max_s: float = 30.0
+    """``replica.lag.time.max.ms``."""
+    _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
+    _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
+    _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
+    """Partitions assigned here whose directory could not be opened."""
+    _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
+    _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def partitions(self) -> Iterable[Partition]:
+        return self._by_name.values()
+
+    def on_role(self, listener: Callable[[Partition], None]) -> None:
+        """Be told of every partition that gained or lost its role here."""
+        self._on_role.append(listener)
+
+    # Looking up. The common case is one dict access; the rest says why there is none.
+
+    def get(self, topic: str, partition: int) -> Partition:
+        found = self._by_name.get((topic, partition))
+        if found is None:
+            raise self._missing_name(topic, partition)
+        return found
+
+    def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
+        found = self._by_id.get((topic_id, partition))
+        if found is None:
+            raise self._missing_id(topic_id, partition)
+        return found
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        """The partition, if it is led here."""
+        found = self.get(topic, partition)
+        if found.leader is None:
+            raise NotLeaderOrFollower
+        return found
+
+    def _missing_name(
+        self, topic: str, partition: int
+    ) -> UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
+        image = self.image
+        topic_id = None if image is None else image.topic_ids.get(topic)
+        if image is None or topic_id is None:
+            return UnknownTopicOrPartition()
+        return self._elsewhere(image, topic_id, partition)
+
+    def _missing_id(
+        self, topic_id: bytes, partition: int
+    ) -> UnknownTopicId | UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
+        image = self.image
+        if image is None or image.topics.get(topic_id) is None:
+            return UnknownTopicId()
+        return self._elsewhere(image, topic_id, partition)
+
+    def _elsewhere(
+        self, image: Metadata, topic_id: bytes, partition: int
+    ) -> UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
+        state = image.topics[topic_id].partitions.get(partition)
+        if state is None:
+            return UnknownTopicOrPartition()
+        if (topic_id, partition) in self._offline:
+            return KafkaStorageError()
+        return NotLeaderOrFollower()
+
+    # Producing.
+
+    async def prepare(self, partition: Partition, records: Buffer, header: BatchHeader) -> Buffer:
+        """What a topic's settings ask for beyond the header: keys, or another codec.
+
+        Returns the batch to append, which is another one only if the codec changes.
+        """
+        config = partition.config
+        size = header.size
+        if config.cleanup_compact:
+            await _check_keys(records, header)
+        wanted = config.compression_type
+        if wanted == "producer":
+            return records
+        codec = NONE if wanted == "uncompressed" else NAMES.index(wanted)
+        if codec == header.compression:
+            return records
+        made = await _recompress(memoryview(records)[:size], header, codec)
+        if len(made) > config.max_message_bytes:
+            raise MessageTooLarge(
+                f"{len(made)} bytes as {wanted}, at most {config.max_message_bytes} are allowed"
+            )
+        return made
+
+    def appended(self, partition: Partition, produced: Produced) -> None:
+        """Wake the fetches that a new batch completes."""
+        if produced.size_bytes and self._bytes.is_watched(partition):
+            for upto in produced.readable:
+                _set(self._bytes.grew(partition, upto, produced.size_bytes))
+
+    async def written(self, partition: Partition, end_offset: int, timeout_s: float) -> None:
+        """Wait until a slow directory has written everything before ``end_offset`` (acks=1)."""
+        if partition.log.written_offset < end_offset:
+            await self._wait_for(partition, partition.writes, end_offset, timeout_s)
+
+    async def committed(self, partition: Partition, end_offset: int, timeout_s: float) -> None:
+        """Wait until the in-sync replicas hold everything before ``end_offset`` (acks=all)."""
+        if partition.high_watermark < end_offset:
+            await self._wait_for(partition, partition.commits, end_offset, timeout_s)
+        if partition.check_leader().under_min_isr:
+            raise NotEnoughReplicasAfterAppend
+
+    async def _wait_for(
+        self, partition: Partition, waits: OffsetWaits[object], end_offset: int, timeout_s: float
+    ) -> None:
+        epoch = partition.leader_epoch
+        event = trio.Event()
+        waits.watch(end_offset, event)
+        with trio.move_on_after(timeout_s) as scope:
+            try:
+                await event.wait()
+            finally:
+                if not event.is_set():
+                    waits.forget(event)
+        if scope.cancelled_caught:
+            raise RequestTimedOut
+        if partition.leader is None or partition.leader_epoch != epoch:
+            raise NotLeaderOrFollower
+
+    # Fetching.
+
+    async def wait_for_data(
+        self, partitions: Sequence[Partition], *, missing_bytes: int, upto: Upto, timeout_s: float
+    ) -> None:
+        """Return when so many more bytes are readable, a role changed, or time is up."""
+        event = trio.Event()
+        wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
+        self._bytes.watch(wait, partitions)
+        try:
+            with trio.move_on_after(timeout_s):
+                await event.wait()
+        finally:
+            self._bytes.forget(wait)
+
+    def follower_fetched(
+        self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
+    ) -> None:
+        """Note how far a follower is; that may commit, and so wake producers and consumers."""
+        leader = partition.check_leader()
+        if node not in leader.followers:
+            raise NotLeaderOrFollower(f"broker {node} is no replica of {partition.topic}")
+        moved = leader.fetched(
+            node,
+            offset=offset,
+            log_start=log_start,
+            now=self.now(),
+            broker_epoch=broker_epoch,
+            lag_max=self.lag_max_s,
+        )
+        if moved is not None:
+            self._moved(partition, moved)
+
+    def has_written(self, partition: Partition) -> None:
+        """A slow directory has written what was queued: it can be read and counts now."""
+        _set(partition.writes.reached(partition.log.written_offset))
+        moved = partition.written()
+        if moved is not None:
+            self._moved(partition, moved)
+        _set(self._bytes.changed(partition))
+
+    def _moved(self, partition: Partition, moved: Moved) -> None:
+        stable_before = partition.last_stable_offset
+        size = partition.committed(moved)
+        _set(partition.commits.reached(moved.to_offset))
+        if self._bytes.is_watched(partition):
+            kinds = [Upto.HIGH_WATERMARK]
+            if partition.last_stable_offset > stable_before:
+                kinds.append(Upto.STABLE)
+            for upto in kinds:
+                _set(self._bytes.grew(partition, upto, size))
+
+    def delete_before(self, partition: Partition, offset: int) -> int:
+        """DeleteRecords; fetches that wait below the new start learn that it is gone."""
+        before = partition.log.start_offset
+        start = partition.delete_before(offset)
+        if start > before:
+            _set(self._bytes.changed(partition))
+        leader = partition.check_leader()
+        return leader.low_watermark(start)
+
+    # Following the metadata.
+
+    async def apply(self, delta: Delta) -> None:
+        """Take up a publication: topics that went, partitions and settings that changed."""
+        self.image = image = delta.after
+        for topic_id, topic in delta.deleted_topics.items():
+            for index in topic.partitions:
+                held = self._by_id.get((topic_id, index))
+                if held is not None:
+                    await self._remove(held)
+        self._reconfigure(delta.configs)
+        for topic_id, indexes in delta.partitions.items():
+            changed = image.topics.get(topic_id)
+            if changed is not None:
+                for index in indexes:
+                    await self._apply_partition(changed, index)
+
+    async def _apply_partition(self, topic: TopicState, index: int) -> None:
+        state = topic.partitions.get(index)
+        held = self._by_id.get((topic.id, index))
+        if state is None or self.node not in state.replicas:
+            if held is not None:
+                await self._remove(held)
+            return
+        if held is None:
+            held = await self._add(topic, index)
+        if held is not None:
+            self._take_role(held, state)
+
+    async def _add(self, topic: TopicState, index: int) -> Partition | None:
+        stale = self._by_name.get((topic.name, index))
+        if stale is not None:
+            await self._remove(stale)
+        config = self.configs(topic.name)
+        try:
+            opened = await self.logs.create(topic.name, topic.id, index, config)
+        except (OSError, KafkaStorageError):
+            log.exception("partition has no log topic=%s partition=%d", topic.name, index)
+            self._offline.add((topic.id, index))
+            return None
+        self._offline.discard((topic.id, index))
+        return self.adopt(topic.name, topic.id, index, opened)
+
+    def adopt(self, topic: str, topic_id: bytes, index: int, opened: PartitionLog) -> Partition:
+        """Hold a partition whose log is open."""
+        made = Partition(topic, index, topic_id, opened)
+        self._by_name[topic, index] = self._by_id[topic_id, index] = made
+        return made
+
+    async def _remove(self, partition: Partition) -> None:
+        self._by_name.pop((partition.topic, partition.partition), None)
+        self._by_id.pop((partition.topic_id, partition.partition), None)
+        self._wake(partition, partition.follow(-1, partition.leader_epoch))
+        try:
+            await self.logs.delete(partition.topic, partition.partition)
+        except (OSError, KafkaStorageError):
+            log.exception(
+                "cannot delete topic=%s partition=%d", partition.topic, partition.partition
+            )
+
+    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+        if state.leader != self.node:
+            if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
+                self._wake(partition, partition.follow(state.leader, state.leader_epoch))
+            return
+        leader = partition.leader
+        if leader is not None and leader.leader_epoch == state.leader_epoch:
+            leader.replicas_changed(state.replicas)
+            moved = leader.settled(state.isr, state.partition_epoch)
+            if moved is not None:
+                self._moved(partition, moved)
+            return
+        lost = [*partition.commits.all(), *partition.writes.all()]
+        partition.lead(
+            Leader.take_over(
+                node=self.node,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                replicas=state.replicas,
+                isr=state.isr,
+                log_end=partition.log.end_offset,
+                high_watermark=partition.high_watermark,
+                min_isr=partition.config.min_insync_replicas,
+                now=self.now(),
+            )
+        )
+        self._wake(partition, lost)
+
+    def _reconfigure(self, changed: Set[tuple[int, str]]) -> None:
+        """Settings changed: of some topics, or of brokers and so of all topics."""
+        topics = {name for kind, name in changed if kind == _TOPIC}
+        everywhere = any(kind == _BROKER for kind, _ in changed)
+        if not topics and not everywhere:
+            return
+        for partition in self._by_name.values():
+            if everywhere or partition.topic in topics:
+                self._configure(partition, self.configs(partition.topic))
+
+    def _configure(self, partition: Partition, config: LogConfig) -> None:
+        partition.configure(config)
+        leader = partition.leader
+        if leader is not None:
+            moved = leader.advance()
+            if moved is not None:
+                self._moved(partition, moved)
+
+    def _wake(self, partition: Partition, lost: Iterable[object]) -> None:
+        """A role changed: whoever waited for the old one looks again."""
+        _set(lost)
+        _set(self._bytes.changed(partition))
+        for listener in self._on_role:
+            listener(partition)
+
+
+def _set(events: Iterable[object]) -> None:
+    for event in events:
+        assert isinstance(event, trio.Event)
+        event.set()
+
+
+async def _check_keys(records: Buffer, header: BatchHeader) -> None:
+    """Walk a batch for a compacted topic, giving way every couple of milliseconds."""
+    from kwire.records import iterate
+
+    try:
+        walk = iterate.records(records, 0, header)
+        for index, record in enumerate(walk):
+            if record.key is None:
+                raise InvalidRecord(f"compacted topics need keys, record {index} has none")
+            if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
+                await trio.lowlevel.checkpoint()
+    except iterate.BadRecords as error:
+        raise InvalidRecord(str(error)) from None
+
+
+async def _recompress(batch: Buffer, header: BatchHeader, codec: int) -> bytes:
+    from kwire.records import build
+
+    def work() -> bytes:
+        return build.recompress(batch, header, codec, _PAYLOAD_MAX)
+
+    try:
+        if len(batch) < _THREAD_BYTES:
+            return work()
+        return await trio.to_thread.run_sync(work)
+    except BadPayload as error:
+        raise InvalidRecord(str(error)) from None
