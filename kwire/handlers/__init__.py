@@ -41,9 +41,16 @@ class Row:
 
 
 HANDLERS: Final = (
+    Row(0, "produce", "3-13", Side.BROKER, told_first=0),
+    Row(1, "fetch", "4-18", Side.BROKER),
+    Row(2, "list_offsets", "1-11", Side.BROKER),
     Row(17, "sasl_handshake", "0-1", Side.BOTH),
     Row(18, "api_versions", "0-4", Side.BOTH),
+    Row(21, "delete_records", "0-2", Side.BROKER),
+    Row(22, "init_producer_id", "0-5", Side.BROKER),
+    Row(23, "offset_for_leader_epoch", "2-4", Side.BROKER),
     Row(36, "sasl_authenticate", "0-2", Side.BOTH),
+    Row(61, "describe_producers", "0", Side.BROKER),
 )
 
 

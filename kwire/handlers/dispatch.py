@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kwire.raftmeta.controller_service import Controller
     from kwire.raftmeta.image import MetadataImage
     from kwire.raftmeta.service import Quorum
+    from kwire.replica.producer_ids import ProducerIds
     from kwire.replica.service import ReplicaService
 
 __all__ = [
@@ -84,6 +85,7 @@ class Services:
     controller: "Controller" = attrs.field(factory=_absent)
     quorum: "Quorum" = attrs.field(factory=_absent)
     logs: "LogManager" = attrs.field(factory=_absent)
+    producer_ids: "ProducerIds" = attrs.field(factory=_absent)
     supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
     """Feature name to the smallest and largest level this node can work at."""
 

@@ -17,9 +17,6 @@ _LATER: Final = "not in Kafka 4.3"
 _DIRECTORIES: Final = "replicas do not move between log directories yet"
 
 UNSERVED: Final = {
-    0: _IN_WORK,  # Produce
-    1: _IN_WORK,  # Fetch
-    2: _IN_WORK,  # ListOffsets
     3: _IN_WORK,  # Metadata
     8: _IN_WORK,  # OffsetCommit
     9: _IN_WORK,  # OffsetFetch
@@ -32,9 +29,6 @@ UNSERVED: Final = {
     16: _IN_WORK,  # ListGroups
     19: _IN_WORK,  # CreateTopics
     20: _IN_WORK,  # DeleteTopics
-    21: _IN_WORK,  # DeleteRecords
-    22: _IN_WORK,  # InitProducerId
-    23: _IN_WORK,  # OffsetForLeaderEpoch
     24: _TRANSACTIONS,  # AddPartitionsToTxn
     25: _TRANSACTIONS,  # AddOffsetsToTxn
     26: _TRANSACTIONS,  # EndTxn
@@ -71,7 +65,6 @@ UNSERVED: Final = {
     58: _IN_WORK,  # Envelope
     59: _IN_WORK,  # FetchSnapshot
     60: _IN_WORK,  # DescribeCluster
-    61: _IN_WORK,  # DescribeProducers
     62: _IN_WORK,  # BrokerRegistration
     63: _IN_WORK,  # BrokerHeartbeat
     64: _IN_WORK,  # UnregisterBroker
