@@ -1,0 +1,175 @@
+"""What a node counts, in Kafka's meanings and under the names its dashboards know.
+
+A metric is declared once, here; a node's :class:`Metrics` holds the values.  Code that counts
+takes its cell once and adds to ``cell.value``: no lookup, no call.  Gauges are asked when somebody
+reads them.  ``text`` is Prometheus' exposition format.
+"""
+
+import enum
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import attrs
+
+
+class Kind(enum.Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@attrs.frozen
+class Metric:
+    """A declared metric."""
+
+    kind: Kind
+    name: str
+    doc: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets."""
+
+
+def counter(name: str, doc: str, *labels: str) -> Metric:
+    """Something that only grows."""
+    return Metric(Kind.COUNTER, name, doc, labels)
+
+
+def gauge(name: str, doc: str, *labels: str) -> Metric:
+    """Something that goes up and down."""
+    return Metric(Kind.GAUGE, name, doc, labels)
+
+
+def histogram(name: str, doc: str, *labels: str, bounds: tuple[float, ...]) -> Metric:
+    """How values are spread."""
+    return Metric(Kind.HISTOGRAM, name, doc, labels, bounds)
+
+
+_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+REQUESTS: Final = counter(
+    "kafka_network_requestmetrics_requests_total", "Requests answered.", "request", "version"
+)
+REQUEST_SECONDS: Final = histogram(
+    "kafka_network_requestmetrics_totaltime_seconds",
+    "From a whole request to its answer, waiting included.",
+    "request",
+    bounds=_SECONDS,
+)
+CONNECTIONS: Final = gauge(
+    "kafka_server_socket_server_metrics_connection_count", "Open connections.", "listener"
+)
+CONNECTIONS_MADE: Final = counter(
+    "kafka_server_socket_server_metrics_connection_creation_total",
+    "Connections accepted.",
+    "listener",
+)
+REQUEST_MEMORY: Final = gauge(
+    "kafka_network_request_memory_used_bytes", "Bytes of requests in flight."
+)
+MESSAGES_IN: Final = counter(
+    "kafka_server_brokertopicmetrics_messagesin_total", "Records produced.", "topic"
+)
+BYTES_IN: Final = counter(
+    "kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches produced.", "topic"
+)
+BYTES_OUT: Final = counter(
+    "kafka_server_brokertopicmetrics_bytesout_total", "Bytes of batches fetched.", "topic"
+)
+
+
+@attrs.define(eq=False)
+class Cell:
+    """The value of a counter or gauge for one set of labels."""
+
+    value: float = 0
+
+
+@attrs.define(eq=False)
+class Histogram:
+    """The values of a histogram for one set of labels."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = attrs.field(init=False)
+    total: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+@attrs.define(eq=False)
+class Metrics:
+    """The values of one node."""
+
+    _cells: dict[Metric, dict[tuple[str, ...], Cell]] = attrs.field(factory=dict)
+    _histograms: dict[Metric, dict[tuple[str, ...], Histogram]] = attrs.field(factory=dict)
+    _asked: dict[Metric, dict[tuple[str, ...], Callable[[], float]]] = attrs.field(factory=dict)
+
+    def cell(self, metric: Metric, *labels: str) -> Cell:
+        """The value to add to; take it once."""
+        return self._cells.setdefault(metric, {}).setdefault(labels, Cell())
+
+    def histogram(self, metric: Metric, *labels: str) -> Histogram:
+        """The histogram to observe into; take it once."""
+        found = self._histograms.setdefault(metric, {})
+        if labels not in found:
+            found[labels] = Histogram(metric.bounds)
+        return found[labels]
+
+    def ask(self, metric: Metric, value: Callable[[], float], *labels: str) -> None:
+        """Read a gauge from where it is kept anyway."""
+        self._asked.setdefault(metric, {})[labels] = value
+
+    def forget(self, metric: Metric, *labels: str) -> None:
+        """Drop a value whose subject is gone (a deleted topic)."""
+        for values in (self._cells, self._histograms, self._asked):
+            values.get(metric, {}).pop(labels, None)
+
+    def text(self) -> str:
+        """Everything, as Prometheus reads it."""
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for metric in {**self._cells, **self._asked, **self._histograms}:
+            yield f"# HELP {metric.name} {metric.doc}"
+            yield f"# TYPE {metric.name} {metric.kind.value}"
+            for labels, cell in self._cells.get(metric, {}).items():
+                yield _line(metric, labels, cell.value)
+            for labels, value in self._asked.get(metric, {}).items():
+                yield _line(metric, labels, value())
+            for labels, spread in self._histograms.get(metric, {}).items():
+                yield from _spread(metric, labels, spread)
+
+
+def _spread(metric: Metric, labels: tuple[str, ...], spread: Histogram) -> Iterator[str]:
+    below = 0
+    for bound, count in zip((*metric.bounds, "+Inf"), spread.counts, strict=True):
+        below += count
+        yield _line(metric, labels, below, "_bucket", (("le", str(bound)),))
+    yield _line(metric, labels, spread.total, "_sum")
+    yield _line(metric, labels, below, "_count")
+
+
+def _line(
+    metric: Metric,
+    labels: tuple[str, ...],
+    value: float,
+    suffix: str = "",
+    more: tuple[tuple[str, str], ...] = (),
+) -> str:
+    pairs = (*zip(metric.labels, labels, strict=True), *more)
+    shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in pairs)
+    return (
+        f"{metric.name}{suffix}{{{shown}}} {value:.17g}"
+        if shown
+        else (f"{metric.name}{suffix} {value:.17g}")
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

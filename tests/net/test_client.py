@@ -1,0 +1,127 @@
+"""The connection to another node."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire.codec.frame import read_header, response_parts
+from kwire.codec.messages.api_versions import ApiVersionsResponse
+from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.errors import UnsupportedVersion
+from kwire.net.client import ConnectionLost, NodeClient
+from kwire.net.connection import Disconnect
+from kwire.net.service import NetService
+
+TOLD = [
+    ApiVersionsResponse.ApiVersion(api_key=12, min_version=0, max_version=3),
+    ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4),
+]
+
+
+@attrs.define
+class Other:
+    """A node that answers Heartbeat with the generation as error code."""
+
+    muted_s: float = 0.0
+    asked: list[int] = attrs.field(factory=list)
+    gate: trio.Event = attrs.field(factory=trio.Event)
+
+    async def answer(self, frame: memoryview) -> list[bytes]:
+        head, position = read_header(frame)
+        if head.api_key == 18:
+            return response_parts(
+                18, head.api_version, head.correlation_id, ApiVersionsResponse(api_keys=TOLD)
+            )
+        from kwire.codec.compile import decoder
+
+        request, _ = decoder(HeartbeatRequest, head.api_version)(frame, position)
+        self.asked.append(head.api_version)
+        if request.group_id == "wait":
+            await self.gate.wait()
+        if request.group_id == "stop":
+            raise Disconnect("stop")
+        response = HeartbeatResponse(error_code=request.generation_id)
+        return response_parts(12, head.api_version, head.correlation_id, response)
+
+
+def asked(group: str, generation: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=group, generation_id=generation, member_id="m")
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[NodeClient, Other]]:
+    other = Other()
+    async with trio.open_nursery() as nursery:
+        service = NetService()
+        await nursery.start(service.run)
+        port = service.bind("A", "127.0.0.1", 0, lambda listener, host: other).port
+        service.accept("A")
+        client = NodeClient("127.0.0.1", port, "node-1")
+
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            with suppress(ConnectionLost):
+                await client.run(task_status)
+
+        await nursery.start(run)
+        yield client, other
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_highest_version_both_speak() -> None:
+    async with connected() as (client, other):
+        assert (await client.call(asked("g", 7))).error_code == 7
+        assert other.asked == [3]
+
+
+async def test_an_api_the_other_lacks() -> None:
+    async with connected() as (client, _):
+        client.versions[12] = (5, 6)
+        with pytest.raises(UnsupportedVersion):
+            await client.call(asked("g", 7))
+        del client.versions[12]
+        with pytest.raises(UnsupportedVersion):
+            await client.call(asked("g", 7))
+
+
+async def test_pipelined_calls_get_their_own_answers() -> None:
+    async with connected() as (client, _):
+        answers: dict[int, int] = {}
+
+        async def one(number: int) -> None:
+            answers[number] = (await client.call(asked("g", number))).error_code
+
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(one, number)
+        assert answers == {number: number for number in range(50)}
+
+
+async def test_a_cancelled_call_leaves_the_others_alone() -> None:
+    async with connected() as (client, other):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call, asked("wait", 1))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        other.gate.set()
+        assert (await client.call(asked("g", 2))).error_code == 2
+
+
+async def test_everything_that_waits_fails_when_the_connection_ends() -> None:
+    async with connected() as (client, _):
+        with pytest.raises(ConnectionLost):
+            await client.call(asked("stop", 1))
+        assert client.lost
+        with pytest.raises(ConnectionLost):
+            await client.call(asked("g", 1))
+
+
+async def test_nobody_there() -> None:
+    listener = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener[0].socket.getsockname()[1]
+    await listener[0].aclose()
+    with pytest.raises(ConnectionLost):
+        await NodeClient("127.0.0.1", port, "node-1").run()

@@ -1,0 +1,64 @@
+"""Metrics and their text."""
+
+import trio
+
+from kwire.metrics import Metrics, counter, gauge, histogram
+from kwire.net.metrics import serve_metrics
+
+SEEN = counter("seen_total", "Things seen.", "kind")
+ROOM = gauge("room", "Room left.")
+TOOK = histogram("took_seconds", "How long.", bounds=(0.1, 1.0))
+
+
+def some() -> Metrics:
+    metrics = Metrics()
+    cell = metrics.cell(SEEN, 'a "b"')
+    cell.value += 2
+    metrics.cell(SEEN, "c").value += 1
+    metrics.ask(ROOM, lambda: 7)
+    for value in (0.1, 0.5, 3):
+        metrics.histogram(TOOK).observe(value)
+    return metrics
+
+
+EXPECTED = r"""
+# HELP seen_total Things seen.
+# TYPE seen_total counter
+seen_total{kind="a \"b\""} 2
+seen_total{kind="c"} 1
+# HELP room Room left.
+# TYPE room gauge
+room 7
+# HELP took_seconds How long.
+# TYPE took_seconds histogram
+took_seconds_bucket{le="0.1"} 1
+took_seconds_bucket{le="1.0"} 2
+took_seconds_bucket{le="+Inf"} 3
+took_seconds_sum 3.6000000000000001
+took_seconds_count 3
+"""
+
+
+def test_text() -> None:
+    assert some().text() == EXPECTED.lstrip()
+
+
+def test_cells_are_shared_and_can_be_forgotten() -> None:
+    metrics = some()
+    assert metrics.cell(SEEN, "c") is metrics.cell(SEEN, "c")
+    metrics.forget(SEEN, "c")
+    assert 'kind="c"' not in metrics.text()
+
+
+async def test_over_http() -> None:
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(serve_metrics, "127.0.0.1", 0, some().text)
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = b"".join([part async for part in stream])
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert answer.endswith(EXPECTED.lstrip().encode())
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"POST / HTTP/1.1\r\n\r\n")
+            assert await stream.receive_some() == b""
+        nursery.cancel_scope.cancel()
