@@ -119,7 +119,7 @@ class Partition:
 
     def lead(self, leader: Leader) -> None:
         """Become the leader. Whatever is known of the log before stays."""
-        self.log.assign_epoch(leader.leader_epoch, self.log.end_offset)
+        self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
@@ -263,12 +263,13 @@ class Partition:
         if timestamp == LATEST:
             return Located(end, -1, self.leader_epoch)
         if timestamp == MAX_TIMESTAMP:
-            spot = log.max_timestamp()
+            found, offset = log.max_timestamp()
         else:
-            spot = log.offset_for_timestamp(timestamp)
-        if spot is None or not log.start_offset <= spot.offset < end:
+            offset, found = log.offset_for_timestamp(timestamp) or (-1, -1)
+        if not log.start_offset <= offset < end:
             return NOWHERE
-        return Located(spot.offset, spot.timestamp, spot.leader_epoch)
+        epoch = log.epochs.at(offset)
+        return Located(offset, found, NO_EPOCH if epoch is None else epoch)
 
     def _last_readable(self, upto: Upto) -> int:
         """Raises OffsetNotAvailable until something of this epoch is committed (KIP-207)."""
