@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -76,11 +76,14 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[counts_key] = defaultdict(Counter)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    config.stash[counts_key] = counts
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     failed_outside = report.when != "call" and report.failed
     if report.when == "call" or failed_outside:

@@ -30,10 +30,8 @@ def collect(
 ) -> list[T]:
     """At least ``count`` items out of repeated polls."""
     found: list[T] = []
-
-    def enough() -> bool:
+    deadline = time.monotonic() + seconds
+    while len(found) < count:
         found.extend(poll())
-        return len(found) >= count
-
-    eventually(enough, f"{count} records", seconds)
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records in {seconds} s"
     return found

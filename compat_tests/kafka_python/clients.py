@@ -120,7 +120,7 @@ def members(address: str, count: int, *topics: str, **settings: Any) -> Iterator
     merged = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **merged}
     made: list[Member] = []
     try:
-        for _ in range(count):
+        while len(made) < count:
             made.append(Member(KafkaConsumer(*topics, bootstrap_servers=address, **merged)))
         yield made
     finally:

@@ -179,7 +179,7 @@ def test_a_deleted_record_is_a_tombstone_on_a_compacted_topic(broker, topic):
     with producer(broker.address) as client:
         client.send(topic, key=b"k", value=b"v").get(30)
         client.send(topic, key=b"k", value=None).get(30)
-        with pytest.raises(Exception, match="InvalidRecord|InvalidMessage|87"):
+        with pytest.raises(Exception, match=r"InvalidRecord|87"):
             client.send(topic, value=b"no key").get(30)
     with consumer(broker.address) as client:
         partition = TopicPartition(topic, 0)

@@ -1,0 +1,90 @@
+"""confluent-kafka (librdkafka) clients with the settings that these tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.harness.wait import collect, eventually
+
+
+def producer(address: str, **settings: Any) -> Any:
+    return Producer({"bootstrap.servers": address, **dotted(settings)})
+
+
+@contextmanager
+def consumer(address: str, group: str, **settings: Any) -> Iterator[Any]:
+    defaults = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": 100}
+    fast = {"topic.metadata.refresh.interval.ms": 500, "heartbeat.interval.ms": 200}
+    shared = {"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False}
+    client = Consumer({**shared, **defaults, **fast, **dotted(settings)})
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def admin(address: str) -> Any:
+    return AdminClient({"bootstrap.servers": address})
+
+
+def dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def create(address: str, topic: str, partitions: int = 1, **configs: str) -> None:
+    new = NewTopic(topic, partitions, 1, config=dotted(configs))
+    client = admin(address)  # held until the answer: a dropped client takes its futures along
+    client.create_topics([new])[topic].result(30)
+
+
+def deliver(client: Any, messages: Sequence[dict[str, Any]]) -> list[Any]:
+    """Produce all and return them as delivered, in the order of delivery."""
+    delivered: list[Any] = []
+
+    def done(error: Any, message: Any) -> None:
+        assert error is None, error
+        delivered.append(message)
+
+    for message in messages:
+        client.produce(**message, on_delivery=done)
+        client.poll(0)
+    assert client.flush(60) == 0
+    return delivered
+
+
+def poll(client: Any, seconds: float = 0.2, most: int = 500) -> list[Any]:
+    messages = client.consume(most, seconds)
+    for message in messages:
+        assert message.error() is None, message.error()
+    return list(messages)
+
+
+def read(address: str, topic: str, count: int, partitions: int = 1, **settings: Any) -> list[Any]:
+    with consumer(address, "no-group", **settings) as client:
+        client.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        return collect(lambda: poll(client), count)
+
+
+def owned(client: Any) -> set[tuple[str, int]]:
+    return {(one.topic, one.partition) for one in client.assignment()}
+
+
+def settle(
+    members: Sequence[Any], sizes: list[int], found: Callable[[Any], None] = lambda _: None
+) -> list[set[tuple[str, int]]]:
+    """Poll all members in turn until their assignments are disjoint and of these sizes."""
+
+    def settled() -> list[set[tuple[str, int]]]:
+        for member in members:
+            for message in poll(member, 0.05):
+                found(message)
+        got = [owned(member) for member in members]
+        apart = sum(map(len, got)) == len(set().union(*got))
+        return got if apart and sorted(map(len, got)) == sizes else []
+
+    return eventually(settled, f"assignments of {sizes}")
