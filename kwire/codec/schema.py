@@ -11,6 +11,12 @@ Rules of the tables:
   that some version lacks always has one, for that is what decoding fills in.
 * Structures are nested where they appear on the wire; one used in two places
   stands before the message.
+* Every class has ``unknown_tags`` beside its fields: what a newer peer has sent
+  as tagged fields, kept as it came and written back.
+* A module may bring the old versions of a message to the newest shape and back:
+  ``widen_request(request, version)`` before a handler sees it, and
+  ``narrow_response(response, version, request)`` after.  A field of no version
+  (``""``) is what widening finds out; it never travels.
 """
 
 from collections.abc import Callable

@@ -192,7 +192,7 @@ class Route:
     serve: Handler[Any, Any]
     decode: Callable[[Any, int], tuple[Any, int]]
     widen: Callable[[Any, int], Any] | None
-    narrow: Callable[[Any, int], Any] | None
+    narrow: Callable[[Any, int, Any], Any] | None
 
     @classmethod
     def build(cls, row: Row, version: int) -> "Route":
@@ -284,7 +284,7 @@ class Session:
             return None
         self._throttle(key, response, len(frame))
         if route.narrow is not None:
-            response = route.narrow(response, version)
+            response = route.narrow(response, version, request)
         return response_parts(key, version, correlation_id, response)
 
     def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:

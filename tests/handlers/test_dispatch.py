@@ -154,7 +154,10 @@ async def test_old_shapes_are_widened_and_new_ones_narrowed(served: Served) -> N
         request.member_id = "unknown" if version == 3 else request.member_id
         return request
 
-    def narrow(response: HeartbeatResponse, version: int) -> HeartbeatResponse:
+    def narrow(
+        response: HeartbeatResponse, version: int, request: HeartbeatRequest
+    ) -> HeartbeatResponse:
+        assert request.member_id == "unknown"
         response.error_code += version
         return response
 

@@ -1,6 +1,7 @@
 """AddOffsetsToTxn (API key 25): its request and its response."""
 
 from kwire.codec.schema import Int16, Int32, Int64, String, field, message
+from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @message(api_key=25, versions="0-4", flexible="3+")
@@ -25,3 +26,12 @@ class AddOffsetsToTxnResponse:
 
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+", default=0)
+
+
+def narrow_response(
+    response: AddOffsetsToTxnResponse, version: int, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """Clients before version 2 know a fenced producer by its epoch only."""
+    if version < 2 and response.error_code == ProducerFenced.code:
+        response.error_code = InvalidProducerEpoch.code
+    return response

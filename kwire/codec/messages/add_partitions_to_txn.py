@@ -1,6 +1,7 @@
 """AddPartitionsToTxn (API key 24): its request and its response."""
 
 from kwire.codec.schema import Array, Bool, Int16, Int32, Int64, String, field, message, struct
+from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @struct
@@ -62,3 +63,53 @@ class AddPartitionsToTxnResponse:
 
     results_by_transaction: Array[AddPartitionsToTxnResult] = field("4+", factory=list)
     results_by_topic_v3_and_below: Array[AddPartitionsToTxnTopicResult] = field("0-3", factory=list)
+
+
+def widen_request(request: AddPartitionsToTxnRequest, version: int) -> AddPartitionsToTxnRequest:
+    """One client's transaction becomes a list of one."""
+    if version < 4:
+        request.transactions = [
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+        request.v3_and_below_transactional_id, request.v3_and_below_topics = "", []
+        request.v3_and_below_producer_id = request.v3_and_below_producer_epoch = 0
+    return request
+
+
+def narrow_response(
+    response: AddPartitionsToTxnResponse, version: int, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """The only transaction's results become the answer; an error of the whole is each partition's.
+
+    Clients before version 2 know a fenced producer by its epoch only.
+    """
+    if version > 3:
+        return response
+    results = [topic for found in response.results_by_transaction for topic in found.topic_results]
+    if response.error_code:
+        results = [
+            _failed_topic(topic, response.error_code)
+            for transaction in request.transactions
+            for topic in transaction.topics
+        ]
+    if version < 2:
+        for result in (one for topic in results for one in topic.results_by_partition):
+            if result.partition_error_code == ProducerFenced.code:
+                result.partition_error_code = InvalidProducerEpoch.code
+    response.results_by_topic_v3_and_below, response.results_by_transaction = results, []
+    return response
+
+
+def _failed_topic(topic: AddPartitionsToTxnTopic, code: int) -> AddPartitionsToTxnTopicResult:
+    return AddPartitionsToTxnTopicResult(
+        name=topic.name,
+        results_by_partition=[
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            for index in topic.partitions
+        ],
+    )

@@ -61,3 +61,14 @@ class AlterPartitionResponse:
         partitions: Array[PartitionData] = field("0+", factory=list)
 
     topics: Array[TopicData] = field("0+", factory=list)
+
+
+def widen_request(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
+    """Brokers without their epochs: -1 each, which is not checked."""
+    if version < 3:
+        for partition in (one for topic in request.topics for one in topic.partitions):
+            partition.new_isr_with_epochs = [
+                partition.BrokerState(broker_id=broker) for broker in partition.new_isr
+            ]
+            partition.new_isr = []
+    return request

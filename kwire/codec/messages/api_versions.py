@@ -77,10 +77,11 @@ def widen_request(request: ApiVersionsRequest, version: int) -> ApiVersionsReque
     return request
 
 
-def narrow_response(response: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
-    """Older clients cannot read a feature whose lowest level is 0: they do not hear of it."""
+def narrow_response(
+    response: ApiVersionsResponse, version: int, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    """Clients before version 4 cannot read a feature whose lowest level is 0 (KAFKA-17492)."""
     if version < 4:
-        response.supported_features = [
-            feature for feature in response.supported_features if feature.min_version > 0
-        ]
+        known = [feature for feature in response.supported_features if feature.min_version > 0]
+        response.supported_features = known
     return response

@@ -49,3 +49,11 @@ class DeleteTopicsResponse:
         error_message: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
 
     responses: Array[DeletableTopicResult] = field("0+", factory=list)
+
+
+def widen_request(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
+    """Topics by name become topics by name or id."""
+    if version < 6:
+        states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
+        request.topics, request.topic_names = states, []
+    return request

@@ -12,6 +12,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import GroupIdNotFound
 
 
 @message(api_key=15, versions="0-6", flexible="5+")
@@ -59,3 +60,14 @@ class DescribeGroupsResponse:
         authorized_operations: Int32 = field("3+", default=-2147483648)
 
     groups: Array[DescribedGroup] = field("0+", factory=list)
+
+
+def narrow_response(
+    response: DescribeGroupsResponse, version: int, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """Before version 6 a group that does not exist is a dead one, without an error."""
+    if version < 6:
+        for group in response.groups:
+            if group.error_code == GroupIdNotFound.code:
+                group.error_code, group.error_message, group.group_state = 0, None, "Dead"
+    return response

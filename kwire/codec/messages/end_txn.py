@@ -1,6 +1,7 @@
 """EndTxn (API key 26): its request and its response."""
 
 from kwire.codec.schema import Bool, Int16, Int32, Int64, String, field, message
+from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @message(api_key=26, versions="0-5", flexible="3+")
@@ -27,3 +28,12 @@ class EndTxnResponse:
     error_code: Int16 = field("0+", default=0)
     producer_id: Int64 = field("5+", default=-1, ignorable=True)
     producer_epoch: Int16 = field("5+", default=-1, ignorable=True)
+
+
+def narrow_response(
+    response: EndTxnResponse, version: int, request: EndTxnRequest
+) -> EndTxnResponse:
+    """Clients before version 2 know a fenced producer by its epoch only."""
+    if version < 2 and response.error_code == ProducerFenced.code:
+        response.error_code = InvalidProducerEpoch.code
+    return response

@@ -50,3 +50,22 @@ class FindCoordinatorResponse:
         error_message: NullableString = field("4+", default=None, nullable="4+", ignorable=True)
 
     coordinators: Array[Coordinator] = field("4+", factory=list)
+
+
+def widen_request(request: FindCoordinatorRequest, version: int) -> FindCoordinatorRequest:
+    """One key becomes a list of one."""
+    if version < 4:
+        request.coordinator_keys, request.key = [request.key], ""
+    return request
+
+
+def narrow_response(
+    response: FindCoordinatorResponse, version: int, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """The only coordinator becomes the answer itself."""
+    if version < 4 and response.coordinators:
+        found = response.coordinators[0]
+        response.node_id, response.host, response.port = found.node_id, found.host, found.port
+        response.error_code, response.error_message = found.error_code, found.error_message
+        response.coordinators = []
+    return response

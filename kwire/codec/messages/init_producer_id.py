@@ -1,6 +1,7 @@
 """InitProducerId (API key 22): its request and its response."""
 
 from kwire.codec.schema import Bool, Int16, Int32, Int64, NullableString, field, message
+from kwire.errors import InvalidProducerEpoch, ProducerFenced
 
 
 @message(api_key=22, versions="0-6", flexible="2+", unstable="6")
@@ -32,3 +33,12 @@ class InitProducerIdResponse:
     producer_epoch: Int16 = field("0+")
     ongoing_txn_producer_id: Int64 = field("6+", default=-1)
     ongoing_txn_producer_epoch: Int16 = field("6+", default=-1)
+
+
+def narrow_response(
+    response: InitProducerIdResponse, version: int, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """Clients before version 4 know a fenced producer by its epoch only."""
+    if version < 4 and response.error_code == ProducerFenced.code:
+        response.error_code = InvalidProducerEpoch.code
+    return response

@@ -36,6 +36,10 @@ class JoinGroupRequest:
 
     protocols: Array[JoinGroupRequestProtocol] = field("0+", factory=list)
     reason: NullableString = field("8+", default=None, nullable="8+", ignorable=True)
+    knows_member_id_required: Bool = field("", default=True, ignorable=True)
+    """Whether the client comes back with the member id it is given (KIP-394)."""
+    can_skip_assignment: Bool = field("", default=True, ignorable=True)
+    """Whether a leader may be told to keep the assignment there is (KIP-814)."""
 
 
 @message(api_key=11, versions="0-9", flexible="6+")
@@ -62,3 +66,21 @@ class JoinGroupResponse:
         metadata: Bytes = field("0+")
 
     members: Array[JoinGroupResponseMember] = field("0+", factory=list)
+
+
+def widen_request(request: JoinGroupRequest, version: int) -> JoinGroupRequest:
+    """Say what the client's version understands, and give the first one its timeout."""
+    request.knows_member_id_required = version >= 4
+    request.can_skip_assignment = version >= 9
+    if version == 0:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    return request
+
+
+def narrow_response(
+    response: JoinGroupResponse, version: int, request: JoinGroupRequest
+) -> JoinGroupResponse:
+    """Before version 7 a group without a protocol has one with an empty name."""
+    if version < 7:
+        response.protocol_name = response.protocol_name or ""
+    return response

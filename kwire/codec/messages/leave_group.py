@@ -40,3 +40,21 @@ class LeaveGroupResponse:
         error_code: Int16 = field("3+", default=0)
 
     members: Array[MemberResponse] = field("3+", factory=list)
+
+
+def widen_request(request: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
+    """One member becomes a list of one."""
+    if version < 3:
+        request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+        request.member_id = ""
+    return request
+
+
+def narrow_response(
+    response: LeaveGroupResponse, version: int, request: LeaveGroupRequest
+) -> LeaveGroupResponse:
+    """The only member's error becomes that of the whole, unless there is one already."""
+    if version < 3 and response.members:
+        response.error_code = response.error_code or response.members[0].error_code
+        response.members = []
+    return response

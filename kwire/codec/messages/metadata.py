@@ -84,3 +84,10 @@ class MetadataResponse:
     topics: Array[MetadataResponseTopic] = field("0+", factory=list)
     cluster_authorized_operations: Int32 = field("8-10", default=-2147483648)
     error_code: Int16 = field("13+", default=0, ignorable=True)
+
+
+def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
+    """All topics were asked for by naming none, before a list could be null."""
+    if version == 0 and not request.topics:
+        request.topics = None
+    return request

@@ -13,6 +13,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import GroupIdNotFound, IllegalGeneration
 
 
 @message(api_key=8, versions="2-10", flexible="8+")
@@ -70,3 +71,14 @@ class OffsetCommitResponse:
         partitions: Array[OffsetCommitResponsePartition] = field("0+", factory=list)
 
     topics: Array[OffsetCommitResponseTopic] = field("0+", factory=list)
+
+
+def narrow_response(
+    response: OffsetCommitResponse, version: int, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    """Before version 9 a member of a group that does not exist has a generation of none."""
+    if version < 9:
+        for partition in (one for topic in response.topics for one in topic.partitions):
+            if partition.error_code == GroupIdNotFound.code:
+                partition.error_code = IllegalGeneration.code
+    return response

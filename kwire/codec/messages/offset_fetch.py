@@ -104,3 +104,73 @@ class OffsetFetchResponse:
         error_code: Int16 = field("8+", default=0)
 
     groups: Array[OffsetFetchResponseGroup] = field("8+", factory=list)
+
+
+def widen_request(request: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
+    """One group becomes a list of one; its topics are None where all are asked for."""
+    if version < 8:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
+        if request.topics is not None:
+            group.topics = [
+                group.OffsetFetchRequestTopics(
+                    name=topic.name, partition_indexes=topic.partition_indexes
+                )
+                for topic in request.topics
+            ]
+        request.groups, request.group_id, request.topics = [group], "", []
+    return request
+
+
+def narrow_response(
+    response: OffsetFetchResponse, version: int, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
+    """The only group becomes the answer itself.
+
+    Version 1 has no place for a group's error but the partitions that were asked for.
+    """
+    if version > 7 or not response.groups:
+        return response
+    group = response.groups[0]
+    response.groups = []
+    if version > 1:
+        response.error_code = group.error_code
+    if version > 1 or not group.error_code:
+        response.topics = [_old_topic(topic) for topic in group.topics]
+    else:
+        asked = request.groups[0].topics or []
+        response.topics = [_failed_topic(topic, group.error_code) for topic in asked]
+    return response
+
+
+def _old_topic(
+    topic: OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics,
+) -> OffsetFetchResponse.OffsetFetchResponseTopic:
+    old = OffsetFetchResponse.OffsetFetchResponseTopic
+    return old(
+        name=topic.name,
+        partitions=[
+            old.OffsetFetchResponsePartition(
+                partition_index=partition.partition_index,
+                committed_offset=partition.committed_offset,
+                committed_leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.metadata,
+                error_code=partition.error_code,
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _failed_topic(
+    topic: OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics, error_code: int
+) -> OffsetFetchResponse.OffsetFetchResponseTopic:
+    old = OffsetFetchResponse.OffsetFetchResponseTopic
+    return old(
+        name=topic.name,
+        partitions=[
+            old.OffsetFetchResponsePartition(
+                partition_index=index, committed_offset=-1, error_code=error_code
+            )
+            for index in topic.partition_indexes
+        ],
+    )

@@ -13,6 +13,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable
 
 
 @message(api_key=28, versions="0-6", flexible="3+")
@@ -71,3 +72,14 @@ class TxnOffsetCommitResponse:
         partitions: Array[TxnOffsetCommitResponsePartition] = field("0+", factory=list)
 
     topics: Array[TxnOffsetCommitResponseTopic] = field("0+", factory=list)
+
+
+def narrow_response(
+    response: TxnOffsetCommitResponse, version: int, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Clients before version 2 retry a coordinator that is not there, not one that loads."""
+    if version < 2:
+        for partition in (one for topic in response.topics for one in topic.partitions):
+            if partition.error_code == CoordinatorLoadInProgress.code:
+                partition.error_code = CoordinatorNotAvailable.code
+    return response

@@ -53,3 +53,12 @@ class UpdateFeaturesResponse:
         error_message: NullableString = field("0+", default=None, nullable="0+")
 
     results: Array[UpdatableFeatureResult] = field("0-1", factory=list, ignorable=True)
+
+
+def widen_request(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesRequest:
+    """Leave to downgrade becomes a kind of change: 1 is an upgrade, 2 a safe downgrade."""
+    if version == 0:
+        for update in request.feature_updates:
+            update.upgrade_type = 2 if update.allow_downgrade else 1
+            update.allow_downgrade = False
+    return request
