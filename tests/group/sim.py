@@ -1,6 +1,6 @@
 """A shard of groups with a list for a log and a number for a clock; no loop, no threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -57,13 +57,15 @@ def subscription(*topics: str) -> bytes:
 class Sim:
     """One shard; requests answer at once or leave a ticket to look at later."""
 
-    settings: GroupSettings = GroupSettings(group_initial_rebalance_delay_ms=0)
+    settings: GroupSettings = attrs.field(
+        factory=lambda: GroupSettings(group_initial_rebalance_delay_ms=0)
+    )
     log: MemoryLog = attrs.field(factory=MemoryLog)
     now: float = 0.0
     ids: Any = attrs.field(factory=lambda: count(1))
     shard: Shard[GroupShard] = attrs.field(init=False)
     waits: dict[int, tuple[str, Wait]] = attrs.field(factory=dict)
-    tickets: Any = attrs.field(factory=count)
+    tickets: Iterator[int] = attrs.field(factory=count)
 
     def __attrs_post_init__(self) -> None:
         self.shard = self.fresh()
@@ -235,7 +237,7 @@ class Sim:
     ) -> int:
         by_topic: dict[
             str, list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition]
-        ] = {}  # noqa: E501
+        ] = {}
         for (topic, partition), offset in spots.items():
             by_topic.setdefault(topic, []).append(
                 OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(

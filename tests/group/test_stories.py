@@ -84,7 +84,8 @@ class Player:
         self.rosters[who] = [m.member_id for m in reply.members]
         leads = f" leads {','.join(self.rosters[who])}" if reply.members else ""
         skips = " skips assignment" if reply.skip_assignment else ""
-        return f"{reply.member_id} in generation {reply.generation_id} {reply.protocol_name}{leads}{skips}"
+        place = f"{reply.member_id} in generation {reply.generation_id} {reply.protocol_name}"
+        return f"{place}{leads}{skips}"
 
     def written(self) -> list[str]:
         data = self.sim.log.data
@@ -106,9 +107,8 @@ class Player:
                 m.member_id + ("*" if m.member_id == group.leader else "") for m in group.ordered()
             )
             pending = f" pending {','.join(sorted(group.pending))}" if group.pending else ""
-            lines.append(
-                f"= {group.group_id} {group.state.value} {group.generation} {members or '-'}{pending}"
-            )
+            place = f"{group.group_id} {group.state.value} {group.generation}"
+            lines.append(f"= {place} {members or '-'}{pending}")
         return lines
 
     # Commands
@@ -198,7 +198,7 @@ class Player:
         ]
         return lines
 
-    def do_delete(self, names: list[str], _: dict[str, str]) -> list[str]:
+    def do_delete(self, names: list[str], _options: dict[str, str]) -> list[str]:
         self.sim.ask("delete", lambda shard, *w: requests.delete_groups(shard, names, *w))
         ((_, results),) = self.sim.answered()
         return [f"{r.group_id} {name_of(r) or 'deleted'}" for r in results]

@@ -1,0 +1,467 @@
+"""The service under a clock that jumps: parking, loading, deadlines, leaving."""
+
+from collections.abc import Iterator
+from math import inf
+
+import attrs
+import pytest
+import trio
+import trio.lowlevel
+import trio.testing
+
+from kwire.codec.messages.heartbeat import HeartbeatRequest
+from kwire.codec.messages.join_group import JoinGroupRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.coordinator.decision import NOTHING, Decision, Moment
+from kwire.coordinator.groups import GroupCoordinator
+from kwire.coordinator.service import CoordinatorService
+from kwire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownMemberId,
+)
+from kwire.group.settings import GroupSettings
+from kwire.group.shard import GroupShard
+from kwire.group.turn import Asker
+from kwire.records.build import New, batch
+from kwire.records.control import ControlType, control_key, end_txn_value
+from kwire.records.header import parse
+from kwire.types import TopicPartition
+
+Spot = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
+
+
+class Clock:
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + round(trio.current_time() * 1000)
+
+
+@attrs.define(eq=False)
+class FakeLog:
+    """Partitions in memory; the high watermark follows at once unless ``held``."""
+
+    data: dict[int, list[bytes]] = attrs.field(factory=dict)
+    ends: dict[int, int] = attrs.field(factory=dict)
+    marks: dict[int, int] = attrs.field(factory=dict)
+    held: bool = False
+    failure: KafkaError | None = None
+    moved: trio.Event = attrs.field(factory=trio.Event)
+    gone: bool = False
+    read_delay: float = 0.0
+    read_failures: list[KafkaError] = attrs.field(factory=list)
+    page_batches: int = 7
+
+    def append(self, partition: TopicPartition, stored: bytes) -> int:
+        if self.failure is not None:
+            raise self.failure
+        index = partition.partition
+        base = self.ends.get(index, 0)
+        header = parse(stored, 0)
+        self.data.setdefault(index, []).append(base.to_bytes(8, "big") + stored[8:])
+        self.ends[index] = base + header.last_offset_delta + 1
+        if not self.held:
+            self.marks[index] = self.ends[index]
+        return self.ends[index]
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        return 0, self.ends.get(partition.partition, 0)
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        return self.marks.get(partition.partition, 0)
+
+    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
+        while self.high_watermark(partition) < end_offset:
+            await self.moved.wait()
+            if self.gone:
+                raise NotLeaderOrFollower
+
+    async def read(self, partition: TopicPartition, offset: int) -> bytes:
+        await trio.sleep(self.read_delay)
+        if self.read_failures:
+            raise self.read_failures.pop()
+        found = [
+            stored
+            for stored in self.data.get(partition.partition, [])
+            if parse(stored, 0).next_offset > offset
+        ]
+        return b"".join(found[: self.page_batches])
+
+    def release(self) -> None:
+        """Replicas have caught up."""
+        self.held = False
+        self.marks = dict(self.ends)
+        self.wake()
+
+    def wake(self) -> None:
+        self.moved.set()
+        self.moved = trio.Event()
+
+
+def ids() -> Iterator[str]:
+    number = 0
+    while True:
+        number += 1
+        yield str(number)
+
+
+@attrs.define(eq=False)
+class Node:
+    log: FakeLog
+    service: CoordinatorService[GroupShard]
+    groups: GroupCoordinator
+    settings: GroupSettings
+
+
+def node(log: FakeLog | None = None, **settings: int) -> Node:
+    log = log or FakeLog()
+    chosen = GroupSettings(
+        **{"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4} | settings
+    )
+    names = ids()
+    service = CoordinatorService(
+        topic="__consumer_offsets",
+        log=log,
+        clock=Clock(),
+        make=lambda _: GroupShard(new_id=lambda: next(names), settings=lambda: chosen),
+    )
+    groups = GroupCoordinator(
+        service=service,
+        settings=lambda: chosen,
+        partitions=lambda: chosen.offsets_topic_num_partitions,
+    )
+    return Node(log, service, groups, chosen)
+
+
+def joining(member_id: str = "", *, session_ms: int = 10_000, group: str = "g") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=30_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+def committing(offset: int, group: str = "g") -> OffsetCommitRequest:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+        name="t",
+        partitions=[Spot(partition_index=0, committed_offset=offset, committed_metadata="")],
+    )
+    return OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
+
+
+async def fetched(of: Node, group: str = "g") -> int:
+    (topic,) = await of.groups.fetch(group, [("t", [0])], require_stable=True)
+    return topic.partitions[0].committed_offset
+
+
+OLD = Asker(client_id="c", knows_member_id_required=False)
+
+
+async def test_a_partition_led_elsewhere_is_refused() -> None:
+    one = node()
+    with pytest.raises(NotCoordinator):
+        await one.groups.commit(committing(1))
+
+
+async def test_an_empty_partition_is_ready_at_once() -> None:
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    await one.groups.commit(committing(7))
+    assert await fetched(one) == 7
+    assert await fetched(one, "g") == 7
+
+
+async def test_checks_before_any_partition_is_asked() -> None:
+    one = node()
+    with pytest.raises(InvalidGroupId):
+        await one.groups.join(joining(group=""), OLD)
+    for session_ms in (5_999, 1_800_001):
+        with pytest.raises(InvalidSessionTimeout):
+            await one.groups.join(joining(session_ms=session_ms), OLD)
+
+
+async def test_an_answer_waits_for_the_high_watermark(autojump_clock: object) -> None:
+    """Invariant 72: what was acknowledged is known to any later coordinator."""
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    one.log.held = True
+    done = []
+
+    async def commit() -> None:
+        await one.groups.commit(committing(5))
+        done.append("commit")
+
+    async def read() -> None:
+        assert await fetched(one) == 5
+        done.append("read")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        assert done == []
+        one.log.release()
+    assert sorted(done) == ["commit", "read"]
+
+
+async def test_an_answer_does_not_wait_for_ever(autojump_clock: object) -> None:
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    one.log.held = True
+    with pytest.raises(CoordinatorNotAvailable):
+        await one.groups.commit(committing(5))
+    assert trio.current_time() == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (NotEnoughReplicas, CoordinatorNotAvailable),
+        (NotLeaderOrFollower, NotCoordinator),
+        (KafkaStorageError, NotCoordinator),
+    ],
+)
+async def test_what_cannot_be_written_did_not_happen(
+    failure: type[KafkaError], told: type[KafkaError]
+) -> None:
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    await one.groups.commit(committing(5))
+    one.log.failure = failure()
+    with pytest.raises(told):
+        await one.groups.commit(committing(6))
+    one.log.failure = None
+    assert await fetched(one) == 5
+
+
+async def test_resigning_answers_everyone(autojump_clock: object) -> None:
+    """Invariant 72: no answer from the old coordinator."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 3)
+    told = []
+
+    async def attempt(ask: object) -> None:
+        with pytest.raises(NotCoordinator):
+            await ask  # type: ignore[misc]
+        told.append(1)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+        # alone it is in generation 1 at once; the second one waits for it to join again
+        await one.groups.join(joining(), OLD)
+        nursery.start_soon(attempt, one.groups.join(joining(), OLD))
+        await trio.testing.wait_all_tasks_blocked()
+        one.log.held = True
+        nursery.start_soon(attempt, one.groups.commit(committing(1, "h")))
+        await trio.testing.wait_all_tasks_blocked()
+        one.service.resigned(index, 2)
+        assert one.service.active == [index]
+        for partition in range(4):
+            one.service.resigned(partition, 4)
+        one.log.gone = True
+        one.log.wake()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(told) >= 1
+        nursery.cancel_scope.cancel()
+    assert one.service.statistics()["waiting"] == 0
+
+
+async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
+    """Invariant 72: LOAD_IN_PROGRESS, then the same offsets, generation and members."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 1)
+    for offset in range(100):
+        await one.groups.commit(committing(offset))
+    two = node(one.log)
+    one.log.read_delay = 0.1
+    one.log.read_failures.append(KafkaStorageError())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(two.service.run)
+        two.service.elected(index, 2)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await two.groups.commit(committing(1))
+        with pytest.raises(CoordinatorLoadInProgress):
+            await two.groups.listed([], [])
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        assert (await two.groups.heartbeat(beat)).error_code == 0
+        two.groups.topic_deleted("other", bytes(16))
+        while two.service.loading:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+        assert await fetched(two) == 99
+        assert [g.group_id for g in await two.groups.listed([], [])] == ["g"]
+        with pytest.raises(UnknownMemberId):
+            await two.groups.heartbeat(beat)
+        nursery.cancel_scope.cancel()
+
+
+async def test_deadlines_fire_and_nothing_else_wakes(autojump_clock: object) -> None:
+    one = node(group_initial_rebalance_delay_ms=3_000)
+    one.service.elected(one.groups.partition_of("g"), 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+        assert one.service._sleep.deadline == inf
+        reply = await one.groups.join(joining(), OLD)
+        assert (reply.generation_id, reply.leader) == (1, "c-1")
+        assert trio.current_time() == pytest.approx(3.0)
+        # its session is over 10 s after the answer, and with it the group's life
+        await trio.sleep(10.1)
+        (group,) = await one.groups.listed([], [])
+        assert group.group_state == "Empty"
+        await trio.sleep(86_400 * 8)
+        assert await one.groups.listed([], []) == []
+        assert one.service.statistics()["timers"] == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_deadline_that_cannot_be_kept_comes_again(autojump_clock: object) -> None:
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+        await one.groups.join(joining(), OLD)
+        one.log.failure = NotEnoughReplicas()
+        await trio.sleep(11)
+        (group,) = await one.groups.listed([], [])
+        assert group.group_state == "CompletingRebalance"
+        one.log.failure = None
+        await trio.sleep(2)
+        (group,) = await one.groups.listed([], [])
+        assert group.group_state == "Empty"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_goes_away_leaves_no_waiter(autojump_clock: object) -> None:
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    with trio.move_on_after(1):
+        await one.groups.join(joining(), OLD)
+    assert one.service.statistics()["waiting"] == 0
+
+
+async def test_poison_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 1)
+    await one.groups.commit(committing(5))
+    partition = TopicPartition("__consumer_offsets", index)
+    bad = [
+        New(None, None),
+        New(b"\0\2", b"\0\3"),
+        New(b"\0\2\0\1g", b"\0\x63garbage"),
+        New(b"\0\2\0\1x", b"\0\3\0\1"),
+        New(b"\x7f\1whatever", b"xx"),
+        New(b"", b""),
+    ]
+    one.log.append(partition, batch(bad, timestamp_ms=1))
+    broken = bytearray(batch([New(b"\0\2\0\1g", None)], timestamp_ms=1))
+    broken[61] = 0xFF
+    one.log.append(partition, bytes(broken))
+    await one.groups.commit(committing(6))
+    two = node(one.log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(two.service.run)
+        two.service.elected(index, 2)
+        while two.service.loading:
+            await trio.lowlevel.checkpoint()
+        assert await fetched(two) == 6
+        nursery.cancel_scope.cancel()
+    warned = [record for record in caplog.records if "set aside" in record.getMessage()]
+    assert len(warned) == 6
+
+
+async def test_offsets_of_transactions(caplog: pytest.LogCaptureFixture) -> None:
+    """Invariant 62 at loading: an open transaction's offsets are unstable, then in or out."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 1)
+    await one.groups.commit(committing(5))
+    partition = TopicPartition("__consumer_offsets", index)
+    stored = one.log.data[index][0]
+
+    def begin(producer: int) -> None:
+        from kwire.records.iterate import records
+
+        (record,) = records(stored, 0, parse(stored, 0))
+        new = [New(record.key, record.value)]
+        written = batch(
+            new, timestamp_ms=1, producer_id=producer, producer_epoch=0, transactional=True
+        )
+        one.log.append(partition, written)
+
+    def end(producer: int, kind: ControlType) -> None:
+        marker = [New(control_key(kind), end_txn_value(0))]
+        written = batch(
+            marker,
+            timestamp_ms=1,
+            producer_id=producer,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
+        )
+        one.log.append(partition, written)
+
+    async def loaded() -> tuple[int, int]:
+        again = node(one.log)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(again.service.run)
+            again.service.elected(index, 2)
+            while again.service.loading:
+                await trio.lowlevel.checkpoint()
+            (topic,) = await again.groups.fetch("g", [("t", [0])], require_stable=True)
+            nursery.cancel_scope.cancel()
+        return topic.partitions[0].error_code, topic.partitions[0].committed_offset
+
+    one.service.resigned(index)
+    one.service.elected(index, 2)
+    begin(1)
+    assert await loaded() == (88, -1)
+    end(1, ControlType.ABORT)
+    assert await loaded() == (0, 5)
+    begin(2)
+    end(2, ControlType.COMMIT)
+    assert await loaded() == (0, 5)
+
+
+async def test_records_of_one_decision_may_need_several_batches() -> None:
+    one = node()
+    one.service.max_batch_bytes = lambda: 1_000
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 0)
+    request = committing(0)
+    request.topics[0].partitions = [
+        Spot(partition_index=p, committed_offset=p, committed_metadata="") for p in range(100)
+    ]
+    await one.groups.commit(request)
+    assert len(one.log.data[index]) > 5
+    assert all(len(stored) < 1_100 for stored in one.log.data[index])
+    (result,) = await one.groups.delete(["g"])
+    assert result.error_code == 0
+    assert await fetched(one) == -1
+
+
+async def test_a_group_is_deleted_once_however_often_it_is_named() -> None:
+    one = node()
+    for index in range(3):
+        one.service.elected(index, 0)
+    results = {r.group_id: r.error_code for r in await one.groups.delete(["a", "a", "b", "c", "d"])}
+    codes = {
+        name: 69 if one.groups.partition_of(name) < 3 else NotCoordinator.code for name in "abcd"
+    }
+    assert results == codes
+
+
+def test_nothing_is_nothing() -> None:
+    assert Decision() == NOTHING
+    assert Moment(1.0, 2).wall_ms == 2
