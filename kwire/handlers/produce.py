@@ -127,8 +127,7 @@ async def _append(
         records = await replicas.prepare(partition, records, header)
         if records is not asked.records:
             header = parse(records)
-    now_ms = context.clock.now_ms()
-    done = partition.append(records, header, request.acks, now_ms)
+    done = partition.append(records, header, request.acks, replicas.now(), context.clock.now_ms())
     replicas.appended(partition, done)
     counted = partition.high_watermark if request.acks == ACKS_ALL else partition.log.written_offset
     if request.acks and counted < done.end_offset:

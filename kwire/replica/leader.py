@@ -63,6 +63,8 @@ class Leader:
     isr: frozenset[int]
     followers: dict[int, Follower]
     min_isr: int = 1
+    lag_max: float = 30.0
+    """Seconds behind after which a follower is out of sync (``replica.lag.time.max.ms``)."""
     pending_isr: frozenset[int] | None = None
 
     @classmethod
@@ -78,6 +80,7 @@ class Leader:
         high_watermark: int,
         min_isr: int,
         now: float,
+        lag_max: float = 30.0,
     ) -> "Leader":
         """Begin an epoch. Members of the ISR count as caught up until proven otherwise."""
         return cls(
@@ -94,6 +97,7 @@ class Leader:
                 if other != node
             },
             min_isr=min_isr,
+            lag_max=lag_max,
         )
 
     @property
@@ -109,7 +113,7 @@ class Leader:
         """Whether acks=all must be refused (invariant 28)."""
         return len(self.isr) < self.effective_min_isr
 
-    def advance(self, lag_max: float = 0.0, now: float = 0.0) -> Moved | None:
+    def advance(self, now: float) -> Moved | None:
         """Move the high watermark as far as the in-sync replicas allow."""
         target = self.log_end
         if self.followers:
@@ -117,9 +121,7 @@ class Leader:
                 return None
             members = self.maximal_isr
             for node, follower in self.followers.items():
-                if follower.log_end < target and (
-                    node in members or self._joining(follower, lag_max, now)
-                ):
+                if follower.log_end < target and (node in members or self._joining(follower, now)):
                     target = follower.log_end
         before = self.high_watermark
         if target <= before:
@@ -127,18 +129,18 @@ class Leader:
         self.high_watermark = target
         return Moved(before, target)
 
-    def _joining(self, follower: Follower, lag_max: float, now: float) -> bool:
+    def _joining(self, follower: Follower, now: float) -> bool:
         return (
             follower.log_end >= self.epoch_start
             and follower.log_end >= self.high_watermark
-            and now - follower.caught_up_at <= lag_max
+            and now - follower.caught_up_at <= self.lag_max
         )
 
-    def appended(self, log_end: int) -> Moved | None:
+    def appended(self, log_end: int, now: float) -> Moved | None:
         """The leader's own log grew (what counts is what can be read back)."""
         self.log_end = log_end
         if self.followers:
-            return self.advance()
+            return self.advance(now)
         before = self.high_watermark
         if log_end <= before:
             return None
@@ -153,7 +155,6 @@ class Leader:
         log_start: int,
         now: float,
         broker_epoch: int = -1,
-        lag_max: float = 0.0,
     ) -> Moved | None:
         """A follower fetched from ``offset``, so it holds everything before it."""
         follower = self.followers[node]
@@ -166,7 +167,7 @@ class Leader:
         follower.broker_epoch = broker_epoch
         follower.last_fetch_at = now
         follower.leader_end_at_last_fetch = self.log_end
-        return self.advance(lag_max, now)
+        return self.advance(now)
 
     def may_join(self, node: int) -> bool:
         """Whether a follower has reached the high watermark and this epoch's start."""
@@ -178,14 +179,14 @@ class Leader:
             and follower.log_end >= self.epoch_start
         )
 
-    def laggards(self, now: float, lag_max: float) -> frozenset[int]:
-        """In-sync followers that have been behind for longer than ``lag_max``."""
+    def laggards(self, now: float) -> frozenset[int]:
+        """In-sync followers that have been behind for too long."""
         return frozenset(
             node
             for node in self.isr
             if node != self.node
             and (follower := self.followers[node]).log_end < self.log_end
-            and now - follower.caught_up_at > lag_max
+            and now - follower.caught_up_at > self.lag_max
         )
 
     def propose(self, joins: Collection[int] = (), leaves: Collection[int] = ()) -> Proposal | None:
@@ -197,14 +198,14 @@ class Leader:
         epochs = {n: self.followers[n].broker_epoch for n in wanted if n != self.node}
         return Proposal(wanted, self.partition_epoch, epochs)
 
-    def settled(self, isr: Collection[int], partition_epoch: int) -> Moved | None:
+    def settled(self, isr: Collection[int], partition_epoch: int, now: float) -> Moved | None:
         """The controller decided: by an answer, or by metadata that overtook it."""
         if partition_epoch < self.partition_epoch:
             return None
         self.isr = frozenset(isr)
         self.partition_epoch = partition_epoch
         self.pending_isr = None
-        return self.advance()
+        return self.advance(now)
 
     def refused(self) -> None:
         """The proposal came to nothing: the committed ISR holds."""

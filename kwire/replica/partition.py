@@ -117,14 +117,14 @@ class Partition:
         if self.leader is not None:
             self.leader.min_isr = config.min_insync_replicas
 
-    def lead(self, leader: Leader) -> None:
+    def lead(self, leader: Leader, now: float) -> None:
         """Become the leader. Whatever is known of the log before stays."""
         self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
         self._uncommitted.clear()
-        leader.advance()
+        leader.advance(now)
         self.log.high_watermark = max(self.log.high_watermark, leader.high_watermark)
 
     def follow(self, leader_id: int, leader_epoch: int) -> list[object]:
@@ -150,7 +150,9 @@ class Partition:
             return
         raise FencedLeaderEpoch if epoch < self.leader_epoch else UnknownLeaderEpoch
 
-    def append(self, records: Buffer, header: BatchHeader, acks: int, now_ms: int) -> Produced:
+    def append(
+        self, records: Buffer, header: BatchHeader, acks: int, now: float, now_ms: int
+    ) -> Produced:
         """Write a producer's checked batch, or find the one it repeats."""
         leader = self.check_leader()
         log = self.log
@@ -171,11 +173,11 @@ class Partition:
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         if done.duplicate:
             return Produced(done.base_offset, stamp, done.start_offset, end_offset)
-        readable = self._grew(leader, end_offset, size)
+        readable = self._grew(leader, end_offset, size, now)
         return Produced(done.base_offset, stamp, done.start_offset, end_offset, readable, size)
 
-    def _grew(self, leader: Leader, end_offset: int, size: int) -> tuple[Upto, ...]:
-        moved = leader.appended(self.log.written_offset)
+    def _grew(self, leader: Leader, end_offset: int, size: int, now: float) -> tuple[Upto, ...]:
+        moved = leader.appended(self.log.written_offset, now)
         if moved is None or moved.to_offset < end_offset:
             self._uncommitted.append((end_offset, size))
         if moved is None:
@@ -192,11 +194,11 @@ class Partition:
             size += self._uncommitted.popleft()[1]
         return size
 
-    def written(self) -> Moved | None:
+    def written(self, now: float) -> Moved | None:
         """A slow directory caught up: what was reserved can be read now."""
         if self.leader is None:
             return None
-        return self.leader.appended(self.log.written_offset)
+        return self.leader.appended(self.log.written_offset, now)
 
     def read(
         self,

@@ -213,7 +213,6 @@ class ReplicaService:
             log_start=log_start,
             now=self.now(),
             broker_epoch=broker_epoch,
-            lag_max=self.lag_max_s,
         )
         if moved is not None:
             self._moved(partition, moved)
@@ -221,7 +220,7 @@ class ReplicaService:
     def has_written(self, partition: Partition) -> None:
         """A slow directory has written what was queued: it can be read and counts now."""
         _set(partition.writes.reached(partition.log.written_offset))
-        moved = partition.written()
+        moved = partition.written(self.now())
         if moved is not None:
             self._moved(partition, moved)
         _set(self._bytes.changed(partition))
@@ -314,11 +313,12 @@ class ReplicaService:
         leader = partition.leader
         if leader is not None and leader.leader_epoch == state.leader_epoch:
             leader.replicas_changed(state.replicas)
-            moved = leader.settled(state.isr, state.partition_epoch)
+            moved = leader.settled(state.isr, state.partition_epoch, self.now())
             if moved is not None:
                 self._moved(partition, moved)
             return
         lost = [*partition.commits.all(), *partition.writes.all()]
+        now = self.now()
         partition.lead(
             Leader.take_over(
                 node=self.node,
@@ -329,8 +329,10 @@ class ReplicaService:
                 log_end=partition.log.end_offset,
                 high_watermark=partition.high_watermark,
                 min_isr=partition.config.min_insync_replicas,
-                now=self.now(),
-            )
+                now=now,
+                lag_max=self.lag_max_s,
+            ),
+            now,
         )
         self._wake(partition, lost)
 
@@ -348,7 +350,7 @@ class ReplicaService:
         partition.configure(config)
         leader = partition.leader
         if leader is not None:
-            moved = leader.advance()
+            moved = leader.advance(self.now())
             if moved is not None:
                 self._moved(partition, moved)
 

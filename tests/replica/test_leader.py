@@ -1,0 +1,213 @@
+"""The leader's rules: in-sync replicas, the high watermark, proposals (invariants 14, 28-30, 35)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwire.replica.leader import Leader, Moved, Proposal
+
+
+def leader(
+    *,
+    log_end: int = 10,
+    isr: tuple[int, ...] = (1, 2, 3),
+    replicas: tuple[int, ...] = (1, 2, 3),
+    min_isr: int = 1,
+    high_watermark: int = 0,
+) -> Leader:
+    made = Leader.take_over(
+        node=1,
+        leader_epoch=5,
+        partition_epoch=9,
+        replicas=replicas,
+        isr=isr,
+        log_end=0,
+        high_watermark=high_watermark,
+        min_isr=min_isr,
+        now=0.0,
+    )
+    made.appended(log_end, 0.0)
+    return made
+
+
+def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> Moved | None:
+    return subject.fetched(node, offset=offset, log_start=0, now=now)
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "fetches", "expected"),
+    [
+        ((1, 2, 3), 1, [(2, 10)], None),  # 3 has fetched nothing yet
+        ((1, 2, 3), 1, [(2, 10), (3, 7)], Moved(0, 7)),
+        ((1, 2), 1, [(2, 10)], Moved(0, 10)),  # 3 is out of sync: not waited for
+        ((1, 2), 1, [(3, 10)], None),
+        ((1, 2), 3, [(2, 10)], None),  # fewer in sync than min.insync.replicas
+        ((1, 2, 3), 9, [(2, 10), (3, 10)], Moved(0, 10)),  # the minimum is at most all replicas
+    ],
+)
+def test_high_watermark(
+    isr: tuple[int, ...], min_isr: int, fetches: list[tuple[int, int]], expected: Moved | None
+):
+    subject = leader(isr=isr, min_isr=min_isr)
+    assert [fetch(subject, node, offset) for node, offset in fetches][-1] == expected
+
+
+def test_a_leader_alone_commits_what_it_writes():
+    subject = leader(replicas=(1,), isr=(1,), min_isr=2, log_end=3)
+    assert subject.high_watermark == 3
+    assert not subject.under_min_isr
+    assert subject.appended(8, 0.0) == Moved(3, 8)
+    assert subject.appended(8, 0.0) is None
+
+
+def test_who_keeps_up_is_waited_for_before_it_is_in():
+    """Otherwise a follower that is always one batch behind would never join."""
+    subject = leader(isr=(1, 2), log_end=10)
+    fetch(subject, 3, 10)
+    fetch(subject, 2, 10)
+    subject.appended(12, 0.0)
+    fetch(subject, 3, 11)
+    assert fetch(subject, 2, 12) == Moved(10, 11)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (9, False),  # below the high watermark
+        (10, True),
+        (-1, False),  # never fetched
+    ],
+)
+def test_joining(offset: int, expected: bool):
+    subject = leader(isr=(1, 2))
+    fetch(subject, 2, 10)
+    if offset >= 0:
+        fetch(subject, 3, offset)
+    assert subject.may_join(3) is expected
+
+
+def test_the_epochs_start_must_be_reached():
+    """A follower above the high watermark may still hold what this epoch never had (KIP-101)."""
+    subject = Leader.take_over(
+        node=1,
+        leader_epoch=2,
+        partition_epoch=0,
+        replicas=(1, 2),
+        isr=(1,),
+        log_end=20,
+        high_watermark=5,
+        min_isr=2,
+        now=0.0,
+    )
+    fetch(subject, 2, 19)
+    assert not subject.may_join(2)
+    fetch(subject, 2, 20)
+    assert subject.may_join(2)
+
+
+def test_a_proposal_counts_before_it_is_answered():
+    """Invariant 30: the maximal ISR holds the high watermark back."""
+    subject = leader(isr=(1, 2), log_end=10)
+    fetch(subject, 2, 10)
+    fetch(subject, 3, 10)
+    assert subject.propose(joins=[3]) == Proposal(frozenset({1, 2, 3}), 9, {2: -1, 3: -1})
+    assert subject.propose(joins=[3]) is None  # one in flight at a time
+    subject.appended(15, 0.0)
+    fetch(subject, 3, 11, now=100.0)
+    assert fetch(subject, 2, 15, now=100.0) == Moved(10, 11)
+    assert subject.settled([1, 2, 3], 10, 100.0) is None
+    assert subject.isr == {1, 2, 3}
+    assert subject.propose(leaves=[3]) is not None
+    assert subject.maximal_isr == {1, 2, 3}
+    assert subject.settled([1, 2], 11, 100.0) == Moved(11, 15)
+
+
+def test_late_answers_are_ignored():
+    subject = leader(isr=(1, 2))
+    subject.settled([1, 2, 3], 12, 100.0)
+    subject.settled([1], 11, 100.0)
+    assert subject.isr == {1, 2, 3}
+
+
+def test_laggards():
+    subject = leader(isr=(1, 2, 3))
+    fetch(subject, 2, 10, now=50.0)
+    fetch(subject, 3, 4, now=50.0)
+    assert subject.laggards(now=50.0) == {3}
+    assert subject.laggards(now=10.0) == frozenset()
+    # At the end of the log nobody lags, however long ago that was.
+    assert 2 not in subject.laggards(now=500.0)
+
+
+def test_catching_up_counts_from_the_fetch_that_was_caught_up_with():
+    subject = leader(isr=(1, 2), log_end=10)
+    fetch(subject, 2, 5, now=100.0)
+    subject.appended(20, 0.0)
+    fetch(subject, 2, 10, now=120.0)  # all there was at 100
+    assert subject.followers[2].caught_up_at == 100.0
+
+
+def test_taking_over_does_not_trust_a_high_watermark_beyond_the_log():
+    subject = Leader.take_over(
+        node=1,
+        leader_epoch=2,
+        partition_epoch=0,
+        replicas=(1, 2),
+        isr=(1, 2),
+        log_end=3,
+        high_watermark=8,
+        min_isr=1,
+        now=0.0,
+    )
+    assert subject.high_watermark == 3
+
+
+class Twin:
+    """The high watermark by its definition, with nothing remembered but the past maximum."""
+
+    def __init__(self) -> None:
+        self.ends = {1: 0, 2: -1, 3: -1}
+        self.high_watermark = 0
+
+    def step(self, isr: frozenset[int]) -> int:
+        lowest = min(self.ends[node] for node in isr)
+        self.high_watermark = max(self.high_watermark, lowest)
+        return self.high_watermark
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 5)),
+        st.tuples(st.just("fetch2"), st.integers(0, 30)),
+        st.tuples(st.just("fetch3"), st.integers(0, 30)),
+        st.tuples(st.just("isr"), st.sampled_from([(1,), (1, 2), (1, 3), (1, 2, 3)])),
+    ),
+    max_size=30,
+)
+
+
+@given(steps)
+def test_against_the_definition(moves: list[tuple[str, int | tuple[int, ...]]]):
+    subject = leader(log_end=0)
+    subject.lag_max = -1.0
+    twin = Twin()
+    epoch = 9
+    for kind, value in moves:
+        if kind == "append":
+            assert isinstance(value, int)
+            twin.ends[1] += value
+            subject.appended(twin.ends[1], 1e9)
+        elif kind == "isr":
+            assert isinstance(value, tuple)
+            epoch += 1
+            subject.settled(value, epoch, 1e9)
+        else:
+            assert isinstance(value, int)
+            node, offset = int(kind[-1]), min(value, twin.ends[1])
+            # Long after the epoch began, so only the ISR counts and not who is joining.
+            before = twin.ends[node]
+            twin.ends[node] = offset
+            subject.fetched(node, offset=offset, log_start=0, now=1e9)
+            assert subject.followers[node].log_end == offset or before == offset
+        assert subject.high_watermark == twin.step(subject.isr)
+        assert subject.high_watermark <= subject.log_end

@@ -1,0 +1,71 @@
+"""Waits complete exactly when what they wait for is there."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 50)), max_size=40),
+)
+def test_offsets_against_a_list(moves: list[tuple[bool, int]]):
+    subject: OffsetWaits[int] = OffsetWaits()
+    waiting: list[tuple[int, int]] = []
+    for number, (watch, offset) in enumerate(moves):
+        if watch:
+            subject.watch(offset, number)
+            waiting.append((offset, number))
+        else:
+            done = subject.reached(offset)
+            assert sorted(done) == sorted(n for at, n in waiting if at <= offset)
+            waiting = [(at, n) for at, n in waiting if at > offset]
+        assert len(subject) == len(waiting)
+
+
+def test_forgetting_and_losing_waits():
+    subject: OffsetWaits[str] = OffsetWaits()
+    for offset, who in ((5, "a"), (7, "b"), (6, "c")):
+        subject.watch(offset, who)
+    subject.forget("c")
+    subject.forget("nobody")
+    assert subject.all() == ["a", "b"]
+    assert subject.reached(100) == []
+
+
+def wait(
+    subject: ByteWaits[str, str], who: str, keys: list[str], missing: int, upto: Upto
+) -> ByteWait[str, str]:
+    made: ByteWait[str, str] = ByteWait(who, upto, missing)
+    subject.watch(made, keys)
+    return made
+
+
+def test_bytes_add_up_over_partitions():
+    subject: ByteWaits[str, str] = ByteWaits()
+    wait(subject, "w", ["p", "q"], 100, Upto.HIGH_WATERMARK)
+    assert subject.grew("p", Upto.HIGH_WATERMARK, 60) == []
+    assert subject.grew("q", Upto.STABLE, 60) == []  # not what it may read
+    assert subject.grew("r", Upto.HIGH_WATERMARK, 60) == []
+    assert subject.grew("q", Upto.HIGH_WATERMARK, 40) == ["w"]
+    assert not subject.is_watched("p")
+    assert len(subject) == 0
+
+
+def test_a_change_of_role_completes_all():
+    subject: ByteWaits[str, str] = ByteWaits()
+    wait(subject, "a", ["p", "q"], 100, Upto.HIGH_WATERMARK)
+    wait(subject, "b", ["p"], 1, Upto.LOG_END)
+    wait(subject, "c", ["q"], 1, Upto.STABLE)
+    assert subject.changed("p") == ["a", "b"]
+    assert subject.changed("p") == []
+    assert subject.grew("q", Upto.STABLE, 1) == ["c"]
+
+
+def test_a_wait_that_ended_otherwise():
+    subject: ByteWaits[str, str] = ByteWaits()
+    made = wait(subject, "a", ["p", "q"], 1, Upto.LOG_END)
+    subject.forget(made)
+    subject.forget(made)
+    assert subject.grew("p", Upto.LOG_END, 5) == []
+    assert len(subject) == 0
