@@ -1,4 +1,4 @@
-"""Writes the documents that come from tables: docs/configuration.md.
+"""Writes the documents that come from tables: configuration, protocol and metrics.
 
 ``python scripts/gen_docs.py`` writes them, ``--check`` says whether they are up to date.
 """
@@ -11,11 +11,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from kwire import metrics  # noqa: E402
+from kwire.codec.apis import APIS, Api  # noqa: E402
 from kwire.config import Key  # noqa: E402
 from kwire.configs.broker import BrokerConfig  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import inert_keys  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
+from kwire.handlers import HANDLERS, Side  # noqa: E402
+from kwire.handlers.unserved import UNSERVED  # noqa: E402
 
 INTRODUCTION = """\
 # Configuration
@@ -56,7 +60,60 @@ def configuration() -> str:
     )
 
 
-DOCUMENTS = {"docs/configuration.md": configuration}
+PROTOCOL = """\
+# Protocol
+
+What kwire answers, per kind of listener, computed from the table of handlers as the answers to
+ApiVersions are. Kafka's column is what Kafka 4.3 advertises.
+
+| key | API | clients and brokers | controllers | Kafka 4.3 | not served because |
+|---|---|---|---|---|---|
+"""
+
+
+def protocol() -> str:
+    return PROTOCOL + "".join(f"{protocol_row(api)}\n" for api in APIS)
+
+
+def protocol_row(api: Api) -> str:
+    def versions(side: Side) -> str:
+        return ", ".join(r.versions for r in HANDLERS if r.key == api.key and side in r.sides)
+
+    kafka = f"{api.first}-{api.stable}" if api.stable > api.first else str(api.stable)
+    cells = (
+        str(api.key),
+        api.name,
+        versions(Side.BROKER),
+        versions(Side.CONTROLLER),
+        kafka if api.stable >= 0 else "",
+        UNSERVED.get(api.key, ""),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+METRICS = """\
+# Metrics
+
+What `--metrics-port` shows, with Kafka's meanings.
+
+| name | type | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def metrics_table() -> str:
+    declared = (value for value in vars(metrics).values() if isinstance(value, metrics.Metric))
+    return METRICS + "".join(
+        f"| `{m.name}` | {m.kind.value} | {', '.join(m.labels)} | {m.doc} |\n"
+        for m in sorted(declared, key=lambda metric: metric.name)
+    )
+
+
+DOCUMENTS = {
+    "docs/configuration.md": configuration,
+    "docs/metrics.md": metrics_table,
+    "docs/protocol.md": protocol,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from kwire.clock import Clock, SystemClock
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder
 from kwire.codec.frame import read_header, response_parts
@@ -21,10 +22,10 @@ from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import spec_of
 from kwire.errors import KafkaError, UnknownServerError
 from kwire.handlers import Row, Side, served_on
+from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.connection import Disconnect
 
 if TYPE_CHECKING:
-    from kwire.clock import Clock
     from kwire.codec.compile import Part
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.groups import GroupCoordinator
@@ -77,7 +78,8 @@ class Services:
 
     config: "BrokerConfig" = attrs.field(factory=_absent)
     """The current snapshot of the settings; swapped when they change."""
-    clock: "Clock" = attrs.field(factory=_absent)
+    clock: Clock = attrs.field(factory=SystemClock)
+    metrics: Metrics = attrs.field(factory=Metrics)
     image: "MetadataImage" = attrs.field(factory=_absent)
     """The published metadata; swapped on each publication."""
     replicas: "ReplicaService" = attrs.field(factory=_absent)
@@ -106,7 +108,7 @@ class Context:
         return self.services.config
 
     @property
-    def clock(self) -> "Clock":
+    def clock(self) -> Clock:
         return self.services.clock
 
     @property
@@ -193,9 +195,11 @@ class Route:
     decode: Callable[[Any, int], tuple[Any, int]]
     widen: Callable[[Any, int], Any] | None
     narrow: Callable[[Any, int, Any], Any] | None
+    count: Cell
+    seconds: Histogram
 
     @classmethod
-    def build(cls, row: Row, version: int) -> "Route":
+    def build(cls, row: Row, version: int, metrics: Metrics) -> "Route":
         api = BY_KEY[row.key]
         shapes = import_module(f"kwire.codec.messages.{api.module}")
         return cls(
@@ -203,6 +207,8 @@ class Route:
             decode=decoder(api.request, version),
             widen=getattr(shapes, "widen_request", None),
             narrow=getattr(shapes, "narrow_response", None),
+            count=metrics.cell(REQUESTS, api.name, str(version)),
+            seconds=metrics.histogram(REQUEST_SECONDS, api.name),
         )
 
 
@@ -241,7 +247,7 @@ class Dispatcher:
                 raise Disconnect(f"API key {key} is not served on this listener")
             if not row.first <= version <= row.last:
                 raise Disconnect(f"{BY_KEY[key].name} has no version {version}")
-            found = self._routes[key, version] = Route.build(row, version)
+            found = self._routes[key, version] = Route.build(row, version, self.services.metrics)
         return found
 
     def speaks_api_versions(self, version: int) -> bool:
@@ -269,6 +275,8 @@ class Session:
         if key == _API_VERSIONS and not self.dispatcher.speaks_api_versions(version):
             return _version_refused(correlation_id)
         route = self.dispatcher.route(key, version)
+        now = self.context.services.clock.now
+        started = now()
         try:
             head, body = read_header(frame)
             request, _ = route.decode(frame, body)
@@ -280,6 +288,8 @@ class Session:
         if client_id != self.context.client_id:
             self.context = attrs.evolve(self.context, client_id=client_id)
         response = await route.serve(self.context, request)
+        route.count.value += 1
+        route.seconds.observe(now() - started)
         if response is None:
             return None
         self._throttle(key, response, len(frame))

@@ -18,6 +18,7 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint, wait_readable
 
+from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, Metrics
 from kwire.net import hangup
 from kwire.net.connection import Disconnect, Framer
 from kwire.net.limits import Admission, Limits, Rate
@@ -101,6 +102,7 @@ class Listener:
     limits: Limits
     protected: bool
     rate: Rate
+    made: Cell
 
     @property
     def idle_s(self) -> float:
@@ -118,6 +120,7 @@ class NetService:
     """All listeners of one node."""
 
     limits: Limits = attrs.field(factory=Limits)
+    metrics: Metrics = attrs.field(factory=Metrics)
     now: Callable[[], float] = trio.current_time
     listeners: dict[str, Listener] = attrs.field(factory=dict)
     connections: set[Connection] = attrs.field(factory=set)
@@ -135,6 +138,7 @@ class NetService:
         self.admission = Admission(self.limits)
         self._rate = Rate(self.limits.max_connection_creation_rate)
         self._memory = Memory(_memory_bound(self.limits), self.now)
+        self.metrics.ask(REQUEST_MEMORY, lambda: self._memory.used)
 
     def bind(
         self,
@@ -159,7 +163,9 @@ class NetService:
             limits=own,
             protected=protected,
             rate=Rate(own.max_connection_creation_rate),
+            made=self.metrics.cell(CONNECTIONS_MADE, name),
         )
+        self.metrics.ask(CONNECTIONS, lambda: self.admission.per_listener[name], name)
         self.listeners[name] = listener
         return listener.address
 
@@ -269,6 +275,7 @@ class NetService:
         )
         self._hang_ups.watch(sock.fileno(), connection.noticed_hang_up)
         self.admission.opened(listener.name, host)
+        listener.made.value += 1
         self.connections.add(connection)
         self._opened.unpark_all()
         self._nursery.start_soon(self._serve, connection)

@@ -23,6 +23,7 @@ from kwire.handlers.dispatch import (
     handles,
 )
 from kwire.handlers.unserved import UNSERVED
+from kwire.metrics import Metrics
 
 KEY = 12
 
@@ -162,8 +163,16 @@ async def test_old_shapes_are_widened_and_new_ones_narrowed(served: Served) -> N
         return response
 
     route = served.dispatcher.route(KEY, 3)
-    served.dispatcher._routes[KEY, 3] = Route(heartbeat, route.decode, widen, narrow)
+    served.dispatcher._routes[KEY, 3] = attrs.evolve(route, widen=widen, narrow=narrow)
     assert (await served.call("m", version=3)).error_code == 28
+
+
+async def test_requests_are_counted(served: Served) -> None:
+    for member in ("m", "unknown", "bug"):
+        await served.call(member)
+    text = served.dispatcher.services.metrics.text()
+    assert 'requests_total{request="Heartbeat",version="4"} 3' in text
+    assert 'totaltime_seconds_count{request="Heartbeat"} 3' in text
 
 
 # --- the table ---------------------------------------------------------------------------------
@@ -200,7 +209,7 @@ def test_row_is_true(row: Row) -> None:
 @pytest.mark.parametrize("row", HANDLERS, ids=lambda row: f"{row.key}-{row.module}")
 def test_every_version_served_has_a_route(row: Row) -> None:
     for version in range(row.first, row.last + 1):
-        assert Route.build(row, version).serve.key == row.key
+        assert Route.build(row, version, Metrics()).serve.key == row.key
 
 
 def test_apis_are_unique() -> None:
