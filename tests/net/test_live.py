@@ -1,0 +1,202 @@
+"""A live broker, by raw bytes: what a real one was seen to answer, and what must not harm it."""
+
+import gzip
+import json
+import os
+import random
+import socket
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from struct import pack, unpack_from
+from typing import Any
+
+import pytest
+
+from kwire.codec.apis import BY_KEY, BY_NAME
+from kwire.codec.frame import read_response
+from kwire.codec.json import to_json
+from kwire.codec.messages.api_versions import ApiVersionsRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.handlers import Side, served_on
+from kwire.testing.broker import BrokerProcess, broker
+from kwire.testing.wire import Closed
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("kwire.server") is None, reason="there is no server yet"),
+]
+
+VECTORS = Path(os.environ.get("KWIRE_GOLDEN", Path(__file__).parents[1] / "vectors"))
+CONVERSATIONS = 31
+VARIES = {"clusterId", "topicId", "port", "host", "errorMessage", "finalizedFeaturesEpoch"}
+"""What differs from run to run, or is words."""
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    with gzip.open(VECTORS / name, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker as the recorded one was: node 1 with topics c0 to c3."""
+    directory = tmp_path_factory.mktemp("live") / "data"
+    with broker(directory, auto_create_topics_enable="false") as process:
+        with process.client() as client:
+            topics = [
+                CreateTopicsRequest.CreatableTopic(
+                    name=f"c{number}", num_partitions=1, replication_factor=1
+                )
+                for number in range(4)
+            ]
+            made = client.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
+            assert [topic.error_code for topic in made.topics] == [0] * 4
+        yield process
+        assert process.alive, process.said[-20:]
+        bugs = [line for line in process.said if "Traceback" in line or "request failed" in line]
+        assert not bugs, process.said
+
+
+def alive(process: BrokerProcess) -> None:
+    """Others are served as if nothing had happened."""
+    with process.client() as client:
+        assert client.call(ApiVersionsRequest(), 0).error_code == 0
+
+
+def comparable(value: Any) -> Any:
+    """Structure and codes, without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: comparable(item) for key, item in value.items() if key not in VARIES}
+    if isinstance(value, list):
+        return sorted((comparable(item) for item in value), key=json.dumps)
+    return value
+
+
+def same(name: str, ours: Any, theirs: Any) -> None:
+    if name == "ApiVersionsResponse" and theirs["errorCode"] == 0:
+        known = {api["apiKey"]: api for api in theirs["apiKeys"]}
+        for api in ours["apiKeys"]:
+            assert api == known[api["apiKey"]], "advertised as Kafka does"
+        assert ours["errorCode"] == 0
+        features = {f["name"]: f for f in theirs.get("supportedFeatures", [])}
+        assert {f["name"] for f in ours.get("supportedFeatures", [])} <= features.keys()
+        return
+    assert comparable(ours) == comparable(theirs)
+
+
+def test_the_recorded_conversations(live: BrokerProcess) -> None:
+    recorded = lines("server.jsonl.gz")
+    if "KWIRE_GOLDEN" not in os.environ:
+        assert len(recorded) == CONVERSATIONS
+    for conversation in recorded:
+        replay(live, conversation)
+    print(f"server.jsonl.gz: {len(recorded)} conversations replayed")
+
+
+def replay(live: BrokerProcess, conversation: dict[str, Any]) -> None:
+    note = conversation["id"]
+    with live.client() as client:
+        for sent in conversation["sent"]:
+            client.send_bytes(bytes.fromhex(sent))
+        for expected, raw in zip(
+            conversation.get("received_json", []), conversation["received"], strict=True
+        ):
+            frame = client.read_frame()
+            name, version = expected["name"], expected["version"]
+            api = BY_NAME[name.removesuffix("Response")]
+            correlation_id, response = read_response(api.key, version, frame)
+            assert correlation_id == unpack_from(">i", bytes.fromhex(raw), 4)[0], note
+            same(name, to_json(response, version), expected["json"])
+        if conversation["connection_after"] == "closed":
+            assert client.closed(), note
+        else:
+            assert client.call(ApiVersionsRequest(), 0).error_code == 0, note
+
+
+REQUESTS_THAT_WAIT = {"Fetch", "JoinGroup", "SyncGroup"}
+SEEN_S = 0.2
+"""How long an answer is waited for that may rightly take as long as the request says."""
+
+
+def test_every_version_served_takes_every_recorded_request(live: BrokerProcess) -> None:
+    """Arbitrary but well-formed values: answered, closed or waiting, never a bug."""
+    rows = served_on(Side.BROKER)
+    asked: dict[tuple[int, int], int] = {}
+    for line in lines("frames.jsonl.gz"):
+        row = rows.get(line["api_key"])
+        if line["kind"] != "request" or row is None or not row.first <= line["version"] <= row.last:
+            continue
+        ask(live, line)
+        asked[row.key, line["version"]] = asked.get((row.key, line["version"]), 0) + 1
+    versions = {(row.key, v) for row in rows.values() for v in range(row.first, row.last + 1)}
+    assert versions == asked.keys()
+    alive(live)
+
+
+def ask(live: BrokerProcess, line: dict[str, Any]) -> None:
+    key, version = line["api_key"], line["version"]
+    with live.client() as client:
+        client.send_bytes(bytes.fromhex(line["hex"]))
+        if BY_KEY[key].name in REQUESTS_THAT_WAIT:
+            client.sock.settimeout(SEEN_S)
+        try:
+            correlation_id, response = read_response(key, version, client.read_frame())
+        except (Closed, TimeoutError):
+            return
+        assert correlation_id == line["header"]["correlationId"]
+        assert isinstance(response, BY_KEY[key].response)
+
+
+def test_damaged_requests_harm_nobody(live: BrokerProcess) -> None:
+    """Frames of every API with bytes changed, cut, or lengths blown up."""
+    chance = random.Random(4711)
+    frames = [bytes.fromhex(x["hex"]) for x in lines("frames.jsonl.gz") if x["kind"] == "request"]
+    with live.client() as good:
+        for frame in chance.sample(frames, 200):
+            body = bytearray(frame[4:])
+            for _ in range(chance.randint(1, 4)):
+                position = chance.randrange(8, len(body))
+                body[position] = chance.choice((0, 0x7F, 0x80, 0xFF))
+            body = body[: chance.randint(8, len(body))]
+            with live.client() as bad:
+                bad.send_bytes(pack(">i", len(body)) + body)
+            assert good.call(ApiVersionsRequest(), 0).error_code == 0
+    alive(live)
+
+
+@pytest.mark.parametrize("size", [90 << 20, (100 << 20) - 1])
+def test_announced_megabytes_are_not_allocated(live: BrokerProcess, size: int) -> None:
+    before = resident_bytes(live)
+    held = []
+    for _ in range(20):
+        client = live.client()
+        client.send_bytes(pack(">i", size) + bytes(100))
+        held.append(client)
+    alive(live)
+    assert resident_bytes(live) - before < 20 << 20
+    for client in held:
+        client.close()
+
+
+def resident_bytes(live: BrokerProcess) -> int:
+    assert live._process is not None
+    status = Path(f"/proc/{live._process.pid}/statm")
+    if not status.exists():
+        pytest.skip("needs /proc")
+    return int(status.read_text().split()[1]) * 4096
+
+
+def test_many_slow_readers(live: BrokerProcess) -> None:
+    """Connections that ask and never read leave the others alone."""
+    recorded = {line["id"]: line for line in lines("server.jsonl.gz")}
+    asked = bytes.fromhex(recorded["apiversions-v0"]["sent"][0])
+    slow = []
+    for _ in range(500):
+        client = socket.create_connection((live.host, live.port))
+        client.sendall(asked * 20)
+        slow.append(client)
+    alive(live)
+    for client in slow:
+        client.close()
+    alive(live)
