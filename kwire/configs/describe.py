@@ -1,0 +1,192 @@
+"""What DescribeConfigs says of settings: values, where they come from, and what they stand for.
+
+A setting's source is that of its first synonym: its own override, then what was set at run time
+for this broker and for all, then the file, then the table's default. Kafka drops synonyms that
+come before one with the setting's own name, so a file's ``log.retention.hours`` is not named
+beside ``log.retention.ms``; kwire says the same.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import dropwhile
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from kwire.config import Key, Scope
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.inert import all_broker_keys
+from kwire.configs.topic import SYNONYMS, TopicConfig
+
+TOPIC_SOURCE: Final = 1
+DYNAMIC_BROKER: Final = 2
+DYNAMIC_DEFAULT: Final = 3
+STATIC_BROKER: Final = 4
+DEFAULT: Final = 5
+CLIENT_METRICS_SOURCE: Final = 7
+GROUP_SOURCE: Final = 8
+UNKNOWN_KIND: Final = 0
+
+_FAMILIES: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+"""Settings that mean the same in other units."""
+
+
+class Synonym(NamedTuple):
+    """One place a value may come from."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """One setting as it is shown."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    sensitive: bool = False
+    synonyms: tuple[Synonym, ...] = ()
+    kind: int = UNKNOWN_KIND
+    doc: str | None = None
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
+    """A topic's settings, by name."""
+    config = TopicConfig(overrides, broker)
+    entries = []
+    for name, key in sorted(TopicConfig.keys().items()):
+        if key.internal and name not in overrides:
+            continue
+        value = key.text(config.value(key))
+        server = SYNONYMS.get(name)
+        synonyms = [] if server is None else _broker_synonyms(server, broker, sensitive=False)
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, TOPIC_SOURCE))
+        entries.append(_entry(key, value, synonyms))
+    return entries
+
+
+def describe_broker(broker: BrokerConfig) -> list[Entry]:
+    """This node's settings, by name; also the file's that nobody knows."""
+    entries = []
+    for name, key in all_broker_keys().items():
+        if key.internal and name not in broker.static:
+            continue
+        value = key.text(_value(broker, name, key))
+        synonyms = _broker_synonyms(name, broker, sensitive=key.sensitive)
+        shown = _entry(key, None if key.sensitive else value, synonyms)
+        entries.append(attrs.evolve(shown, read_only=key.scope is Scope.READ_ONLY))
+    unknown = sorted(broker.static.keys() - all_broker_keys().keys())
+    entries += [
+        Entry(name=name, value=None, source=STATIC_BROKER, read_only=True, sensitive=True)
+        for name in unknown
+    ]
+    return entries
+
+
+def describe_broker_default(broker: BrokerConfig) -> list[Entry]:
+    """What was set at run time for all brokers."""
+    keys = all_broker_keys()
+    entries = []
+    for name, text in sorted(broker.cluster.items()):
+        sensitive = name not in keys or keys[name].sensitive
+        value = None if sensitive else text
+        synonym = Synonym(name, value, DYNAMIC_DEFAULT)
+        entries.append(
+            Entry(
+                name=name,
+                value=value,
+                source=DYNAMIC_DEFAULT,
+                read_only=name in keys and keys[name].scope is Scope.READ_ONLY,
+                sensitive=sensitive,
+                synonyms=(synonym,),
+                kind=keys[name].kind if name in keys else UNKNOWN_KIND,
+                doc=keys[name].doc if name in keys else None,
+            )
+        )
+    return entries
+
+
+def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
+    """A group's settings; what it does not set comes from the broker's ``group.`` settings."""
+    config = GroupConfig(overrides)
+    entries = []
+    for name, key in sorted(GroupConfig.keys().items()):
+        server = f"group.{name}"
+        given = name in overrides or server not in all_broker_keys()
+        value = key.text(config.value(key) if given else broker.raw(server))
+        source = GROUP_SOURCE if name in overrides else DEFAULT
+        entries.append(_entry(key, value, [Synonym(name, value, source)]))
+    return entries
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
+    """A subscription's settings; those it does not set are not shown."""
+    keys = ClientMetricsConfig.keys()
+    return [
+        Entry(
+            name=name,
+            value=text,
+            source=CLIENT_METRICS_SOURCE,
+            kind=keys[name].kind if name in keys else UNKNOWN_KIND,
+        )
+        for name, text in sorted(overrides.items())
+    ]
+
+
+def _entry(key: Key[Any], value: str | None, synonyms: list[Synonym]) -> Entry:
+    return Entry(
+        name=key.name,
+        value=value,
+        source=synonyms[0].source if synonyms else DEFAULT,
+        sensitive=key.sensitive,
+        synonyms=tuple(synonyms),
+        kind=key.kind,
+        doc=key.doc,
+    )
+
+
+def _value(broker: BrokerConfig, name: str, key: Key[Any]) -> Any:
+    known = BrokerConfig.keys().get(name)
+    return broker.raw(name) if known is None else broker.value(known)
+
+
+def _family(name: str) -> tuple[str, ...]:
+    if name == "log.flush.interval.ms":
+        return (name, "log.flush.scheduler.interval.ms")
+    return next((family for family in _FAMILIES if name in family), (name,))
+
+
+def _broker_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> list[Synonym]:
+    names = _family(name)
+    static = dict(broker.static)
+    if "node.id" in static:
+        static["broker.id"] = static["node.id"]
+    found: Iterator[Synonym] = (
+        Synonym(other, None if sensitive else texts[other], source)
+        for texts, source in (
+            (broker.own, DYNAMIC_BROKER),
+            (broker.cluster, DYNAMIC_DEFAULT),
+            (static, STATIC_BROKER),
+            (_defaults(names), DEFAULT),
+        )
+        for other in names
+        if other in texts
+    )
+    return list(dropwhile(lambda synonym: synonym.name != name, found))
+
+
+_NO_DEFAULT: Final = frozenset({"node.id", "process.roles", "controller.listener.names"})
+
+
+def _defaults(names: Iterable[str]) -> dict[str, str]:
+    keys = all_broker_keys()
+    texts = {name: keys[name].text(keys[name].default) for name in names if name not in _NO_DEFAULT}
+    return {name: text for name, text in texts.items() if text is not None}

@@ -1,0 +1,191 @@
+"""The controller's state, and what all its deciders share.
+
+A decider is a function ``decide_x(state, request, now) -> Decision``: it looks at the state,
+changes nothing that matters, and returns the records that would make it so together with the
+reply. Applying records is the only way the metadata changes; undoing is keeping an older image.
+What is not in the log (who sent a heartbeat when) is in ``sessions``, and is lost with the
+leadership as it is in Kafka.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import attrs
+
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.topic import TopicConfig
+from kwire.errors import NONE, KafkaError, StaleBrokerEpoch
+from kwire.raftmeta.broker_sessions import BrokerSessions
+from kwire.raftmeta.image import BROKER, TOPIC, Applied, BrokerImage, MetadataImage, PartitionImage
+from kwire.raftmeta.partition_change import PartitionChange
+from kwire.raftmeta.placement import spread
+from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
+
+R = TypeVar("R")
+
+ELR: Final = "eligible.leader.replicas.version"
+USER_RECORDS_MAX: Final = 10_000
+"""Records that one request may lead to, as in Kafka."""
+
+
+@attrs.frozen
+class Decision(Generic[R]):
+    """Records to write in one batch, and what to answer once they are committed."""
+
+    records: tuple[Any, ...]
+    reply: R
+
+
+class Outcome(NamedTuple):
+    """How one item of a request went: a code, and a text where there is one to tell."""
+
+    code: int = NONE
+    text: str | None = None
+
+
+def outcome(error: KafkaError) -> Outcome:
+    """An error as the protocol carries it."""
+    return Outcome(error.code, error.text)
+
+
+@attrs.define(kw_only=True)
+class ControllerState:
+    """What the active controller knows: the metadata as if everything it wrote were committed."""
+
+    config: BrokerConfig
+    random: Random
+    cluster_id: str = ""
+    image: MetadataImage = attrs.field(factory=MetadataImage)
+    next_offset: int = 0
+    """The offset that the next record gets."""
+    sessions: BrokerSessions = attrs.field(factory=BrokerSessions)
+    supported_features: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+    placement: int = 0
+    """Where the next topic's striping begins; it moves on with each topic."""
+    _dotted: dict[str, str] | None = None
+    """Names with ``.`` or ``_`` by what metrics make of them; None until asked for."""
+    _cluster: tuple[Any, BrokerConfig] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.sessions.timeout_s = self.config.broker_session_timeout_ms / 1000
+
+    def apply(self, records: Iterable[Any], applied: Applied) -> None:
+        """Take written records in."""
+        before = self.image
+        self.image, delta = before.apply(records, applied)
+        self.next_offset = applied.offset + 1
+        if self._dotted is not None:
+            for topic in delta.deleted_topics.values():
+                self._dotted.pop(_undotted(topic.name), None)
+            for topic_id in delta.created_topics:
+                self._note(self._dotted, self.image.topics[topic_id].name)
+
+    def reset(self, image: MetadataImage, next_offset: int) -> None:
+        """Begin or end an office: only what is committed counts."""
+        self.image, self.next_offset, self._dotted = image, next_offset, None
+        self.sessions.clear()
+
+    @staticmethod
+    def _note(dotted: dict[str, str], name: str) -> None:
+        if "." in name or "_" in name:
+            dotted[_undotted(name)] = name
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose metrics would be taken for those of ``name``: ``.`` and ``_`` are one."""
+        if "." not in name and "_" not in name:
+            return None
+        if self._dotted is None:
+            self._dotted = {}
+            for other in self.image.topic_ids:
+                self._note(self._dotted, other)
+        return self._dotted.get(_undotted(name))
+
+    def stripe_of(self, first: PartitionImage) -> int:
+        """Where a topic's striping began, as far as its first partition shows."""
+        order = spread(b for b in self.image.brokers.values() if not b.fenced)
+        return order.index(first.replicas[0]) if first.replicas[0] in order else 0
+
+    def new_id(self) -> bytes:
+        """A random uuid that is not reserved and whose text does not look like an option."""
+        while True:
+            made = self.random.randbytes(16)
+            if made not in (ZERO_UUID, METADATA_TOPIC_ID) and uuid_text(made)[0] != "-":
+                return made
+
+    def broker(self, broker_id: int, epoch: int) -> BrokerImage:
+        """A registered broker that speaks for its present incarnation."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
+        if broker.epoch != epoch:
+            raise StaleBrokerEpoch(
+                f"Expected broker epoch {broker.epoch}, but got broker epoch {epoch}"
+            )
+        return broker
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may lead and join replicas in sync."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+    def default_directory(self, broker_id: int) -> bytes:
+        """Where a new replica lies: known beforehand only if the broker has one directory."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or not broker.log_dirs:
+            return ZERO_UUID
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else METADATA_TOPIC_ID
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether eligible leader replicas are kept (KIP-966)."""
+        return self.image.features.get(ELR, 0) > 0
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """A topic's settings in force."""
+        return TopicConfig(self.image.config(TOPIC, name), self.cluster_config())
+
+    def cluster_config(self) -> BrokerConfig:
+        """This node's settings under those set at run time for all brokers."""
+        cluster = self.image.config(BROKER, "")
+        if not cluster:
+            return self.config
+        if self._cluster is None or self._cluster[0] is not cluster:
+            self._cluster = (cluster, self.config.with_dynamic(cluster, {}))
+        return self._cluster[1]
+
+    def change(
+        self,
+        topic_id: bytes,
+        number: int,
+        *,
+        acceptable: Callable[[int], bool] | None = None,
+    ) -> PartitionChange:
+        """The beginning of a change to a partition, with the topic's settings in force.
+
+        ``acceptable`` says who may lead, where that is not who is active.
+        """
+        topic = self.image.topics[topic_id]
+        config = self.topic_config(topic.name)
+        partition = topic.partitions[number]
+        return PartitionChange(
+            topic_id=topic_id,
+            number=number,
+            partition=partition,
+            acceptable=acceptable or self.is_active,
+            directory_of=self.default_directory,
+            min_isr=min(config.min_insync_replicas, len(partition.replicas)),
+            elr_enabled=self.elr_enabled,
+            unclean=config.unclean_leader_election_enable,
+        )
+
+    def partitions_where(self, wanted: Callable[[Any], bool]) -> Iterator[tuple[bytes, int]]:
+        """Topic id and number of partitions that ``wanted`` says yes to, in a fixed order."""
+        for _, topic_id in sorted(self.image.topic_ids.items()):
+            for number, partition in sorted(self.image.topics[topic_id].partitions.items()):
+                if wanted(partition):
+                    yield topic_id, number
+
+
+def _undotted(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,302 @@
+"""Nodes come and go: registration, heartbeats, fencing, controlled shutdown."""
+
+import math
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kwire.codec.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from kwire.codec.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from kwire.codec.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from kwire.raftmeta.controller import ControllerState, Decision
+from kwire.raftmeta.controller_partitions import leader_updates
+from kwire.raftmeta.image import NO_LEADER, BrokerImage
+from kwire.types import uuid_text
+
+_RESERVED_DIRECTORIES: Final = 100
+"""Directory ids below this number have meanings of their own (KIP-858)."""
+
+
+def decide_register_controller(
+    state: ControllerState, request: ControllerRegistrationRequest, now: float
+) -> Decision[ControllerRegistrationResponse]:
+    """A controller names its addresses and what it supports."""
+    del state, now
+    record = r.RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        zk_migration_ready=request.zk_migration_ready,
+        end_points=_same(r.RegisterControllerRecord.ControllerEndpoint, request.listeners),
+        features=_same(r.RegisterControllerRecord.ControllerFeature, request.features),
+    )
+    return Decision((record,), ControllerRegistrationResponse())
+
+
+def decide_register_broker(
+    state: ControllerState, request: BrokerRegistrationRequest, now: float
+) -> Decision[BrokerRegistrationResponse]:
+    """A broker starts. It is fenced until its heartbeats show that it has caught up."""
+    if request.cluster_id != state.cluster_id:
+        raise errors.InconsistentClusterId(
+            f"Expected cluster ID {state.cluster_id}, but got cluster ID {request.cluster_id}"
+        )
+    existing = state.image.brokers.get(request.broker_id)
+    returns = existing is not None and existing.incarnation_id == request.incarnation_id
+    if existing is not None and not returns:
+        _check_twin(state, existing, now)
+    _check_directories(state, request)
+    _check_features(state, request)
+    records = []
+    if existing is not None and not returns:
+        records = _after_unclean_shutdown(state, existing, request)
+    record = _registration(state, request, existing if returns else None)
+    if not returns:
+        state.sessions.forget(request.broker_id)
+    state.sessions.touch(request.broker_id, now, fenced=record.fenced, metadata_offset=-1)
+    reply = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
+    return Decision((*records, record), reply)
+
+
+def _check_twin(state: ControllerState, existing: BrokerImage, now: float) -> None:
+    """Two live brokers must not share an id; one that left in order may come back at once."""
+    if not existing.fenced and state.sessions.is_valid(existing.id, now):
+        raise errors.DuplicateBrokerRegistration(
+            f"Another broker is registered with that broker id. (id {existing.id})"
+        )
+
+
+def _check_directories(state: ControllerState, request: BrokerRegistrationRequest) -> None:
+    directories = request.log_dirs
+    if not directories:
+        raise errors.InvalidRegistration("No directories specified in request")
+    if any(int.from_bytes(one) < _RESERVED_DIRECTORIES for one in directories):
+        raise errors.InvalidRegistration("Reserved directory ID in request")
+    if len(set(directories)) != len(directories):
+        raise errors.InvalidRegistration("Duplicate directory ID in request")
+    for broker in state.image.brokers.values():
+        shared = set(broker.log_dirs) & set(directories)
+        if broker.id != request.broker_id and shared:
+            raise errors.InvalidRegistration(
+                f"Broker {broker.id} is already registered with directory {uuid_text(min(shared))}"
+            )
+
+
+def _check_features(state: ControllerState, request: BrokerRegistrationRequest) -> None:
+    """A broker must support every finalized level."""
+    offered = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
+    }
+    for name, level in sorted(state.image.features.items()):
+        low, high = offered.get(name, (0, 0))
+        if not low <= level <= high:
+            raise errors.UnsupportedVersion(
+                f"Unable to register because the broker does not support finalized version "
+                f"{level} of {name}. The broker wants a version between {low} and {high}, "
+                "inclusive."
+            )
+
+
+def _after_unclean_shutdown(
+    state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest
+) -> list[Any]:
+    """A broker that did not stop in order may have lost what it had not flushed."""
+    if request.previous_broker_epoch == existing.epoch:
+        return []
+    lost = existing.id
+    return leader_updates(state, lambda p: lost in p.isr or lost in p.elr, unclean_shutdown=lost)
+
+
+def _registration(
+    state: ControllerState, request: BrokerRegistrationRequest, existing: BrokerImage | None
+) -> r.RegisterBrokerRecord:
+    record = r.RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        is_migrating_zk_broker=False,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=state.next_offset,
+        end_points=_same(r.RegisterBrokerRecord.BrokerEndpoint, request.listeners),
+        features=_same(r.RegisterBrokerRecord.BrokerFeature, request.features),
+        rack=request.rack,
+        log_dirs=list(request.log_dirs),
+    )
+    if existing is not None:
+        record.broker_epoch = existing.epoch
+        record.fenced = existing.fenced
+        record.in_controlled_shutdown = existing.in_controlled_shutdown
+    return record
+
+
+def _same(made: Any, listed: list[Any]) -> list[Any]:
+    """The same fields in another structure."""
+    fields = [field.name for field in made.__attrs_attrs__ if field.name != "unknown_tags"]
+    return [made(**{name: getattr(one, name) for name in fields}) for one in listed]
+
+
+def decide_heartbeat(
+    state: ControllerState, request: BrokerHeartbeatRequest, now: float
+) -> Decision[BrokerHeartbeatResponse]:
+    """A broker lives, and says what it wants."""
+    broker = state.broker(request.broker_id, request.broker_epoch)
+    caught_up = request.current_metadata_offset >= broker.epoch
+    records = _offline_directories(state, broker, request.offline_log_dirs)
+    fenced, should_stop = broker.fenced, False
+    if request.want_shut_down:
+        should_stop = _may_stop(state, broker, request)
+        if should_stop and not fenced:
+            records += fencing(state, broker)
+            fenced = True
+        elif not should_stop:
+            records += _controlled_shutdown(state, broker)
+    elif request.want_fence and not fenced:
+        records += fencing(state, broker)
+        fenced = True
+    elif not request.want_fence and fenced and caught_up:
+        records += _cordoned(broker, request)
+        records += unfencing(state, broker)
+        fenced = False
+    elif not fenced:
+        records += _cordoned(broker, request)
+    state.sessions.touch(
+        broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
+    )
+    session = state.sessions.get(broker.id)
+    stopping = request.want_shut_down and not should_stop
+    if session is not None and stopping and session.shutdown_offset < 0:
+        session.shutdown_offset = state.next_offset + len(records) - 1
+    reply = BrokerHeartbeatResponse(
+        is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
+    )
+    return Decision(tuple(records), reply)
+
+
+def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
+    """A fenced broker, or one without leaders whose moves all others have seen."""
+    if broker.fenced or request.want_fence:
+        return True
+    if next(state.partitions_where(lambda p: p.leader == broker.id), None) is not None:
+        return False
+    session = state.sessions.get(broker.id)
+    if session is None or session.shutdown_offset < 0:
+        return not broker.in_controlled_shutdown
+    lowest = state.sessions.lowest_active_offset()
+    return lowest is None or session.shutdown_offset <= lowest
+
+
+def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    if broker.in_controlled_shutdown:
+        records: list[Any] = []
+    else:
+        records = [
+            r.BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+            )
+        ]
+    return records + leader_updates(state, lambda p: broker.id in p.isr, remove=broker.id)
+
+
+def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
+    """Directories that the broker closed to new partitions, if that changed (KIP-1066)."""
+    told = request.cordoned_log_dirs
+    if told is None or broker.cordoned_log_dirs == tuple(told):
+        return []
+    return [
+        r.BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(told)
+        )
+    ]
+
+
+def _offline_directories(
+    state: ControllerState, broker: BrokerImage, offline: list[bytes]
+) -> list[Any]:
+    gone = set(offline) & set(broker.log_dirs)
+    if not gone:
+        return []
+    records = leader_updates(
+        state,
+        lambda p: broker.id in p.isr and p.directory(broker.id) in gone,
+        remove=broker.id,
+    )
+    left = [directory for directory in broker.log_dirs if directory not in gone]
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
+    )
+    return [*records, change]
+
+
+def fencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """The broker serves no more: out of every ISR, then fenced."""
+    records = leader_updates(state, lambda p: broker.id in p.isr, remove=broker.id)
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
+    )
+    return [*records, change]
+
+
+def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """The broker serves, and leads what nobody leads if it may."""
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
+    )
+    return [change, *leader_updates(state, lambda p: p.leader == NO_LEADER, add=broker.id)]
+
+
+def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Fence the broker that was silent for longest; the reply says whether to ask again."""
+    del request
+    stale = state.sessions.stale(now)
+    if not stale:
+        return Decision((), False)
+    broker = state.image.brokers.get(stale[0])
+    if broker is None or broker.fenced:
+        state.sessions.forget(stale[0])
+        return Decision((), len(stale) > 1)
+    session = state.sessions.get(broker.id)
+    if session is not None:
+        session.fenced = True
+    return Decision(tuple(fencing(state, broker)), len(stale) > 1)
+
+
+def begin_sessions(state: ControllerState, now: float, own: int | None = None) -> None:
+    """A new office: every serving broker gets a whole session to be heard in.
+
+    ``own`` is the broker in this very process, which needs no heartbeats.
+    """
+    for broker in state.image.brokers.values():
+        if broker.id != own:
+            state.sessions.touch(broker.id, now, fenced=broker.fenced, metadata_offset=-1)
+
+
+def keep_session(state: ControllerState, broker_id: int) -> None:
+    """A broker in this process lives as long as the controller does."""
+    offset = state.next_offset
+    state.sessions.touch(broker_id, math.inf, fenced=False, metadata_offset=offset)
+
+
+def decide_unregister_broker(
+    state: ControllerState, request: UnregisterBrokerRequest, now: float
+) -> Decision[UnregisterBrokerResponse]:
+    """A broker is forgotten."""
+    del now
+    broker = state.image.brokers.get(request.broker_id)
+    if broker is None:
+        raise errors.BrokerIdNotRegistered(
+            f"Broker ID {request.broker_id} is not currently registered"
+        )
+    records = leader_updates(
+        state, lambda p: broker.id in p.isr or broker.id in p.elr, remove=broker.id
+    )
+    gone = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    state.sessions.forget(broker.id)
+    return Decision((*records, gone), UnregisterBrokerResponse())

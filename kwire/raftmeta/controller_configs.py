@@ -1,0 +1,233 @@
+"""Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kwire.codec.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kwire.config import Config, ConfigError, Key, Kind, Scope
+from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.inert import all_broker_keys
+from kwire.configs.topic import TopicConfig, check_topic_config
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller import ControllerState, Decision, Outcome, outcome
+from kwire.raftmeta.controller_topics import check_topic_name
+from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+
+Resource = tuple[int, str]
+Operation = tuple[str, int, str | None]
+"""A setting's name, what to do with it, and the value to do it with."""
+
+
+def decide_incremental_alter(
+    state: ControllerState, request: IncrementalAlterConfigsRequest, now: float
+) -> Decision[IncrementalAlterConfigsResponse]:
+    """Settings are set, deleted, appended to."""
+    del now
+    twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
+    records: list[Any] = []
+    responses = []
+    for asked in request.resources:
+        resource = (asked.resource_type, asked.resource_name)
+        operations = [(c.name, c.config_operation, c.value) for c in asked.configs]
+        change = partial(operate, operations=operations, resource=resource)
+        went = _alter(state, resource, resource in twice, records, change)
+        responses.append(
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=went.code,
+                error_message=went.text,
+                resource_type=resource[0],
+                resource_name=resource[1],
+            )
+        )
+    reply = IncrementalAlterConfigsResponse(responses=responses)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def decide_alter(
+    state: ControllerState, request: AlterConfigsRequest, now: float
+) -> Decision[AlterConfigsResponse]:
+    """Settings are replaced: what is not named goes back to its default."""
+    del now
+    twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
+    records: list[Any] = []
+    responses = []
+    for asked in request.resources:
+        resource = (asked.resource_type, asked.resource_name)
+        texts = {config.name: config.value for config in asked.configs}
+        change = partial(_replaced, new=texts)
+        went = _alter(state, resource, resource in twice, records, change)
+        responses.append(
+            AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=went.code,
+                error_message=went.text,
+                resource_type=resource[0],
+                resource_name=resource[1],
+            )
+        )
+    reply = AlterConfigsResponse(responses=responses)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _twice(resources: list[Resource]) -> set[Resource]:
+    return {resource for resource in resources if resources.count(resource) > 1}
+
+
+def _alter(
+    state: ControllerState,
+    resource: Resource,
+    twice: bool,
+    records: list[Any],
+    change: Callable[[dict[str, str]], dict[str, str]],
+) -> Outcome:
+    """Judge one resource's new settings as a whole; add the records that bring them about."""
+    try:
+        if twice:
+            raise errors.InvalidRequest("Each resource must appear at most once.")
+        current = dict(state.image.config(*resource))
+        wanted = change(dict(current))
+        _check(state, resource, current, wanted)
+    except ConfigError as error:
+        return Outcome(errors.InvalidConfig.code, str(error))
+    except KafkaError as error:
+        return outcome(error)
+    names = (*wanted, *(gone for gone in current if gone not in wanted))
+    records += [
+        r.ConfigRecord(
+            resource_type=resource[0], resource_name=resource[1], name=name, value=wanted.get(name)
+        )
+        for name in names
+        if current.get(name) != wanted.get(name)
+    ]
+    return Outcome()
+
+
+def _replaced(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
+    del texts
+    missing = [name for name, text in new.items() if text is None]
+    if missing:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(missing)}")
+    return {name: text for name, text in new.items() if text is not None}
+
+
+def operate(
+    texts: dict[str, str], operations: list[Operation], resource: Resource
+) -> dict[str, str]:
+    """Settings after some operations."""
+    names = [name for name, _, _ in operations]
+    if len(set(names)) != len(names):
+        raise errors.InvalidRequest("Error due to duplicate config keys")
+    nulls = [name for name, kind, text in operations if text is None and kind != DELETE]
+    if nulls:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+    for name, kind, text in operations:
+        if kind == SET:
+            texts[name] = text or ""
+        elif kind == DELETE:
+            texts.pop(name, None)
+        elif kind in (APPEND, SUBTRACT):
+            texts[name] = _spliced(texts, name, kind, text or "", resource)
+        else:
+            raise errors.InvalidRequest(f"Unknown operation type id {kind}")
+    return texts
+
+
+def _spliced(texts: dict[str, str], name: str, kind: int, text: str, resource: Resource) -> str:
+    key = keys_of(resource[0]).get(name)
+    if key is None or key.kind is not Kind.LIST:
+        word = "APPEND" if kind == APPEND else "SUBTRACT"
+        raise errors.InvalidConfig(f"Can't {word} to key {name} because its type is not LIST.")
+    held = texts[name] if name in texts else key.text(key.default) or ""
+    parts = [part for part in held.split(",") if part]
+    if kind == APPEND:
+        parts += [part for part in text.split(",") if part not in parts]
+    else:
+        gone = text.split(",")
+        parts = [part for part in parts if part not in gone]
+    return ",".join(parts)
+
+
+def keys_of(resource_type: int) -> dict[str, Key[Any]]:
+    """The table of a type of resource."""
+    tables: dict[int, type[Config]] = {
+        TOPIC: TopicConfig,
+        GROUP: GroupConfig,
+        CLIENT_METRICS: ClientMetricsConfig,
+    }
+    return all_broker_keys() if resource_type == BROKER else tables[resource_type].keys()
+
+
+def _check(
+    state: ControllerState, resource: Resource, current: dict[str, str], wanted: dict[str, str]
+) -> None:
+    kind, name = resource
+    if kind == TOPIC:
+        if not name:
+            raise errors.InvalidRequest("Default topic resources are not allowed.")
+        check_topic_name(name)
+        check_topic_config(wanted, state.cluster_config())
+        if name not in state.image.topic_ids:
+            raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+    elif kind == BROKER:
+        _check_broker(state, name, current, wanted)
+    elif kind in (GROUP, CLIENT_METRICS):
+        _check_named(kind, name, wanted)
+    elif kind == BROKER_LOGGER:
+        raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
+    else:
+        raise errors.InvalidRequest(f"Unknown resource type {kind}")
+
+
+def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:
+    what = "group" if kind == GROUP else "client metrics"
+    if not name and kind == GROUP:
+        raise errors.InvalidRequest("Default group resources are not allowed.")
+    if not name:
+        raise errors.InvalidRequest("Subscription name can't be empty")
+    keys = keys_of(kind)
+    for setting, text in wanted.items():
+        if setting not in keys and kind == GROUP:
+            raise ConfigError(f"Unknown group config name: {setting}")
+        if setting not in keys:
+            raise errors.InvalidRequest(f"Unknown {what} configuration: {setting}")
+        keys[setting].parse(text)
+
+
+def _check_broker(
+    state: ControllerState, name: str, current: dict[str, str], wanted: dict[str, str]
+) -> None:
+    """Only some settings can change at run time, and some only for one broker."""
+    if name and not name.isdigit():
+        raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
+    if name and int(name) not in state.image.brokers:
+        raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
+    keys = all_broker_keys()
+    changed = [one for one in wanted if current.get(one) != wanted[one]]
+    fixed = [one for one in changed if one in keys and keys[one].scope is Scope.READ_ONLY]
+    if fixed:
+        raise errors.InvalidRequest(
+            f"Cannot update these configs dynamically: {{{', '.join(sorted(fixed))}}}"
+        )
+    for one in changed:
+        if one not in keys:
+            continue
+        if not name and keys[one].scope is Scope.PER_BROKER:
+            raise errors.InvalidRequest(
+                "Cannot update these configs at default cluster level, broker id must be "
+                f"specified: {{{one}}}"
+            )
+        try:
+            keys[one].parse(wanted[one])
+        except ConfigError as error:
+            raise errors.InvalidRequest(str(error)) from None

@@ -1,0 +1,378 @@
+"""Who leads what: elections, replicas in sync, reassignments, directories."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kwire.codec.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller import ControllerState, Decision, Outcome, outcome
+from kwire.raftmeta.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.image_change import merged
+from kwire.raftmeta.partition_change import Election
+
+IsrData = AlterPartitionRequest.TopicData.PartitionData
+IsrTopic = AlterPartitionResponse.TopicData
+IsrAnswer = AlterPartitionResponse.TopicData.PartitionData
+ElectedTopic = ElectLeadersResponse.ReplicaElectionResult
+Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+REBALANCED_MAX: Final = 1000
+"""Leaders moved in one go by the rebalancing."""
+
+
+def leader_updates(
+    state: ControllerState,
+    where: Callable[[PartitionImage], bool],
+    *,
+    remove: int = NO_LEADER,
+    add: int = NO_LEADER,
+    unclean_shutdown: int = NO_LEADER,
+) -> list[Any]:
+    """Changes to partitions because a broker goes (``remove``) or comes (``add``)."""
+
+    def acceptable(broker: int) -> bool:
+        if broker in (remove, unclean_shutdown):
+            return False
+        return broker == add or state.is_active(broker)
+
+    records = []
+    for topic_id, number in state.partitions_where(where):
+        change = state.change(topic_id, number, acceptable=acceptable)
+        change.isr = [broker for broker in change.isr if broker not in (remove, unclean_shutdown)]
+        change.unclean_shutdown = unclean_shutdown
+        if (record := change.build()) is not None:
+            records.append(record)
+    return records
+
+
+def decide_alter_partition(
+    state: ControllerState, request: AlterPartitionRequest, now: float
+) -> Decision[AlterPartitionResponse]:
+    """A leader tells who is in sync."""
+    del now
+    state.broker(request.broker_id, request.broker_epoch)
+    records: list[Any] = []
+    topics = []
+    for asked in request.topics:
+        answers = [
+            _alter_isr(state, request.broker_id, asked.topic_id, data, records)
+            for data in asked.partitions
+        ]
+        topics.append(IsrTopic(topic_id=asked.topic_id, partitions=answers))
+    return Decision(tuple(records), AlterPartitionResponse(topics=topics))
+
+
+def _alter_isr(
+    state: ControllerState, broker: int, topic_id: bytes, data: IsrData, records: list[Any]
+) -> IsrAnswer:
+    try:
+        topic = state.image.topics.get(topic_id)
+        if topic is None:
+            raise errors.UnknownTopicId
+        partition = topic.partitions.get(data.partition_index)
+        _check_isr(state, broker, partition, data)
+        assert partition is not None
+        change = state.change(topic_id, data.partition_index)
+        change.isr = [member.broker_id for member in data.new_isr_with_epochs]
+        change.recovering = data.leader_recovery_state == 1
+        record = change.build()
+        if record is not None:
+            records.append(record)
+            partition = merged(partition, record)
+            if record.leader not in (broker, -2):
+                raise errors.NewLeaderElected
+    except KafkaError as error:
+        return IsrAnswer(
+            partition_index=data.partition_index,
+            error_code=error.code,
+            leader_id=0,
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+    return IsrAnswer(
+        partition_index=data.partition_index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=int(partition.recovering),
+        partition_epoch=partition.partition_epoch,
+    )
+
+
+def _check_isr(
+    state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
+) -> None:
+    """Judge a leader's claim in Kafka's order; a claim ahead of us means we are out of office."""
+    if partition is None:
+        raise errors.UnknownTopicOrPartition
+    if data.leader_epoch > partition.leader_epoch:
+        raise errors.NotController
+    if data.partition_epoch > partition.partition_epoch:
+        raise errors.NotController
+    if data.leader_epoch < partition.leader_epoch:
+        raise errors.FencedLeaderEpoch
+    if broker != partition.leader:
+        raise errors.InvalidRequest
+    if data.partition_epoch < partition.partition_epoch:
+        raise errors.InvalidUpdateVersion
+    members = [member.broker_id for member in data.new_isr_with_epochs]
+    if not set(members) <= set(partition.replicas) or len(set(members)) != len(members):
+        raise errors.InvalidRequest
+    recovering = data.leader_recovery_state == 1
+    if broker not in members or (recovering and (len(members) > 1 or not partition.recovering)):
+        raise errors.InvalidRequest
+    for member in data.new_isr_with_epochs:
+        registered = state.image.brokers.get(member.broker_id)
+        if registered is None or not registered.is_active:
+            raise errors.IneligibleReplica
+        if member.broker_epoch not in (-1, registered.epoch):
+            raise errors.IneligibleReplica
+
+
+def decide_elect_leaders(
+    state: ControllerState, request: ElectLeadersRequest, now: float
+) -> Decision[ElectLeadersResponse]:
+    """Someone asks for elections; of all partitions if none are named."""
+    del now
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
+    everything = request.topic_partitions is None
+    asked = (
+        [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+        if request.topic_partitions is not None
+        else [(t.name, sorted(t.partitions)) for t in state.image.topics.values()]
+    )
+    records: list[Any] = []
+    results = []
+    for name, numbers in asked:
+        found = []
+        for number in numbers:
+            went = _elect(state, name, number, request.election_type, records)
+            if everything and went.code == errors.ElectionNotNeeded.code:
+                continue
+            found.append(
+                ElectedTopic.PartitionResult(
+                    partition_id=number, error_code=went.code, error_message=went.text
+                )
+            )
+        results.append(ElectedTopic(topic=name, partition_result=found))
+    return Decision(tuple(records), ElectLeadersResponse(replica_election_results=results))
+
+
+def _elect(
+    state: ControllerState, name: str, number: int, kind: int, records: list[Any]
+) -> Outcome:
+    topic = state.image.topic(name)
+    if topic is None:
+        return outcome(errors.UnknownTopicOrPartition(f"No such topic as {name}"))
+    partition = topic.partitions.get(number)
+    if partition is None:
+        return outcome(errors.UnknownTopicOrPartition(f"No such partition as {name}-{number}"))
+    if kind == PREFERRED and partition.leader == partition.preferred_leader:
+        return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
+    if kind == UNCLEAN and partition.leader != NO_LEADER:
+        return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
+    change = state.change(topic.id, number)
+    change.election = Election.PREFERRED if kind == PREFERRED else Election.UNCLEAN
+    record = change.build()
+    if record is None and kind == PREFERRED:
+        return Outcome(errors.PreferredLeaderNotAvailable.code, _NO_PREFERRED)
+    if record is None:
+        return Outcome(errors.EligibleLeadersNotAvailable.code, _NO_ELIGIBLE)
+    records.append(record)
+    return Outcome()
+
+
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."
+_NO_PREFERRED: Final = "The preferred leader was not available."
+_NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
+
+
+def decide_rebalance_leaders(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Give leaderships back to preferred replicas; the reply says whether more are left."""
+    del request, now
+    records: list[Any] = []
+    for topic_id, number in state.partitions_where(lambda p: p.leader != p.preferred_leader):
+        if len(records) >= REBALANCED_MAX:
+            return Decision(tuple(records), True)
+        change = state.change(topic_id, number)
+        change.election = Election.PREFERRED
+        if (record := change.build()) is not None:
+            records.append(record)
+    return Decision(tuple(records), False)
+
+
+def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Lead partitions that nobody leads, where their topics allow it uncleanly."""
+    del request, now
+    records: list[Any] = []
+    for topic_id, number in state.partitions_where(lambda p: p.leader == NO_LEADER):
+        change = state.change(topic_id, number)
+        if change.unclean and (record := change.build()) is not None:
+            records.append(record)
+    return Decision(tuple(records), False)
+
+
+def decide_reassign(
+    state: ControllerState, request: AlterPartitionReassignmentsRequest, now: float
+) -> Decision[AlterPartitionReassignmentsResponse]:
+    """Partitions are to lie elsewhere, or to stop moving."""
+    del now
+    records: list[Any] = []
+    responses = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            went = _reassign(state, request, topic.name, asked, records)
+            answers.append(
+                Reassigned.ReassignablePartitionResponse(
+                    partition_index=asked.partition_index,
+                    error_code=went.code,
+                    error_message=went.text,
+                )
+            )
+        responses.append(Reassigned(name=topic.name, partitions=answers))
+    reply = AlterPartitionReassignmentsResponse(
+        responses=responses,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+    )
+    return Decision(tuple(records), reply)
+
+
+def _reassign(
+    state: ControllerState,
+    request: AlterPartitionReassignmentsRequest,
+    name: str,
+    asked: AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition,
+    records: list[Any],
+) -> Outcome:
+    try:
+        topic = state.image.topic(name)
+        if topic is None:
+            raise errors.UnknownTopicOrPartition(f"Unable to find a topic named {name}.")
+        number = asked.partition_index
+        partition = topic.partitions.get(number)
+        if partition is None:
+            raise errors.UnknownTopicOrPartition(f"Unable to find partition {name}:{number}.")
+        change = state.change(topic.id, number)
+        if asked.replicas is None:
+            _revert(change, name)
+        else:
+            check_assignment(state, asked.replicas)
+            kept = set(partition.replicas) - set(partition.adding)
+            if not request.allow_replication_factor_change and len(asked.replicas) != len(kept):
+                raise errors.InvalidReplicationFactor(
+                    f"The replication factor is changed from {len(kept)} to {len(asked.replicas)}"
+                )
+            _retarget(change, asked.replicas)
+        if (record := change.build()) is not None:
+            records.append(record)
+    except KafkaError as error:
+        return outcome(error)
+    return Outcome()
+
+
+def _retarget(change: Any, wanted: list[int]) -> None:
+    """Old and new replicas side by side, until the new ones are in sync."""
+    held = change.partition.replicas
+    settled = [replica for replica in held if replica not in change.partition.adding]
+    change.adding = sorted(set(wanted) - set(settled))
+    change.removing = sorted(set(settled) - set(wanted))
+    change.replicas = wanted + [r for r in held if r in change.removing]
+
+
+def _revert(change: Any, name: str) -> None:
+    """Back to the replicas that there were before the reassignment began."""
+    old = change.partition
+    if not old.is_reassigning:
+        raise errors.NoReassignmentInProgress("No partition reassignment is in progress.")
+    change.adding, change.removing = [], []
+    change.replicas = [replica for replica in old.replicas if replica not in old.adding]
+    change.isr = [replica for replica in old.isr if replica not in old.adding]
+    if change.isr:
+        return
+    if not change.unclean:
+        raise errors.InvalidReplicaAssignment(
+            f"Unable to revert partition assignment for {name}:{change.number} because it would "
+            "require an unclean leader election."
+        )
+    change.isr = [change.replicas[0]]
+    change.recovering = True
+
+
+def check_assignment(
+    state: ControllerState, brokers: Iterable[int], replicas: int | None = None
+) -> None:
+    """Judge replicas that someone chose by hand."""
+    chosen = sorted(brokers)
+    begin = "The manual partition assignment includes"
+    if not chosen:
+        raise errors.InvalidReplicaAssignment(f"{begin} an empty replica list.")
+    for place, broker in enumerate(chosen):
+        if broker not in state.image.brokers:
+            raise errors.InvalidReplicaAssignment(
+                f"{begin} broker {broker}, but no such broker is registered."
+            )
+        if place and broker == chosen[place - 1]:
+            raise errors.InvalidReplicaAssignment(f"{begin} the broker {broker} more than once.")
+    if replicas is not None and len(chosen) != replicas:
+        raise errors.InvalidReplicaAssignment(
+            f"{begin} a partition with {len(chosen)} replica(s), but this is not consistent with "
+            f"previous partitions, which have {replicas} replica(s)."
+        )
+
+
+def decide_assign_directories(
+    state: ControllerState, request: AssignReplicasToDirsRequest, now: float
+) -> Decision[AssignReplicasToDirsResponse]:
+    """A broker tells in which of its directories replicas lie."""
+    del now
+    broker = state.broker(request.broker_id, request.broker_epoch)
+    answer = AssignReplicasToDirsResponse.DirectoryData
+    image = state.image
+    records = []
+    directories = []
+    for directory in request.directories:
+        topics = []
+        for topic in directory.topics:
+            partitions = []
+            for asked in topic.partitions:
+                number, code = asked.partition_index, errors.NONE
+                found = image.topics.get(topic.topic_id)
+                partition = None if found is None else found.partitions.get(number)
+                if found is None:
+                    code = errors.UnknownTopicId.code
+                elif partition is None:
+                    code = errors.UnknownTopicOrPartition.code
+                elif broker.id not in partition.replicas:
+                    code = errors.NotLeaderOrFollower.code
+                else:
+                    change = state.change(topic.topic_id, number)
+                    change.directories[broker.id] = directory.id
+                    if directory.id not in broker.log_dirs:
+                        change.acceptable = _without(state, broker.id)
+                        change.isr = [member for member in change.isr if member != broker.id]
+                    if (record := change.build()) is not None:
+                        records.append(record)
+                partitions.append(
+                    answer.TopicData.PartitionData(partition_index=number, error_code=code)
+                )
+            topics.append(answer.TopicData(topic_id=topic.topic_id, partitions=partitions))
+        directories.append(answer(id=directory.id, topics=topics))
+    return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))
+
+
+def _without(state: ControllerState, broker: int) -> Callable[[int], bool]:
+    return lambda other: other != broker and state.is_active(other)

@@ -1,0 +1,304 @@
+"""Topics: created, deleted, given more partitions. One bad topic fails alone."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kwire.config import ConfigError
+from kwire.configs.describe import describe_topic
+from kwire.configs.topic import check_topic_config
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decision
+from kwire.raftmeta.controller_partitions import check_assignment
+from kwire.raftmeta.image import TOPIC, PartitionImage
+from kwire.raftmeta.image_records import partition_record
+from kwire.raftmeta.placement import place
+
+Asked = CreateTopicsRequest.CreatableTopic
+Created = CreateTopicsResponse.CreatableTopicResult
+Deleted = DeleteTopicsResponse.DeletableTopicResult
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_NAME_MAX: Final = 249
+ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
+
+
+def check_topic_name(name: str) -> None:
+    """Judge a topic's name; InvalidTopicException says what is wrong with it."""
+    wrong = None
+    if not name:
+        wrong = "the empty string is not allowed"
+    elif name in (".", ".."):
+        wrong = f"'{name}' is not allowed"
+    elif len(name) > _NAME_MAX:
+        wrong = f"the length of '{name}' is longer than the max allowed length {_NAME_MAX}"
+    elif _NAME.fullmatch(name) is None:
+        wrong = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    if wrong is not None:
+        raise errors.InvalidTopicException(f"Topic name is invalid: {wrong}")
+
+
+def decide_create_topics(
+    state: ControllerState, request: CreateTopicsRequest, now: float
+) -> Decision[CreateTopicsResponse]:
+    """Topics are to be made."""
+    del now
+    records: list[Any] = []
+    results: list[Created] = []
+    for asked in request.topics:
+        try:
+            check_topic_name(asked.name)
+            if asked.name in state.image.topic_ids:
+                raise errors.TopicAlreadyExists(f"Topic '{asked.name}' already exists.")
+            other = state.colliding(asked.name)
+            if other is not None:
+                raise errors.InvalidTopicException(
+                    f"Topic '{asked.name}' collides with existing topic: {other}"
+                )
+            made, result = _create(state, asked)
+            if len(records) + len(made) > USER_RECORDS_MAX:
+                raise errors.PolicyViolation("Excessively large number of partitions per request.")
+        except KafkaError as error:
+            result = Created(name=asked.name, error_code=error.code, error_message=error.text)
+        else:
+            records += made
+        results.append(result)
+    reply = CreateTopicsResponse(topics=results)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _create(state: ControllerState, asked: Asked) -> tuple[list[Any], Created]:
+    configs = _creation_configs(state, asked)
+    if asked.assignments:
+        partitions = _assigned(state, asked)
+    else:
+        partitions = _placed(state, asked)
+    topic_id = state.new_id()
+    records: list[Any] = [r.TopicRecord(name=asked.name, topic_id=topic_id)]
+    records += [
+        r.ConfigRecord(resource_type=TOPIC, resource_name=asked.name, name=name, value=value)
+        for name, value in configs.items()
+    ]
+    records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
+    shown = describe_topic(configs, state.cluster_config())
+    result = Created(
+        name=asked.name,
+        topic_id=topic_id,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=[
+            Created.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in shown
+        ],
+    )
+    return records, result
+
+
+def _creation_configs(state: ControllerState, asked: Asked) -> dict[str, str]:
+    nulls = [config.name for config in asked.configs if config.value is None]
+    if nulls:
+        raise errors.InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
+    configs = {c.name: c.value for c in asked.configs if c.value is not None}
+    try:
+        check_topic_config(configs, state.cluster_config())
+    except ConfigError as error:
+        raise errors.InvalidConfig(str(error)) from None
+    return configs
+
+
+def _assigned(state: ControllerState, asked: Asked) -> list[PartitionImage]:
+    """Partitions as the request places them."""
+    begin = "A manual partition assignment was specified, but"
+    if asked.replication_factor != -1:
+        raise errors.InvalidRequest(f"{begin} replication factor was not set to -1.")
+    if asked.num_partitions != -1:
+        raise errors.InvalidRequest(f"{begin} numPartitions was not set to -1.")
+    partitions: dict[int, PartitionImage] = {}
+    factor: int | None = None
+    for assignment in asked.assignments:
+        number, brokers = assignment.partition_index, assignment.broker_ids
+        if number in partitions:
+            raise errors.InvalidReplicaAssignment(
+                f"Found multiple manual partition assignments for partition {number}"
+            )
+        check_assignment(state, brokers, factor)
+        factor = len(brokers)
+        partitions[number] = assigned_partition(state, number, brokers)
+    if sorted(partitions) != list(range(len(partitions))):
+        raise errors.InvalidReplicaAssignment(
+            "partitions should be a consecutive 0-based integer sequence"
+        )
+    return [partitions[number] for number in range(len(partitions))]
+
+
+def assigned_partition(state: ControllerState, number: int, brokers: list[int]) -> PartitionImage:
+    """A new partition on chosen brokers."""
+    partition = new_partition(state, brokers)
+    if not partition.isr:
+        raise errors.InvalidReplicaAssignment(
+            "All brokers specified in the manual partition assignment for partition "
+            f"{number} are fenced or in controlled shutdown."
+        )
+    return partition
+
+
+def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionImage:
+    """A new partition: in sync where brokers serve, led by the first of these."""
+    replicas = tuple(brokers)
+    isr = tuple(broker for broker in replicas if state.is_active(broker))
+    return PartitionImage(
+        replicas=replicas,
+        directories=tuple(map(state.default_directory, replicas)),
+        isr=isr,
+        leader=isr[0] if isr else -1,
+    )
+
+
+def _placed(state: ControllerState, asked: Asked) -> list[PartitionImage]:
+    """Partitions as the cluster has room for them."""
+    count, factor = asked.num_partitions, asked.replication_factor
+    if factor < -1 or factor == 0:
+        raise errors.InvalidReplicationFactor(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
+    if count < -1 or count == 0:
+        raise errors.InvalidPartitions(
+            "Number of partitions was set to an invalid non-positive value."
+        )
+    config = state.cluster_config()
+    count = config.num_partitions if count == -1 else count
+    factor = config.default_replication_factor if factor == -1 else factor
+    if count > USER_RECORDS_MAX:
+        raise errors.PolicyViolation("Excessively large number of partitions per request.")
+    placed = placed_partitions(state, state.placement, 0, count, factor)
+    state.placement += 1
+    return placed
+
+
+def placed_partitions(
+    state: ControllerState, start: int, first: int, count: int, factor: int
+) -> list[PartitionImage]:
+    """New partitions, striped over the brokers."""
+    begin = f"Unable to replicate the partition {factor} time(s): "
+    try:
+        placed = place(
+            state.image.brokers.values(), start=start, first=first, count=count, replicas=factor
+        )
+    except errors.InvalidReplicationFactor as error:
+        raise errors.InvalidReplicationFactor(begin + (error.text or "")) from None
+    partitions = [new_partition(state, replicas) for replicas in placed]
+    if not all(partition.isr for partition in partitions):
+        raise errors.InvalidReplicationFactor(begin + ACTIVE_ONLY)
+    return partitions
+
+
+def decide_delete_topics(
+    state: ControllerState, request: DeleteTopicsRequest, now: float
+) -> Decision[DeleteTopicsResponse]:
+    """Topics are to go, named by name or by id."""
+    del now
+    if not state.config.delete_topic_enable:
+        raise errors.TopicDeletionDisabled
+    image = state.image
+    seen: set[bytes] = set()
+    records = []
+    responses = []
+    for asked in request.topics:
+        topic = image.topics.get(asked.topic_id) if asked.name is None else image.topic(asked.name)
+        error: KafkaError | None = None
+        if topic is None:
+            error = errors.UnknownTopicId() if asked.name is None else _unknown_name()
+        elif topic.id in seen:
+            error = errors.InvalidRequest("Duplicate topic.")
+        else:
+            seen.add(topic.id)
+            records.append(r.RemoveTopicRecord(topic_id=topic.id))
+        responses.append(
+            Deleted(
+                name=asked.name if topic is None else topic.name,
+                topic_id=asked.topic_id if topic is None else topic.id,
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else str(error),
+            )
+        )
+    return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
+
+
+def _unknown_name() -> KafkaError:
+    return errors.UnknownTopicOrPartition("This server does not host this topic-partition.")
+
+
+def decide_create_partitions(
+    state: ControllerState, request: CreatePartitionsRequest, now: float
+) -> Decision[CreatePartitionsResponse]:
+    """Topics are to get more partitions."""
+    del now
+    names = [asked.name for asked in request.topics]
+    records: list[Any] = []
+    results = []
+    for asked in request.topics:
+        code, text = errors.NONE, None
+        try:
+            if names.count(asked.name) > 1:
+                raise errors.InvalidRequest("Duplicate topic name.")
+            records += _grow(state, asked)
+        except KafkaError as error:
+            code, text = error.code, str(error) if error.text is None else error.text
+        results.append(
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=asked.name, error_code=code, error_message=text
+            )
+        )
+    reply = CreatePartitionsResponse(results=results)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _grow(
+    state: ControllerState, asked: CreatePartitionsRequest.CreatePartitionsTopic
+) -> list[Any]:
+    topic = state.image.topic(asked.name)
+    if topic is None:
+        raise _unknown_name()
+    have = len(topic.partitions)
+    if asked.count == have:
+        raise errors.InvalidPartitions(f"Topic already has {have} partition(s).")
+    if asked.count < have:
+        raise errors.InvalidPartitions(
+            f"The topic {asked.name} currently has {have} partition(s); {asked.count} would not "
+            "be an increase."
+        )
+    more = asked.count - have
+    if more > USER_RECORDS_MAX:
+        raise errors.PolicyViolation("Excessively large number of partitions per request.")
+    first = topic.partitions[0]
+    factor = len(first.replicas)
+    if asked.assignments is None:
+        partitions = placed_partitions(state, state.stripe_of(first), have, more, factor)
+    else:
+        if len(asked.assignments) != more:
+            raise errors.InvalidReplicaAssignment(
+                f"Attempted to add {more} additional partition(s), but only "
+                f"{len(asked.assignments)} assignment(s) were specified."
+            )
+        partitions = []
+        for place_, assignment in enumerate(asked.assignments):
+            check_assignment(state, assignment.broker_ids, factor)
+            partitions.append(assigned_partition(state, have + place_, assignment.broker_ids))
+    return [partition_record(topic.id, have + n, p) for n, p in enumerate(partitions)]

@@ -1,0 +1,188 @@
+"""What becomes of a partition: who leads, who is in sync, and the record that says so.
+
+Rules, Kafka's: the leader stays if it may; otherwise the first replica in assignment order that
+is in sync (or, when nobody is, eligible) and acceptable; uncleanly only if the topic allows it,
+and then the leader alone is in sync and has to recover. A reassignment is complete when all its
+new replicas are in sync. A leader epoch begins when a leader is named, and also when a replica
+leaves the assignment.
+"""
+
+import enum
+from collections.abc import Callable
+
+import attrs
+
+from kwire.codec.messages.metadata_records import PartitionChangeRecord
+from kwire.raftmeta.image import NO_LEADER, PartitionImage
+
+_KEEP_LEADER = -2
+_KEEP_STATE = -1
+
+
+class Election(enum.Enum):
+    """Which leader is looked for."""
+
+    ONLINE = enum.auto()
+    """Any in sync; the present one if it may stay."""
+    PREFERRED = enum.auto()
+    """The first replica if it is in sync."""
+    UNCLEAN = enum.auto()
+    """Any alive, in sync if possible."""
+
+
+@attrs.frozen
+class Elected:
+    """A leader, or nobody."""
+
+    leader: int
+    unclean: bool = False
+
+
+@attrs.define(kw_only=True)
+class PartitionChange:
+    """A change in the making: set the targets that change, then :meth:`build` once."""
+
+    topic_id: bytes
+    number: int
+    partition: PartitionImage
+    acceptable: Callable[[int], bool]
+    directory_of: Callable[[int], bytes]
+    min_isr: int = 1
+    elr_enabled: bool = False
+    unclean: bool = False
+    """Whether the topic lets a replica lead that is not in sync."""
+    election: Election | None = None
+    isr: list[int] = attrs.field(factory=list)
+    replicas: list[int] = attrs.field(factory=list)
+    adding: list[int] = attrs.field(factory=list)
+    removing: list[int] = attrs.field(factory=list)
+    elr: list[int] = attrs.field(factory=list)
+    directories: dict[int, bytes] = attrs.field(factory=dict)
+    recovering: bool = False
+    unclean_shutdown: int = NO_LEADER
+    """A broker that lost what it had not flushed: not eligible any more."""
+
+    def __attrs_post_init__(self) -> None:
+        old = self.partition
+        self.isr, self.replicas = list(old.isr), list(old.replicas)
+        self.adding, self.removing = list(old.adding), list(old.removing)
+        self.elr, self.recovering = list(old.elr), old.recovering
+        self.directories = dict(zip(old.replicas, old.directories, strict=False))
+        if self.election is None:
+            self.election = Election.UNCLEAN if self.unclean else Election.ONLINE
+
+    def build(self) -> PartitionChangeRecord | None:
+        """The record of the change; None if nothing changes."""
+        record = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
+        unchanged = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
+        self._complete_reassignment()
+        self._populate_elr()
+        elected = self._elect()
+        if elected.leader != self.partition.leader:
+            self._take_office(record, elected)
+        if record.leader == _KEEP_LEADER and not set(self.partition.replicas) <= set(self.replicas):
+            record.leader = self.partition.leader
+        self._update_elr(record)
+        isr_moved = record.isr is None and self.isr != list(self.partition.isr)
+        if isr_moved and (self.isr or self.elr_enabled):
+            record.isr = self.isr
+        self._update_last_known_leader(record)
+        self._assign(record)
+        if self.recovering != self.partition.recovering:
+            record.leader_recovery_state = int(self.recovering)
+        return None if record == unchanged else record
+
+    # Reassignment
+
+    def _complete_reassignment(self) -> None:
+        """Once every replica to be added is in sync, those to be removed go."""
+        if not (self.adding or self.removing):
+            return
+        isr = [replica for replica in self.isr if replica not in self.removing]
+        replicas = [replica for replica in self.replicas if replica not in self.removing]
+        if not isr or not replicas or not set(self.adding) <= set(isr):
+            return
+        self.isr, self.replicas, self.adding, self.removing = isr, replicas, [], []
+
+    # Election
+
+    def _elect(self) -> Elected:
+        if self.election is Election.PREFERRED and self._valid(self.replicas[0]):
+            return Elected(self.replicas[0])
+        if self._valid(self.partition.leader):
+            return Elected(self.partition.leader)
+        for replica in self.replicas:
+            if self._valid(replica):
+                return Elected(replica)
+        if self._last_known_leader_may():
+            return Elected(self.partition.last_known_elr[0], unclean=True)
+        if self.election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if self.acceptable(replica):
+                    return Elected(replica, unclean=True)
+        return Elected(NO_LEADER)
+
+    def _valid(self, replica: int) -> bool:
+        eligible = self.isr or self.elr
+        return replica in eligible and self.acceptable(replica)
+
+    def _last_known_leader_may(self) -> bool:
+        """With nobody in sync or eligible, the last leader's return is waited for (KIP-966)."""
+        known = self.partition.last_known_elr
+        if not self.elr_enabled or self.isr or self.elr or len(known) != 1:
+            return False
+        return self.acceptable(known[0])
+
+    def _take_office(self, record: PartitionChangeRecord, elected: Elected) -> None:
+        record.leader = elected.leader
+        if elected.leader in self.elr:
+            self.isr = [elected.leader]
+            self.elr = [replica for replica in self.elr if replica != elected.leader]
+        if elected.unclean:
+            record.isr = [elected.leader]
+            self.recovering = True
+
+    # Eligible leader replicas
+
+    def _populate_elr(self) -> None:
+        if not self.elr_enabled:
+            return
+        if len(self.isr) >= self.min_isr:
+            self.elr = []
+            return
+        candidates = dict.fromkeys((*self.elr, *self.partition.isr))
+        left_out = {*self.isr, self.unclean_shutdown}
+        self.elr = [replica for replica in candidates if replica not in left_out]
+
+    def _update_elr(self, record: PartitionChangeRecord) -> None:
+        if record.isr is not None or not self.elr_enabled:
+            self.elr = []
+        if self.elr != list(self.partition.elr):
+            record.eligible_leader_replicas = self.elr
+
+    def _update_last_known_leader(self, record: PartitionChangeRecord) -> None:
+        """Note who led when nobody is left in sync, and forget it when there is a leader."""
+        old = self.partition
+        if not self.elr_enabled:
+            return
+        if record.isr == [] and old.last_known_elr != (old.leader,):
+            record.last_known_elr = [old.leader]
+        elif old.last_known_elr and (
+            record.leader >= 0 or (old.leader != NO_LEADER and record.leader != NO_LEADER)
+        ):
+            record.last_known_elr = []
+
+    def _assign(self, record: PartitionChangeRecord) -> None:
+        old = self.partition
+        directories = [
+            self.directories[replica] if replica in self.directories else self.directory_of(replica)
+            for replica in self.replicas
+        ]
+        if directories != list(old.directories):
+            record.directories = directories
+        if self.replicas != list(old.replicas):
+            record.replicas = self.replicas
+        if self.removing != list(old.removing):
+            record.removing_replicas = self.removing
+        if self.adding != list(old.adding):
+            record.adding_replicas = self.adding

@@ -1,0 +1,51 @@
+"""Where the replicas of a new partition go.
+
+Partition i's replica j lies on broker (start + i + j) mod n of the serving brokers, ordered so
+that racks alternate. Brokers that do not serve just now are used only when there are not enough
+others, and never first. The caller moves ``start`` on from topic to topic: with a fixed start
+every one-partition topic would lead on the same broker.
+"""
+
+from collections.abc import Iterable
+
+from kwire.errors import InvalidReplicationFactor
+from kwire.raftmeta.image import BrokerImage
+
+
+def spread(brokers: Iterable[BrokerImage]) -> list[int]:
+    """Broker ids in an order in which racks alternate."""
+    racks: dict[str | None, list[int]] = {}
+    for broker in sorted(brokers, key=lambda broker: broker.id):
+        racks.setdefault(broker.rack, []).append(broker.id)
+    ordered = sorted(racks.values(), key=lambda ids: (-len(ids), ids))
+    longest = max(map(len, ordered), default=0)
+    return [ids[turn] for turn in range(longest) for ids in ordered if turn < len(ids)]
+
+
+def place(
+    brokers: Iterable[BrokerImage], *, start: int, first: int, count: int, replicas: int
+) -> list[list[int]]:
+    """Replicas of the partitions ``first`` to ``first + count - 1``."""
+    usable = [broker for broker in brokers if _has_room(broker)]
+    if replicas > len(usable):
+        raise InvalidReplicationFactor(
+            f"The target replication factor of {replicas} cannot be reached because only "
+            f"{len(usable)} broker(s) are registered."
+        )
+    serving = spread(broker for broker in usable if not broker.fenced)
+    if not serving:
+        raise InvalidReplicationFactor("All brokers are currently fenced.")
+    spare = spread(broker for broker in usable if broker.fenced)
+    placed = []
+    for number in range(first, first + count):
+        turn = (start + number) % len(serving)
+        chosen = [serving[(turn + j) % len(serving)] for j in range(min(replicas, len(serving)))]
+        chosen += [spare[(turn + j) % len(spare)] for j in range(replicas - len(chosen))]
+        placed.append(chosen)
+    return placed
+
+
+def _has_room(broker: BrokerImage) -> bool:
+    """Whether not all of its directories are closed to new partitions (KIP-1066)."""
+    cordoned = broker.cordoned_log_dirs
+    return not (cordoned and broker.log_dirs and set(broker.log_dirs) <= set(cordoned))
