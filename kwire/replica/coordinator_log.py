@@ -1,0 +1,50 @@
+"""What coordinators see of the replica layer: append, wait for commit, read back."""
+
+import attrs
+
+from kwire.clock import Clock
+from kwire.records.header import Buffer, parse
+from kwire.replica.partition import ACKS_ALL
+from kwire.replica.service import ReplicaService
+from kwire.types import TopicPartition
+
+READ_BYTES = 1 << 20
+COMMIT_TIMEOUT_S = 30.0
+"""The coordinator has a shorter one of its own; this only ends a wait that nobody minds."""
+
+
+@attrs.frozen
+class CoordinatorLog:
+    """The internal topics' partitions that this broker leads."""
+
+    replicas: ReplicaService
+    clock: Clock
+
+    def append(self, partition: TopicPartition, batch: bytes) -> int:
+        """Append as the leader; the log end after it."""
+        held = self.replicas.leader(*partition)
+        done = held.append(batch, parse(batch), ACKS_ALL, self.clock.now(), self.clock.now_ms())
+        self.replicas.appended(held, done)
+        return done.end_offset
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        held = self.replicas.get(*partition)
+        return held.log.start_offset, held.log.end_offset
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        return self.replicas.get(*partition).high_watermark
+
+    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
+        held = self.replicas.leader(*partition)
+        await self.replicas.committed(held, end_offset, COMMIT_TIMEOUT_S)
+
+    async def read(self, partition: TopicPartition, offset: int) -> Buffer:
+        """Whole batches from the one with ``offset`` on; empty at the end."""
+        log = self.replicas.get(*partition).log
+        if offset >= log.written_offset:
+            return b""
+        region = log.read(offset, READ_BYTES, end_offset=log.written_offset)
+        try:
+            return region.read()
+        finally:
+            region.close()

@@ -1,0 +1,36 @@
+"""What a log works under, from a topic's settings and the broker's behind them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.topic import TopicConfig
+from kwire.log.config import LogConfig
+
+_SAME_NAME: Final = (
+    "segment_ms", "segment_jitter_ms", "segment_index_bytes", "index_interval_bytes",
+    "preallocate", "retention_bytes", "retention_ms", "file_delete_delay_ms", "flush_messages",
+    "flush_ms", "delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms",
+    "min_cleanable_dirty_ratio", "max_message_bytes", "compression_type", "min_insync_replicas",
+)  # fmt: skip
+
+
+def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+    """The settings of a topic's logs; ConfigError if an override cannot be read."""
+    topic = TopicConfig(overrides, broker)
+    same = {name: getattr(topic, name) for name in _SAME_NAME}
+    return LogConfig(
+        **same,
+        segment_bytes=(
+            topic.segment_bytes
+            if topic.internal_segment_bytes is None
+            else topic.internal_segment_bytes
+        ),
+        cleanup_delete="delete" in topic.cleanup_policy,
+        cleanup_compact="compact" in topic.cleanup_policy,
+        log_append_time=topic.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        unclean_leader_election=topic.unclean_leader_election_enable,
+        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+    )
