@@ -12,7 +12,7 @@ from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.schema import ZERO_UUID
-from kwire.errors import KafkaError, TopicAuthorizationFailed
+from kwire.errors import KafkaError, NotLeaderOrFollower, TopicAuthorizationFailed
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.hints import leader_hint
 from kwire.replica.fetch_sessions import Asked, Ref
@@ -146,7 +146,9 @@ class _Reading:
                 partition = replicas.get(asked.topic, asked.partition)
             if not self.context.authorize("Read", "Topic", partition.topic):
                 raise TopicAuthorizationFailed
-            partition.check_leader(asked.leader_epoch)
+            leader = partition.check_leader(asked.leader_epoch)
+            if self.replica > _CONSUMER and self.replica not in leader.followers:
+                raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
             found = partition.read(
                 asked.fetch_offset,
                 min(self.left, asked.max_bytes),

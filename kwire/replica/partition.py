@@ -151,9 +151,19 @@ class Partition:
         raise FencedLeaderEpoch if epoch < self.leader_epoch else UnknownLeaderEpoch
 
     def append(
-        self, records: Buffer, header: BatchHeader, acks: int, now: float, now_ms: int
+        self,
+        records: Buffer,
+        header: BatchHeader,
+        acks: int,
+        now: float,
+        now_ms: int,
+        *,
+        from_client: bool = True,
     ) -> Produced:
-        """Write a producer's checked batch, or find the one it repeats."""
+        """Write a producer's checked batch, or find the one it repeats.
+
+        Coordinators are trusted with their batches' times and sequences.
+        """
         leader = self.check_leader()
         log = self.log
         if acks == ACKS_ALL and leader.under_min_isr:
@@ -161,14 +171,16 @@ class Partition:
                 f"{len(leader.isr)} replicas in sync, {leader.effective_min_isr} are needed"
             )
         config = self.config
-        if not config.log_append_time:
+        if from_client and not config.log_append_time:
             check_timestamps(
                 header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms
             )
         size = header.size
         if size != len(records):
             records = memoryview(records)[:size]
-        done = log.append_leader(records, header, leader.leader_epoch, now_ms)
+        done = log.append_leader(
+            records, header, leader.leader_epoch, now_ms, from_client=from_client
+        )
         end_offset = done.last_offset + 1
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         if done.duplicate:

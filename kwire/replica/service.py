@@ -203,10 +203,11 @@ class ReplicaService:
     def follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
     ) -> None:
-        """Note how far a follower is; that may commit, and so wake producers and consumers."""
+        """Note how far one of the partition's followers is.
+
+        That may commit, and so wake producers and consumers.
+        """
         leader = partition.check_leader()
-        if node not in leader.followers:
-            raise NotLeaderOrFollower(f"broker {node} is no replica of {partition.topic}")
         moved = leader.fetched(
             node,
             offset=offset,

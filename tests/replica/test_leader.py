@@ -1,4 +1,4 @@
-"""The leader's rules: in-sync replicas, the high watermark, proposals (invariants 14, 28-30, 35)."""
+"""The leader's rules: who is in sync, the high watermark (invariants 14, 28, 29, 30, 35)."""
 
 import pytest
 from hypothesis import given

@@ -1,0 +1,265 @@
+"""The small APIs of the data path: ListOffsets, OffsetForLeaderEpoch, DeleteRecords and others."""
+
+from typing import Any
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.delete_records import DeleteRecordsRequest
+from kwire.codec.messages.describe_producers import DescribeProducersRequest
+from kwire.codec.messages.init_producer_id import InitProducerIdRequest
+from kwire.codec.messages.list_offsets import ListOffsetsRequest
+from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kwire.records import header
+from kwire.replica.coordinator_log import ReplicaCoordinatorLog
+from kwire.replica.partition import Partition
+from kwire.types import TopicPartition
+from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
+
+
+async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
+    found = await subject.create(name, **settings)
+    assert found is not None
+    return found
+
+
+def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
+    batch = one_batch(*values, **changes)
+    done = partition.append(batch, header.parse(batch), 1, 0.0, NOW_MS)
+    subject.replicas.appended(partition, done)
+
+
+async def offsets(
+    subject: Broker, timestamp: int, *, version: int = 10, epoch: int = -1, **changes: Any
+) -> tuple[int, int, int, int]:
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    asked = topic.ListOffsetsPartition(
+        partition_index=0, timestamp=timestamp, current_leader_epoch=epoch
+    )
+    topics = [topic(name="t", partitions=[asked])]
+    fields: dict[str, Any] = {"replica_id": -1, "topics": topics}
+    answer = await subject.call(
+        ListOffsetsRequest(**(fields | changes)),
+        version,
+    )
+    (found,) = answer.topics[0].partitions
+    return found.error_code, found.offset, found.timestamp, found.leader_epoch
+
+
+class TestListOffsets:
+    """Invariants 15 and 17."""
+
+    async def filled(self) -> tuple[Broker, Partition]:
+        subject = broker()
+        partition = await made(subject)
+        for n, age in enumerate((300, 100, 200)):
+            write(subject, partition, b"%d" % n, b"x", timestamp_ms=NOW_MS - age)
+        return subject, partition
+
+    @pytest.mark.parametrize(
+        ("timestamp", "expected"),
+        [
+            (-1, (0, 6, -1, 0)),
+            (-2, (0, 0, -1, 0)),
+            (-3, (0, 2, NOW_MS - 100, 0)),  # the largest timestamp is in the middle
+            (-4, (0, 0, -1, 0)),
+            (-5, (0, -1, -1, -1)),  # nothing is stored remotely
+            (-6, (0, -1, -1, -1)),
+            (-7, (errors.UnsupportedVersion.code, -1, -1, -1)),
+            (0, (0, 0, NOW_MS - 300, 0)),
+            (NOW_MS - 299, (0, 2, NOW_MS - 100, 0)),
+            (NOW_MS, (0, -1, -1, -1)),  # none that young
+        ],
+    )
+    async def test_places(self, timestamp: int, expected: tuple[int, ...]):
+        subject, _ = await self.filled()
+        assert await offsets(subject, timestamp) == expected
+
+    async def test_read_committed_ends_at_the_last_stable_offset(self):
+        subject, partition = await self.filled()
+        write(
+            subject,
+            partition,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        assert (await offsets(subject, -1))[1] == 7
+        assert (await offsets(subject, -1, isolation_level=1))[1] == 6
+
+    async def test_never_below_the_start(self):
+        subject, partition = await self.filled()
+        subject.replicas.delete_before(partition, 4)
+        assert await offsets(subject, -2) == (0, 4, -1, 0)
+        error, offset, _, _ = await offsets(subject, -3)
+        assert (error, offset == -1 or offset >= 4) == (0, True)
+        error, offset, _, _ = await offsets(subject, 0)
+        assert (error, offset) == (0, 4)
+
+    async def test_epochs(self):
+        subject, _ = await self.filled()
+        await subject.lead_again("t")
+        assert (await offsets(subject, -1, epoch=0))[0] == errors.FencedLeaderEpoch.code
+        assert (await offsets(subject, -1, epoch=2))[0] == errors.UnknownLeaderEpoch.code
+        assert await offsets(subject, -1, epoch=1) == (0, 6, -1, 1)
+
+    async def test_nothing_of_this_epoch_is_committed_yet(self):
+        """KIP-207: a new leader must not name an end below one it may have named before."""
+        subject = broker()
+        partition = await made(subject, replicas=(1, 2))
+        write(subject, partition)
+        await subject.lead_again("t")
+        assert (await offsets(subject, -1))[0] == errors.OffsetNotAvailable.code
+        assert (await offsets(subject, -2))[0] == 0
+        subject.replicas.follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
+        assert (await offsets(subject, -1))[:2] == (0, 1)
+
+    async def test_unknown_and_twice(self):
+        subject = broker()
+        assert (await offsets(subject, -1))[0] == errors.UnknownTopicOrPartition.code
+        await made(subject)
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        asked = topic.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        answer = await subject.call(
+            ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked, asked])])
+        )
+        codes = [p.error_code for p in answer.topics[0].partitions]
+        assert codes == [errors.InvalidRequest.code] * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "current", "expected"),
+    [
+        (0, -1, (0, 0, 2)),
+        (1, -1, (0, 0, 2)),  # an epoch in between: the one before it
+        (2, -1, (0, 2, 3)),  # the one that is going on ends at the log's end
+        (3, -1, (0, -1, -1)),
+        (0, 1, (errors.FencedLeaderEpoch.code, -1, -1)),
+        (0, 3, (errors.UnknownLeaderEpoch.code, -1, -1)),
+    ],
+)
+async def test_ends_of_epochs(asked: int, current: int, expected: tuple[int, int, int]):
+    """Invariant 27."""
+    subject = broker()
+    partition = await made(subject)
+    write(subject, partition, b"a", b"b")
+    change = r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), leader=1)
+    await subject.publish(change, change)
+    write(subject, partition, b"c")
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    answer = await subject.call(
+        OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                topic(
+                    topic="t",
+                    partitions=[
+                        topic.OffsetForLeaderPartition(
+                            partition=0, current_leader_epoch=current, leader_epoch=asked
+                        )
+                    ],
+                )
+            ],
+        )
+    )
+    (found,) = answer.topics[0].partitions
+    assert (found.error_code, found.leader_epoch, found.end_offset) == expected
+
+
+@pytest.mark.parametrize(
+    ("topic", "offset", "expected"),
+    [
+        ("t", 2, (0, 2)),
+        ("t", 0, (0, 0)),
+        ("t", -1, (0, 4)),  # everything
+        ("t", 5, (errors.OffsetOutOfRange.code, -1)),
+        ("t", -2, (errors.OffsetOutOfRange.code, -1)),
+        ("nope", 0, (errors.UnknownTopicOrPartition.code, -1)),
+        ("compacted", 0, (errors.PolicyViolation.code, -1)),
+        ("__consumer_offsets", 0, (errors.InvalidTopicException.code, -1)),
+    ],
+)
+async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int, int]):
+    """Invariant 39."""
+    subject = broker()
+    partition = await made(subject)
+    await made(subject, "compacted", cleanup_delete=False, cleanup_compact=True)
+    write(subject, partition, b"a", b"b", b"c", b"d")
+    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    answer = await subject.call(
+        DeleteRecordsRequest(
+            timeout_ms=1,
+            topics=[
+                asked(
+                    name=topic,
+                    partitions=[asked.DeleteRecordsPartition(partition_index=0, offset=offset)],
+                )
+            ],
+        )
+    )
+    (found,) = answer.topics[0].partitions
+    assert (found.error_code, found.low_watermark) == expected
+    assert partition.log.start_offset == (expected[1] if expected[0] == 0 else 0)
+
+
+async def test_producer_ids_never_come_twice():
+    """Invariant 47."""
+    subject = broker()
+    found = [
+        await subject.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0))
+        for _ in range(25)
+    ]
+    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in found] == [
+        (0, n, 0) for n in range(25)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "expected"),
+    [("", errors.InvalidRequest), ("tx", errors.UnsupportedVersion)],
+)
+async def test_transactions_are_not_available(transactional_id: str, expected: type):
+    answer = await broker().call(
+        InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=0)
+    )
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
+        expected.code,  # type: ignore[attr-defined]
+        -1,
+        -1,
+    )
+
+
+async def test_producers_are_described():
+    subject = broker()
+    partition = await made(subject)
+    for sequence in (0, 1):
+        write(subject, partition, producer_id=7, producer_epoch=2, base_sequence=sequence)
+    topic = DescribeProducersRequest.TopicRequest
+    answer = await subject.call(
+        DescribeProducersRequest(topics=[topic(name="t", partition_indexes=[0, 1])])
+    )
+    found, missing = answer.topics[0].partitions
+    (state,) = found.active_producers
+    assert (state.producer_id, state.producer_epoch, state.last_sequence) == (7, 2, 1)
+    assert (state.last_timestamp, state.current_txn_start_offset) == (NOW_MS, -1)
+    assert missing.error_code == errors.UnknownTopicOrPartition.code
+
+
+async def test_coordinators_append_and_replay():
+    subject = broker()
+    await made(subject)
+    log, where = (
+        ReplicaCoordinatorLog(subject.replicas, subject.wall.now_ms),
+        TopicPartition("t", 0),
+    )
+    batches = [one_batch(b"a", b"b"), one_batch(b"c")]
+    assert [log.append(where, batch) for batch in batches] == [2, 3]
+    await log.committed(where, 3)
+    assert (log.bounds(where), log.high_watermark(where)) == ((0, 3), 3)
+    found = await log.read(where, 0)
+    assert [h.base_offset for _, h in header.headers(found)] == [0, 2]
+    assert len(await log.read(where, 3)) == 0
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        log.append(TopicPartition("nope", 0), batches[0])

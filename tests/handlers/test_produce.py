@@ -1,0 +1,301 @@
+"""Produce: what is stored, what is refused, what is waited for."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
+from kwire.handlers.dispatch import Disconnect
+from kwire.records import header, iterate
+from kwire.replica.partition import Partition
+from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
+
+Topic = ProduceRequest.TopicProduceData
+Data = Topic.PartitionProduceData
+
+
+def request(*parts: tuple[str, int, bytes | None], **changes: Any) -> ProduceRequest:
+    topics: dict[str, Topic] = {}
+    for name, index, records in parts:
+        topic = topics.setdefault(name, Topic(name=name))
+        topic.partition_data.append(Data(index=index, records=records))
+    fields: dict[str, Any] = {"acks": -1, "timeout_ms": 1000, "topic_data": list(topics.values())}
+    return ProduceRequest(**(fields | changes))
+
+
+async def produce(
+    subject: Broker, *parts: tuple[str, int, bytes | None], version: int = 9, **changes: Any
+) -> list[ProduceResponse.TopicProduceResponse.PartitionProduceResponse]:
+    answer = await subject.call(request(*parts, **changes), version)
+    return [p for t in answer.responses for p in t.partition_responses]
+
+
+async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
+    found = await subject.create(name, **settings)
+    assert found is not None
+    return found
+
+
+def stored(partition: Partition) -> bytes:
+    found = partition.log.read(
+        partition.log.start_offset, 1 << 20, end_offset=partition.log.end_offset
+    )
+    with found:
+        return found.read()
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_offsets_are_consecutive(acks: int):
+    subject = broker()
+    partition = await made(subject)
+    for base_offset in (0, 2, 4):
+        (answer,) = await produce(subject, ("t", 0, one_batch(b"a", b"b")), acks=acks)
+        assert (answer.error_code, answer.base_offset) == (0, base_offset)
+        assert (answer.log_append_time_ms, answer.log_start_offset) == (-1, 0)
+    assert partition.high_watermark == 6
+    heads = [h for _, h in header.headers(stored(partition))]
+    assert [(h.base_offset, h.leader_epoch) for h in heads] == [(0, 0), (2, 0), (4, 0)]
+
+
+CASES = [
+    # Why, the partition it goes to, the batch, changes of the request, the error.
+    ("unknown topic", ("nope", 0), one_batch(), {}, errors.UnknownTopicOrPartition),
+    ("unknown partition", ("t", 7), one_batch(), {}, errors.UnknownTopicOrPartition),
+    ("led elsewhere", ("other", 0), one_batch(), {}, errors.NotLeaderOrFollower),
+    ("not a batch", ("t", 0), b"rubbish" * 20, {}, errors.CorruptMessage),
+    ("null records: Kafka never answers them", ("t", 0), None, {}, errors.InvalidRecord),
+    ("no records", ("t", 0), b"", {}, errors.InvalidRecord),
+    ("acks of two brokers", ("t", 0), one_batch(), {"acks": 2}, errors.InvalidRequiredAcks),
+    ("too large", ("small", 0), one_batch(bytes(500)), {}, errors.MessageTooLarge),
+    ("from the future", ("t", 0), one_batch(timestamp_ms=NOW_MS + 3_600_001), {},
+     errors.InvalidTimestamp),
+    ("no key in a compacted topic", ("compact", 0), one_batch(key=None), {},
+     errors.InvalidRecord),
+    ("the broker's own topic", ("__consumer_offsets", 0), one_batch(), {},
+     errors.InvalidTopicException),
+    ("a sequence that leaves a gap", ("t", 0),
+     one_batch(producer_id=7, producer_epoch=0, base_sequence=9), {},
+     errors.OutOfOrderSequenceNumber),
+    ("a producer's old epoch", ("t", 0),
+     one_batch(producer_id=8, producer_epoch=1, base_sequence=1), {},
+     errors.InvalidProducerEpoch),
+    ("a transaction without an id", ("t", 0),
+     one_batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True), {},
+     errors.TransactionalIdAuthorizationFailed),
+    ("transactions are not available", ("t", 0),
+     one_batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
+     {"transactional_id": "tx"}, errors.InvalidTxnState),
+    ("zstd before version 7", ("t", 0), one_batch(compression=4), {"version": 6},
+     errors.UnsupportedCompressionType),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "batch", "changes", "expected"), [c[1:] for c in CASES],
+                         ids=[c[0] for c in CASES])  # fmt: skip
+async def test_one_bad_partition_fails_alone(
+    where: tuple[str, int], batch: bytes | None, changes: dict[str, Any], expected: type
+):
+    """Invariant 99."""
+    subject = broker()
+    await made(subject, "good")
+    await made(subject)
+    await subject.create("other", replicas=(2,), leader=2)
+    await made(subject, "small", max_message_bytes=300)
+    await made(subject, "compact", cleanup_compact=True)
+    for producer, epoch in ((7, 0), (8, 2)):
+        await produce(
+            subject,
+            ("t", 0, one_batch(producer_id=producer, producer_epoch=epoch, base_sequence=0)),
+        )
+    bad, good = await produce(subject, (*where, batch), ("good", 0, one_batch()), **changes)
+    assert (bad.error_code, bad.base_offset) == (expected.code, -1)  # type: ignore[attr-defined]
+    assert bad.log_append_time_ms == -1
+    # acks is of the whole request; everything else is of one partition.
+    assert (good.error_code == 0) is (expected is not errors.InvalidRequiredAcks)
+
+
+async def test_without_acknowledgement_there_is_no_answer_but_errors_disconnect():
+    """Invariant 103."""
+    subject = broker()
+    partition = await made(subject)
+    assert await subject.call(request(("t", 0, one_batch()), acks=0), 9) is None
+    assert partition.log.end_offset == 1
+    with pytest.raises(Disconnect):
+        await subject.call(request(("nope", 0, one_batch()), acks=0), 9)
+
+
+async def test_repeated_batches_are_acknowledged_with_their_first_offset():
+    """Invariant 50: the last five are remembered, the sixth is out of order."""
+    subject = broker()
+    partition = await made(subject)
+    batches = [
+        one_batch(b"a", b"b", producer_id=3, producer_epoch=0, base_sequence=2 * n)
+        for n in range(6)
+    ]
+    for n, batch in enumerate(batches):
+        (answer,) = await produce(subject, ("t", 0, batch))
+        assert answer.base_offset == 2 * n
+    for n, batch in list(enumerate(batches))[1:]:
+        (answer,) = await produce(subject, ("t", 0, batch))
+        assert (answer.error_code, answer.base_offset) == (0, 2 * n)
+    (answer,) = await produce(subject, ("t", 0, batches[0]))
+    assert answer.error_code == errors.OutOfOrderSequenceNumber.code
+    assert partition.log.end_offset == 12
+
+
+async def test_an_unknown_producer_may_begin_anywhere():
+    """Invariant 53 (KIP-360)."""
+    subject = broker()
+    await made(subject)
+    (answer,) = await produce(
+        subject, ("t", 0, one_batch(producer_id=3, producer_epoch=0, base_sequence=100))
+    )
+    assert answer.error_code == 0
+
+
+async def test_the_brokers_time():
+    subject = broker()
+    partition = await made(subject, log_append_time=True)
+    subject.wall.ms = NOW_MS + 77
+    (answer,) = await produce(subject, ("t", 0, one_batch(timestamp_ms=5)))
+    assert answer.log_append_time_ms == NOW_MS + 77
+    head = header.parse(stored(partition))
+    assert head.is_log_append_time
+    assert head.max_timestamp == NOW_MS + 77
+
+
+async def test_topics_may_be_named_by_id():
+    subject = broker()
+    await made(subject)
+    topic = Topic(topic_id=topic_id("t"), partition_data=[Data(index=0, records=one_batch())])
+    unknown = Topic(topic_id=b"?" * 16, partition_data=[Data(index=0, records=one_batch())])
+    answer = await subject.call(
+        ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic, unknown]), 13
+    )
+    found, missing = answer.responses
+    assert (found.topic_id, found.partition_responses[0].error_code) == (topic_id("t"), 0)
+    assert missing.partition_responses[0].error_code == errors.UnknownTopicId.code
+
+
+@pytest.mark.parametrize("wanted", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+async def test_a_topics_codec(wanted: str):
+    subject = broker()
+    partition = await made(subject, compression_type=wanted)
+    for codec in range(5):
+        (answer,) = await produce(subject, ("t", 0, one_batch(b"v" * 100, compression=codec)))
+        assert answer.error_code == 0
+    buf = stored(partition)
+    for pos, head in header.headers(buf):
+        assert ("uncompressed", "gzip", "snappy", "lz4", "zstd")[head.compression] == wanted
+        assert [r.value for r in iterate.records(buf, pos, head)] == [b"v" * 100]
+
+
+async def test_garbage_behind_a_batch_is_dropped():
+    subject = broker()
+    partition = await made(subject)
+    await produce(subject, ("t", 0, one_batch() + b"12345"), ("t", 0, one_batch()))
+    assert [h.base_offset for _, h in header.headers(stored(partition))] == [0, 1]
+
+
+async def test_leaders_are_hinted():
+    """KIP-951."""
+    from kwire.codec.messages import metadata_records as r
+
+    subject = broker()
+    await subject.create("other", replicas=(2,), leader=2)
+    await subject.publish(
+        r.RegisterBrokerRecord(
+            broker_id=2,
+            incarnation_id=bytes(16),
+            broker_epoch=1,
+            end_points=[
+                r.RegisterBrokerRecord.BrokerEndpoint(
+                    name="PLAINTEXT", host="there", port=99, security_protocol=0
+                )
+            ],
+            rack="r",
+        )
+    )
+    answer = await subject.call(request(("other", 0, one_batch())), 12)
+    (failed,) = answer.responses[0].partition_responses
+    assert failed.error_code == errors.NotLeaderOrFollower.code
+    assert (failed.current_leader.leader_id, failed.current_leader.leader_epoch) == (2, 0)
+    (node,) = answer.node_endpoints
+    assert (node.node_id, node.host, node.port, node.rack) == (2, "there", 99, "r")
+
+
+class TestSeveralReplicas:
+    """acks=all with a follower that is played by hand (invariant 28)."""
+
+    async def both(self, **settings: Any) -> tuple[Broker, Partition]:
+        subject = broker()
+        return subject, await made(subject, replicas=(1, 2), **settings)
+
+    def follow(self, subject: Broker, partition: Partition, offset: int) -> None:
+        subject.replicas.follower_fetched(partition, 2, offset=offset, log_start=0, broker_epoch=1)
+
+    async def test_waits_for_the_follower(self, autojump_clock: Any):
+        subject, partition = await self.both()
+        async with trio.open_nursery() as nursery:
+
+            async def follower() -> None:
+                await trio.sleep(0.5)
+                assert partition.high_watermark == 0
+                self.follow(subject, partition, 1)
+
+            nursery.start_soon(follower)
+            (answer,) = await produce(subject, ("t", 0, one_batch()))
+        assert answer.error_code == 0
+        assert trio.current_time() == pytest.approx(autojump_clock.current_time())
+        assert partition.high_watermark == 1
+
+    async def test_acks_of_the_leader_alone_do_not_wait(self):
+        subject, partition = await self.both()
+        (answer,) = await produce(subject, ("t", 0, one_batch()), acks=1)
+        assert (answer.error_code, partition.high_watermark) == (0, 0)
+
+    async def test_times_out(self, autojump_clock: Any):
+        subject, partition = await self.both()
+        start = trio.current_time()
+        (answer,) = await produce(subject, ("t", 0, one_batch()), timeout_ms=700)
+        assert answer.error_code == errors.RequestTimedOut.code
+        assert trio.current_time() - start == pytest.approx(0.7)
+        assert len(partition.commits) == 0
+
+    async def test_leadership_lost_while_waiting(self, autojump_clock: Any):
+        subject, _ = await self.both()
+        async with trio.open_nursery() as nursery:
+
+            async def resign() -> None:
+                await trio.sleep(0.1)
+                await subject.lead_again("t", leader=2)
+
+            nursery.start_soon(resign)
+            (answer,) = await produce(subject, ("t", 0, one_batch()))
+        assert answer.error_code == errors.NotLeaderOrFollower.code
+
+    async def test_too_few_in_sync(self):
+        subject, partition = await self.both(isr=(1,), min_insync_replicas=2)
+        (answer,) = await produce(subject, ("t", 0, one_batch()))
+        assert answer.error_code == errors.NotEnoughReplicas.code
+        assert partition.log.end_offset == 0
+        (answer,) = await produce(subject, ("t", 0, one_batch()), acks=1)
+        assert answer.error_code == 0
+
+    async def test_too_few_in_sync_after_the_append(self, autojump_clock: Any):
+        """The record is there, and its fate not known."""
+        subject, partition = await self.both(min_insync_replicas=2)
+        async with trio.open_nursery() as nursery:
+
+            async def shrink() -> None:
+                await trio.sleep(0.1)
+                assert partition.leader is not None
+                partition.leader.isr = frozenset({1})
+                partition.commits.reached(1)[0].set()  # type: ignore[attr-defined]
+
+            nursery.start_soon(shrink)
+            (answer,) = await produce(subject, ("t", 0, one_batch()))
+        assert answer.error_code == errors.NotEnoughReplicasAfterAppend.code
+        assert partition.log.end_offset == 1
