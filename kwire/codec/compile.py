@@ -2,6 +2,15 @@
 
 Made on first use and kept.  Nothing is compiled, and no message module is imported, before
 somebody sends or receives the message.
+
+What was measured (benchmarks/codec.py, CPython 3.11, microseconds), and why the text looks as
+it does.  A ListOffsets v5 request of 100 partitions: 14.5 to decode, against 68 to 139 for
+objects made by ``__init__``, 23 to 39 for one unpack and one object at a time, and 12 for the
+bare ``iter_unpack`` and its stores.  So: no ``__init__``, a run of fixed fields is one unpack,
+an array of fixed structures one ``iter_unpack`` whose loop target is the fields themselves.
+A Produce request of 3 partitions: 3.0; a Fetch request of 1 and of 100 partitions: 2.5 and 21.5.
+Encoding: 8.8 for that ListOffsets, 1.6 for the Produce response, 1.1 for a Fetch response.
+Compiling a function takes 0.5 to 1.7 ms, once.
 """
 
 from collections.abc import Callable

@@ -78,6 +78,7 @@ class _Emit:
         self.flexible = flexible
         self.sink = "add"
         self.run: list[tuple[str, str]] = []
+        self.run_paths: list[str] = []
 
     def packed(self, *more: tuple[str, str]) -> str:
         """The waiting run, and ``more``, as one expression of bytes; the run stays."""
@@ -86,20 +87,26 @@ class _Emit:
         return f"{self.source.pack(codes)}({', '.join(value for _, value in run)})"
 
     def put(self, expression: str, path: str = "") -> None:
-        self.source.add(f"{self.sink}({expression})", path)
+        """Write a piece; one with the run in it may fail at any field of the run."""
+        fields = [*self.run_paths, path] if self.run else [path]
+        self.source.add(f"{self.sink}({expression})", ", ".join(filter(None, fields)))
 
-    def flush(self, path: str = "") -> None:
+    def clear(self) -> None:
+        self.run.clear()
+        self.run_paths.clear()
+
+    def flush(self) -> None:
         if self.run:
-            self.put(self.packed(), path)
-            self.run.clear()
+            self.put(self.packed())
+            self.clear()
 
     @contextmanager
     def branch(self, head: str, path: str = "") -> "Iterator[None]":
         """A block that writes the waiting run itself; the caller clears it after all branches."""
-        run = self.run.copy()
+        run, paths = self.run.copy(), self.run_paths.copy()
         with self.source.block(head, path):
             yield
-        self.run = run
+        self.run, self.run_paths = run, paths
 
     def struct(self, cls: type[Any], value: str, path: str) -> None:
         found = layout(cls, self.version, self.flexible)
@@ -116,6 +123,7 @@ class _Emit:
         shape = field.shape
         if shape.form == "fixed":
             self.run.append((shape.code, value))
+            self.run_paths.append(path)
             return
         if shape.form == "struct" and not field.nullable:
             self.structure(shape, value, path)
@@ -129,7 +137,7 @@ class _Emit:
                 self.source.add("is_null()", path)
         with self.branch("else:"):
             self.present(field, held, path)
-        self.run.clear()
+        self.clear()
 
     def null(self, field: Field, path: str) -> None:
         if field.shape.form == "struct":
@@ -145,7 +153,7 @@ class _Emit:
         if form == "struct":
             self.run.append(("b", "1"))
             self.structure(field.shape, value, path)
-            self.flush(path)
+            self.flush()
         elif form == "array":
             self.array(field, value, path)
         else:
@@ -163,7 +171,7 @@ class _Emit:
         if not compact:
             self.source.add(f"{count} = len({value})", path)
             self.put(self.packed((code, count)), path)
-            self.run.clear()
+            self.clear()
             return count
         self.source.add(f"{count} = len({value}) + 1", path)
         if not self.run:
@@ -173,7 +181,7 @@ class _Emit:
             self.put(self.packed(("B", count)), path)
         with self.source.block("else:"):
             self.put(f"{self.packed()} + uvarint({count})", path)
-        self.run.clear()
+        self.clear()
         return count
 
     def sized(self, form: str, compact: bool, value: str, path: str) -> None:
@@ -209,12 +217,12 @@ class _Emit:
             found = layout(element.cls, self.version, self.flexible)
             self.run = [(inner.shape.code, f"{item}.{inner.name}") for inner in found.fields]
             self.put(f"join([{self.packed()} for {item} in {value}])", path)
-            self.run.clear()
+            self.clear()
             return
         with self.source.block(f"for {item} in {value}:", path):
             if element.cls is not None:
                 self.struct(element.cls, item, path)
-                self.flush(path)
+                self.flush()
             else:
                 self.sized(element.form, field.compact, item, path)
 
@@ -228,7 +236,7 @@ class _Emit:
         """Tagged fields: nearly always none, which is a zero at the end of the run."""
         tests = [differs(field, f"{value}.{field.name}") for field in found.tagged]
         with self.branch(f"if {' or '.join([*tests, f'{value}.unknown_tags'])}:", path):
-            self.flush(path)
+            self.flush()
             tags = self.source.variable("t")
             self.source.add(f"{tags} = list({value}.unknown_tags)", path)
             for field, test in zip(found.tagged, tests, strict=True):
@@ -236,8 +244,8 @@ class _Emit:
                     self.tag(field, tags, f"{value}.{field.name}", _join(path, field.name))
             self.source.add(f"write_tags({self.sink}, {tags})", path)
         with self.branch("else:"):
-            self.put(self.packed(("B", "0")), path)
-        self.run.clear()
+            self.put(self.packed(("B", "0")) if self.run else r'b"\0"', path)
+        self.clear()
 
     def tag(self, field: Field, tags: str, value: str, path: str) -> None:
         """One tagged field, written apart because its size goes before it."""
@@ -245,6 +253,6 @@ class _Emit:
         self.source.add(f"{inner} = []")
         outer, self.sink = self.sink, f"{inner}.append"
         self.value(field, value, path)
-        self.flush(path)
+        self.flush()
         self.sink = outer
         self.source.add(f"{tags}.append(({field.tag}, join({inner})))", path)

@@ -1,0 +1,51 @@
+"""Shows what the compiler makes of a message table: ``python -m kwire.codec show fetch 13``.
+
+Prints the source of the decoder and the encoder of the request and the response, or of the one
+message class that is named: ``python -m kwire.codec show TransactionLogValue 1``.
+"""
+
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from kwire.codec import messages
+from kwire.codec.emit_decode import decoder_source
+from kwire.codec.emit_encode import encoder_source
+from kwire.codec.schema import spec_of
+
+_USAGE = "usage: python -m kwire.codec show MODULE|MESSAGE VERSION\n"
+
+
+def _in_module(name: str) -> list[type[Any]]:
+    values = vars(import_module(f"{messages.__name__}.{name}")).values()
+    return [value for value in values if hasattr(value, "__kwire__")]
+
+
+def _named(name: str) -> list[type[Any]]:
+    """The messages of a module, or the one with this name."""
+    modules = [module.name for module in iter_modules(messages.__path__)]
+    if name in modules:
+        return _in_module(name)
+    return [cls for module in modules for cls in _in_module(module) if cls.__name__ == name]
+
+
+def main(arguments: list[str]) -> int:
+    """Print the text; 1 if there is no such message or version."""
+    match arguments:
+        case ["show", name, number] if number.isdecimal():
+            version = int(number)
+        case _:
+            sys.stderr.write(_USAGE)
+            return 1
+    found = [cls for cls in _named(name) if version in spec_of(cls).versions]
+    for cls in found:
+        for source in (decoder_source(cls, version), encoder_source(cls, version)):
+            sys.stdout.write(f"# {source.title}\n{source.text()}\n")
+    if not found:
+        sys.stderr.write(f"no message {name} in version {version}\n")
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
