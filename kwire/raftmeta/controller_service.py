@@ -1,0 +1,203 @@
+"""Runs the deciders on the active controller: decide, append, answer when committed.
+
+A decision and its append happen in one step, so the records get the offsets that the decision
+counted on. The controller's state runs ahead of what is committed; when the office is lost it
+goes back to the published image. A decision without records is answered when everything it
+may have seen is committed. Timers run only while there are other brokers to watch.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import trio
+
+from kwire import errors
+from kwire.clock import Clock
+from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.codec.messages.metadata_records import AbortTransactionRecord
+from kwire.raftmeta.controller import ControllerState, Decision
+from kwire.raftmeta.controller_brokers import begin_sessions, decide_fence_stale
+from kwire.raftmeta.controller_features import bootstrap_records
+from kwire.raftmeta.controller_partitions import decide_elect_unclean, decide_rebalance_leaders
+from kwire.raftmeta.controller_topics import decide_create_topics
+from kwire.raftmeta.image import Applied
+from kwire.raftmeta.internal_topics import creatable
+from kwire.raftmeta.publisher import MetadataPublisher
+from kwire.raftmeta.records import CommittedBatch, SnapshotReader
+from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
+
+logger = logging.getLogger(__name__)
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+Decide = Callable[[ControllerState, Q, float], Decision[R]]
+
+UNCLEAN_ELECTION_SECONDS: Final = 300.0
+
+
+class Controller:
+    """This node's controller; active while the node leads the quorum."""
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        publisher: MetadataPublisher,
+        state: ControllerState,
+        clock: Clock,
+        *,
+        bootstrap: Sequence[Any] = (),
+        own_broker: int | None = None,
+    ) -> None:
+        self._quorum = quorum
+        self._publisher = publisher
+        self._clock = clock
+        self._bootstrap = list(bootstrap)
+        self._own_broker = own_broker
+        self._epoch: int | None = None
+        self._last: Commit | None = None
+        self._news = trio.Event()
+        self._creating: dict[str, trio.Event] = {}
+        self.state = state
+        quorum.add_listener(publisher)
+        quorum.add_listener(self)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node decides for the cluster."""
+        return self._epoch is not None
+
+    async def call(self, decide: "Decide[Q, R]", request: Q) -> R:
+        """Run a decider; its reply when the records are committed and published here.
+
+        Raises NotController when this node is not active, or ceased to be meanwhile: whether
+        the records survive is then for the next controller to know.
+        """
+        reply, commit = self._decide(decide, request)
+        if commit is not None:
+            await commit.wait()
+        return reply
+
+    def _decide(self, decide: "Decide[Q, R]", request: Q) -> tuple[R, Commit | None]:
+        if self._epoch is None:
+            raise errors.NotController
+        state = self.state
+        state.next_offset = self._quorum.next_offset
+        decision = decide(state, request, self._clock.now())
+        if decision.records:
+            self._append(decision.records)
+        return decision.reply, self._last
+
+    def _append(self, records: Sequence[Any]) -> None:
+        assert self._epoch is not None
+        expected = self._quorum.next_offset
+        commit = self._quorum.append_nowait(records, self._epoch)
+        assert commit.base_offset == expected, "decisions count on the offsets they saw"
+        applied = Applied(commit.offset, commit.epoch, self._clock.now_ms())
+        self.state.apply(records, applied)
+        self._last = commit
+        self._wake()
+
+    async def wait_active(self) -> None:
+        """Until this node is the active controller."""
+        while self._epoch is None:
+            await self._news.wait()
+
+    async def ensure_topic(self, name: str) -> CreateTopicsResponse.CreatableTopicResult | None:
+        """Create a topic on first use; None if it is there already.
+
+        Requests for the same topic at the same time share one creation.
+        """
+        while (under_way := self._creating.get(name)) is not None:
+            await under_way.wait()
+        if self._publisher.image.topic(name) is not None:
+            return None
+        done = self._creating[name] = trio.Event()
+        try:
+            topic = creatable(name, self.state.cluster_config())
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+            response = await self.call(decide_create_topics, request)
+        finally:
+            del self._creating[name]
+            done.set()
+        result = response.topics[0]
+        return None if result.error_code == errors.TopicAlreadyExists.code else result
+
+    # What the quorum says -------------------------------------------------------------------
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """What is committed was applied when it was appended."""
+
+    def on_snapshot(self, reader: SnapshotReader) -> None:
+        """An active controller never loads one; any other takes the published image."""
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        if not leader.is_active:
+            self._resign()
+        elif self._epoch != leader.epoch:
+            self._begin(leader.epoch)
+
+    def _resign(self) -> None:
+        if self._epoch is not None:
+            logger.info("controller resigned epoch=%d", self._epoch)
+        self._epoch = self._last = None
+        self.state.reset(self._publisher.image, 0)
+        self._wake()
+
+    def _begin(self, epoch: int) -> None:
+        """Take office: what the log lacks comes first."""
+        image = self._publisher.image
+        self.state.reset(image, self._quorum.next_offset)
+        self._epoch, self._last = epoch, None
+        begin_sessions(self.state, self._clock.now(), self._own_broker)
+        logger.info("controller active epoch=%d offset=%d", epoch, self.state.next_offset)
+        if self._publisher.in_transaction:
+            self._append([AbortTransactionRecord(reason="controller failover")])
+        if not image.features:
+            self._append(bootstrap_records(self.state, self._bootstrap))
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    # Watching other brokers -----------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fence brokers that fall silent and give leaderships back, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fence)
+            nursery.start_soon(self._balance)
+            task_status.started()
+
+    async def _fence(self) -> None:
+        while True:
+            deadline = self.state.sessions.deadline if self.is_active else math.inf
+            wait = deadline - self._clock.now()
+            if wait > 0:
+                news = self._news
+                with trio.move_on_after(wait):
+                    await news.wait()
+                continue
+            await self._try(decide_fence_stale)
+
+    async def _balance(self) -> None:
+        while True:
+            if not self.is_active or len(self.state.image.brokers) < 2:
+                await self._news.wait()
+                continue
+            interval = self.state.config.leader_imbalance_check_interval_seconds
+            with trio.move_on_after(min(interval, UNCLEAN_ELECTION_SECONDS)):
+                await trio.sleep_forever()
+            if self.state.config.auto_leader_rebalance_enable:
+                await self._try(decide_rebalance_leaders)
+            await self._try(decide_elect_unclean)
+
+    async def _try(self, decide: "Decide[None, bool]") -> None:
+        """Run a decider of our own as long as it says that there is more to do."""
+        try:
+            while await self.call(decide, None):
+                pass
+        except errors.NotController:
+            pass

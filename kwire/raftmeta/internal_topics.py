@@ -1,0 +1,75 @@
+"""The topics that the broker keeps for itself: their partitions, replicas and settings."""
+
+from typing import Final
+
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.configs.broker import BrokerConfig
+
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+"""Topics that Metadata marks as internal."""
+
+Topic = CreateTopicsRequest.CreatableTopic
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic is the broker's own."""
+    return name in INTERNAL
+
+
+def creatable(name: str, config: BrokerConfig) -> Topic:
+    """A topic as it is created when it is first used."""
+    if name == CONSUMER_OFFSETS:
+        return _topic(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    if name == TRANSACTION_STATE:
+        return _topic(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        )
+    if name == SHARE_GROUP_STATE:
+        return _share_state(config)
+    return _topic(name, -1, -1, {})
+
+
+def _share_state(config: BrokerConfig) -> Topic:
+    prefix = "share.coordinator.state.topic."
+    return _topic(
+        SHARE_GROUP_STATE,
+        config.raw(f"{prefix}num.partitions"),
+        config.raw(f"{prefix}replication.factor"),
+        {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(config.raw(f"{prefix}min.isr")),
+            "retention.ms": "-1",
+            "segment.bytes": str(config.raw(f"{prefix}segment.bytes")),
+        },
+    )
+
+
+def _topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> Topic:
+    return Topic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[Topic.CreatableTopicConfig(name=n, value=v) for n, v in configs.items()],
+    )
