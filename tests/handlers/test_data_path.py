@@ -12,7 +12,7 @@ from kwire.codec.messages.init_producer_id import InitProducerIdRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.codec.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kwire.records import header
-from kwire.replica.coordinator_log import ReplicaCoordinatorLog
+from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
 from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
@@ -250,10 +250,7 @@ async def test_producers_are_described():
 async def test_coordinators_append_and_replay():
     subject = broker()
     await made(subject)
-    log, where = (
-        ReplicaCoordinatorLog(subject.replicas, subject.wall.now_ms),
-        TopicPartition("t", 0),
-    )
+    log, where = CoordinatorLog(subject.replicas, subject.wall), TopicPartition("t", 0)
     batches = [one_batch(b"a", b"b"), one_batch(b"c")]
     assert [log.append(where, batch) for batch in batches] == [2, 3]
     await log.committed(where, 3)
