@@ -234,6 +234,8 @@ def poll(state: RaftState) -> None:
             _lose(state, role)
         elif isinstance(role, Resigned):
             become_unattached(state, state.epoch + 1)
+        elif state.installing:
+            role.deadline = state.now + state.config.fetch_timeout
         elif state.is_voter and not state.stopping:
             become_prospective(state)
         else:

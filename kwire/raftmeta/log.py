@@ -65,7 +65,7 @@ class LogState:
         """The epoch of the last record, of the snapshot before an empty log, or 0."""
         if self.epochs:
             return self.epochs[-1].epoch
-        return self.snapshots[-1].epoch if self.snapshots else 0
+        return next((s.epoch for s in self.snapshots if s.end_offset == self.end_offset), 0)
 
     @property
     def end(self) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """Metadata records between message objects and bytes, and what a snapshot is made of.
 
 A value is an unsigned varint frame version (1), the record type, the version and the body;
-the key is null.  Which version is written follows the table: the highest one, since only one
-metadata.version is served.
+the key is null.  The version written is the highest one of the table, since only one
+metadata.version is served; a registration change has the lowest one that can say it, as
+Kafka's own logs have.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,10 +66,20 @@ def pack(record: Record, version: int | None = None) -> bytes:
     spec = spec_of(type(record))
     assert spec.record_type is not None
     if version is None:
-        version = spec.versions.last
+        version = _version_of(record)
     parts: list[Any] = [bytes(_uvarints(FRAME_VERSION, spec.record_type, version))]
     encoder(type(record), version)(record, parts)
     return b"".join(parts)
+
+
+def _version_of(record: Record) -> int:
+    if type(record).__name__ != "BrokerRegistrationChangeRecord":
+        return spec_of(type(record)).versions.last
+    if record.cordoned_log_dirs is not None:
+        return 3
+    if record.log_dirs:
+        return 2
+    return 1 if record.in_controlled_shutdown else 0
 
 
 def unpack(value: bytes | None) -> Record:

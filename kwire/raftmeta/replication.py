@@ -127,7 +127,11 @@ def poll_fetch(state: RaftState) -> None:
     from kwire.raftmeta import snapshot
 
     role = state.role
-    if isinstance(role, Leader) or any(_is_fetch(call) for call in state.calls.open.values()):
+    if (
+        state.installing
+        or isinstance(role, Leader)
+        or any(_is_fetch(call) for call in state.calls.open.values())
+    ):
         return
     if isinstance(role, Follower) and role.snapshot is not None:
         snapshot.ask(state, role)

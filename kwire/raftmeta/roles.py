@@ -24,11 +24,10 @@ class Unattached:
 
 @attrs.define
 class SnapshotFetch:
-    """A snapshot on its way in; ``installing`` once it is whole."""
+    """A snapshot on its way in."""
 
     id: SnapshotId
     position: int = 0
-    installing: bool = False
 
 
 @attrs.define

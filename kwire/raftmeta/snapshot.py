@@ -58,7 +58,7 @@ def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotRes
 def ask(state: RaftState, role: Follower) -> None:
     """Keep one FetchSnapshot under way."""
     fetch = role.snapshot
-    if fetch is None or fetch.installing or state.stopping:
+    if fetch is None or state.stopping:
         return
     if any(isinstance(c.request, FetchSnapshotRequest) for c in state.calls.open.values()):
         return
@@ -79,7 +79,7 @@ def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> 
         messages.leader_in(response),
     )
     role = state.role
-    if not isinstance(role, Follower) or role.snapshot is None or role.snapshot.installing:
+    if not isinstance(role, Follower) or role.snapshot is None or state.installing:
         return
     if part.error_code != errors.NONE:
         role.snapshot = None
@@ -104,13 +104,15 @@ def _take(
     state.emit(WriteSnapshot(fetch.id, fetch.position, data))
     fetch.position += len(data)
     if fetch.position >= part.size:
-        fetch.installing = True
+        state.installing = fetch.id
         state.emit(InstallSnapshot(fetch.id))
 
 
 def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
     """The snapshot is in place: go on fetching after it."""
     assert not isinstance(state.role, Leader), "a leader never loads a snapshot"
+    assert event.id == state.installing
+    state.installing = None
     state.log.reset(event.id)
     state.history.reset(event.id.end_offset - 1, event.voters, event.kraft_version)
     state.advance_high_watermark(event.id.end_offset)

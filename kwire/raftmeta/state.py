@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 import attrs
 
 from kwire.raftmeta.events import Committed, Effect, OwnRequest, SaveElection, Send
-from kwire.raftmeta.log import LogState
+from kwire.raftmeta.log import LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.roles import Role, Unattached
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
@@ -128,6 +128,8 @@ class RaftState:
     now: float = 0.0
     now_ms: int = 0
     stopping: bool = False
+    installing: SnapshotId | None = None
+    """A fetched snapshot that is being put in the log's place: no fetching, no candidacy."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -147,7 +149,17 @@ class RaftState:
 
     @property
     def is_voter(self) -> bool:
-        return self.config.can_vote and self.voters.has(self.key)
+        """Whether this node may stand for election.
+
+        Until its own removal is known to be committed it may: nobody else can have as much of
+        the log (Ongaro's thesis, 4.2.2; two voters become one).
+        """
+        if not self.config.can_vote:
+            return False
+        if self.voters.has(self.key):
+            return True
+        is_open = self.history.latest_offset >= (self.high_watermark or 0)
+        return is_open and len(self.history.sets) > 1 and self.history.sets[-2][1].has(self.key)
 
     @property
     def other_voters(self) -> tuple[Node, ...]:

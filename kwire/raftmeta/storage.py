@@ -4,7 +4,10 @@ Rules: calls take effect in their order; nothing is promised before :meth:`~Meta
 returns.  After a crash what was not synced may be there up to any call, the last one torn.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import islice
+from operator import itemgetter
 from typing import Protocol
 
 from kwire.raftmeta.control import note_voters, snapshot_voters
@@ -90,7 +93,8 @@ class MemoryStorage:
             self.end_offset = header.next_offset
 
     def truncate(self, end_offset: int) -> None:
-        self.batches = [b for b in self.batches if b[1] <= end_offset]
+        while self.batches and self.batches[-1][1] > end_offset:
+            self.batches.pop()
         assert end_offset == (self.batches[-1][1] if self.batches else self.start_offset)
         self.end_offset = end_offset
 
@@ -104,7 +108,8 @@ class MemoryStorage:
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
         found: list[bytes] = []
         size = 0
-        for base, following, data in self.batches:
+        first = max(bisect_right(self.batches, start_offset, key=itemgetter(0)) - 1, 0)
+        for base, following, data in islice(self.batches, first, None):
             if following <= start_offset:
                 continue
             if base >= end_offset or (found and size + len(data) > max_bytes):

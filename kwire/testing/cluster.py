@@ -1,0 +1,71 @@
+"""The clockwork of simulations: a queue of things to happen, and a trace of what did.
+
+Same seed, same run: time is the queue's, ties are broken by order of entry, randomness is one
+seeded source.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@attrs.define
+class Scheduler:
+    """What happens when."""
+
+    now: float = 0.0
+    events: int = 0
+    _queue: list[tuple[float, int, Callable[[], None]]] = attrs.field(factory=list)
+    _entered: int = 0
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        self._entered += 1
+        heapq.heappush(self._queue, (max(time, self.now), self._entered, action))
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        self.at(self.now + delay, action)
+
+    def step(self) -> bool:
+        """Let the next thing happen; False when there is none."""
+        if not self._queue:
+            return False
+        self.now, _, action = heapq.heappop(self._queue)
+        self.events += 1
+        action()
+        return True
+
+    def run_until(self, time: float) -> None:
+        while self._queue and self._queue[0][0] <= time:
+            self.step()
+        self.now = time
+
+
+@attrs.define
+class Trace:
+    """The last lines of what happened, put into words only when somebody asks."""
+
+    lines: deque[tuple[Any, ...]]
+    digest: int = 0
+
+    @classmethod
+    def of(cls, length: int) -> "Trace":
+        return cls(deque(maxlen=length))
+
+    def add(self, *columns: Any) -> None:
+        self.lines.append(columns)
+
+    def text(self) -> str:
+        return "\n".join(_line(columns) for columns in self.lines)
+
+
+def _line(columns: tuple[Any, ...]) -> str:
+    time, node, role, epoch, end, committed, *what = columns
+    said = " ".join(map(str, what))
+    return f"{time:10.4f}  n{node}  {role:<11} e{epoch:<4} end={end:<6} hw={committed:<6} {said}"

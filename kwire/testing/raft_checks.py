@@ -1,0 +1,186 @@
+"""What must hold at every moment of a raft simulation (the properties of Raft's figure 3).
+
+* Election safety: one leader an epoch; one vote an epoch, also across a crash.
+* Leader completeness: a leader's log has everything that is committed.
+* State machine safety: whatever any node calls committed is the same bytes at the same place.
+* A majority of the voters holds on its platters what the leader calls committed.
+* Epoch and high watermark never fall; an epoch once told is still known after a restart.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from operator import itemgetter
+from zlib import crc32
+
+import attrs
+
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta import messages
+from kwire.raftmeta.events import (
+    Committed,
+    Effect,
+    Event,
+    LeaderKnown,
+    Received,
+    Reply,
+    Send,
+    SnapshotLoaded,
+)
+from kwire.raftmeta.records import SnapshotReader
+from kwire.raftmeta.roles import Leader
+from kwire.raftmeta.turn import Outcome
+from kwire.raftmeta.voters import ReplicaKey, VoterSet
+from kwire.testing.cluster import Violation
+from kwire.testing.raft_node import SimNode
+
+Place = tuple[int, int]
+
+
+@attrs.define(eq=False)
+class Checks:
+    """The memory of the whole cluster, which no node has."""
+
+    nodes: dict[int, SimNode]
+    leaders: dict[int, int] = attrs.field(factory=dict)
+    votes: dict[tuple[ReplicaKey, int], ReplicaKey] = attrs.field(factory=dict)
+    told: dict[ReplicaKey, int] = attrs.field(factory=dict)
+    chain: dict[int, int] = attrs.field(factory=lambda: {0: 0})
+    """Of everything committed: a running digest after each batch, by end offset."""
+    committed_end: int = 0
+    seen: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
+    """By node and incarnation: the epoch and the end of what was compared."""
+    _grants: dict[Hashable, tuple[ReplicaKey, int]] = attrs.field(factory=dict)
+
+    # After every step -----------------------------------------------------------------------
+    def on_step(self, node: SimNode, event: Event | None, effects: Sequence[Effect]) -> None:
+        assert node.raft is not None
+        state = node.raft.state
+        place = (node.id, node.incarnation)
+        epoch, compared = self.seen.get(place, (-1, 0))
+        if epoch < 0 and state.epoch < self.told.get(node.config.key, 0):
+            raise Violation(f"n{node.id} forgot an epoch it had spoken of")
+        if state.epoch < epoch:
+            raise Violation(f"n{node.id}: the epoch fell from {epoch} to {state.epoch}")
+        self.seen[place] = (state.epoch, compared)
+        if isinstance(state.role, Leader):
+            known = self.leaders.setdefault(state.epoch, node.id)
+            if known != node.id:
+                raise Violation(f"n{known} and n{node.id} both lead epoch {state.epoch}")
+        if isinstance(event, Received) and isinstance(event.request, VoteRequest):
+            self._note_grant(event, effects)
+
+    def _note_grant(self, event: Received, effects: Sequence[Effect]) -> None:
+        asked = messages.partition_of(event.request)
+        if asked is None or asked.pre_vote:
+            return
+        for effect in effects:
+            if isinstance(effect, Reply) and isinstance(effect.response, VoteResponse):
+                topics = effect.response.topics
+                if topics and topics[0].partitions[0].vote_granted:
+                    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+                    self._grants[effect.token] = (candidate, asked.replica_epoch)
+
+    # When something becomes visible ---------------------------------------------------------
+    def on_outcome(self, node: SimNode, outcome: Outcome) -> None:
+        match outcome:
+            case Reply(token, response):
+                if token in self._grants:
+                    candidate, epoch = self._grants.pop(token)
+                    self._vote(node.config.key, epoch, candidate)
+                if isinstance(response, VoteResponse) and response.topics:
+                    self._tell(node, response.topics[0].partitions[0].leader_epoch)
+            case Send(_, _, request):
+                asked = messages.partition_of(request) if hasattr(request, "topics") else None
+                if isinstance(request, VoteRequest) and asked is not None:
+                    self._tell(node, asked.replica_epoch)
+                    if not asked.pre_vote:
+                        self._vote(node.config.key, asked.replica_epoch, node.config.key)
+            case Committed(end_offset):
+                self._compare(node, end_offset)
+                self._check_majority(node, end_offset)
+            case LeaderKnown(leader_id, epoch, _):
+                if leader_id == node.id:
+                    self._check_complete(node, epoch)
+            case SnapshotLoaded(snapshot):
+                self._check_snapshot(node, snapshot.end_offset)
+
+    def _tell(self, node: SimNode, epoch: int) -> None:
+        key = node.config.key
+        self.told[key] = max(self.told.get(key, 0), epoch)
+
+    def _vote(self, voter: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
+        known = self.votes.setdefault((voter, epoch), candidate)
+        if known != candidate:
+            raise Violation(f"n{voter.id} voted for n{known.id} and n{candidate.id} in {epoch}")
+
+    def _compare(self, node: SimNode, end_offset: int) -> None:
+        """Whatever this node calls committed is what everybody calls committed."""
+        place = (node.id, node.incarnation)
+        epoch, compared = self.seen[place]
+        if end_offset < compared:
+            raise Violation(f"n{node.id}: the high watermark fell to {end_offset}")
+        start = max(compared, node.storage.cache.start_offset)
+        for base, following, data in batches_from(node, start):
+            if following > end_offset:
+                break
+            if base not in self.chain:
+                raise Violation(f"n{node.id}: committed a batch at {base} that is nobody else's")
+            digest = crc32(data, self.chain[base])
+            if base == self.committed_end:
+                self.chain[following] = digest
+                self.committed_end = following
+            elif self.chain.get(following) != digest:
+                raise Violation(f"n{node.id}: other records are committed at {base}")
+        if end_offset > self.committed_end:
+            raise Violation(f"n{node.id}: committed up to {end_offset} without having it")
+        self.seen[place] = (epoch, end_offset)
+
+    def _check_majority(self, node: SimNode, end_offset: int) -> None:
+        assert node.raft is not None
+        state = node.raft.state
+        if not isinstance(state.role, Leader):
+            return
+        sets = [voters for _, voters in state.history.sets[-2:]]
+        if not any(self._holds(voters, end_offset) for voters in sets):
+            raise Violation(f"n{node.id}: {end_offset} committed without a majority")
+
+    def _holds(self, voters: VoterSet, end_offset: int) -> bool:
+        holders = [
+            other.id
+            for other in self.nodes.values()
+            if voters.has(other.config.key) and other.storage.durable.end_offset >= end_offset
+        ]
+        return voters.has_majority(holders)
+
+    def _check_complete(self, node: SimNode, epoch: int) -> None:
+        """Raft 5.4: whoever is elected has everything that is committed."""
+        if node.raft is None or node.raft.state.epoch != epoch:
+            return
+        if not isinstance(node.raft.state.role, Leader):
+            return
+        disk = node.storage.cache
+        if disk.end_offset < self.committed_end:
+            raise Violation(f"n{node.id} leads without {disk.end_offset} to {self.committed_end}")
+        start = max(self.seen[node.id, node.incarnation][1], disk.start_offset)
+        for base, following, data in batches_from(node, start):
+            if following > self.committed_end:
+                return
+            if self.chain.get(following) != crc32(data, self.chain.get(base, -1)):
+                raise Violation(f"n{node.id} leads with other records at {base}")
+
+    def _check_snapshot(self, node: SimNode, end_offset: int) -> None:
+        disk = node.storage.cache
+        newest = max(disk.snapshots)
+        reader = SnapshotReader(newest, disk.snapshots[newest])
+        said = [record.name for record in reader.records()]
+        if said != [str(self.chain.get(end_offset))]:
+            raise Violation(f"n{node.id}: a snapshot at {end_offset} of something else")
+        place = (node.id, node.incarnation)
+        epoch, compared = self.seen[place]
+        self.seen[place] = (epoch, max(compared, end_offset))
+
+
+def batches_from(node: SimNode, offset: int) -> list[tuple[int, int, bytes]]:
+    """The batches of a node's log from an offset on."""
+    found = node.storage.cache.batches
+    return found[bisect_right(found, offset - 1, key=itemgetter(0)) :]
