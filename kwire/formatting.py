@@ -1,0 +1,165 @@
+"""Whose data directories these are: formatting empty ones, and refusing those of others.
+
+Rules: a directory with a ``meta.properties`` is formatted; one that is not is only formatted on
+its own when this node is the single voter, for a voter of several that lost its log and votes
+all the same can undo what a majority had agreed on.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import Address
+from kwire.log import names
+from kwire.log.checkpoints import (
+    CorruptFile,
+    MetaProperties,
+    parse_meta_properties,
+)
+from kwire.log.disk import RealDisk
+from kwire.raftmeta.format import Format, meta_properties, metadata_files
+from kwire.raftmeta.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.types import METADATA_TOPIC, uuid_bytes, uuid_text
+
+_RESERVED: Final = 100
+"""Directory ids below this number are Kafka's own."""
+
+FreshId = Callable[[], bytes]
+"""Sixteen random bytes."""
+
+
+class CannotOpenError(Exception):
+    """The data cannot be opened; the message is what the operator has to know."""
+
+
+@attrs.frozen
+class Identity:
+    """Whose directories these are, once all are formatted."""
+
+    cluster_id: str
+    directories: Mapping[str, bytes]
+    """Directory ids by path, in the configured order."""
+
+
+def random_id() -> bytes:
+    """A fresh uuid that is none of the reserved ones."""
+    while int.from_bytes(made := os.urandom(16), "big") < _RESERVED or made[:1] == b"\xf8":
+        pass  # text that begins with a dash is taken for an option by command lines
+    return made
+
+
+def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = random_id) -> Identity:
+    """The node's identity, formatting what may be; CannotOpenError says what stands against it."""
+    found = {path: read_meta(path) for path in all_directories(config)}
+    known = {path: meta for path, meta in found.items() if meta is not None}
+    if not known:
+        if not is_single_voter(config):
+            raise CannotOpenError(
+                f"{config.metadata_directory} is empty and this node is not the single voter: run "
+                "`kwire format --cluster-id ID --config FILE` with the cluster's id"
+            )
+        cluster_id = cluster_id or uuid_text(fresh())
+    else:
+        cluster_id = check(config, known, cluster_id)
+    missing = [path for path, meta in found.items() if meta is None]
+    if config.metadata_directory in missing and known:
+        raise CannotOpenError(
+            f"{config.metadata_directory} lost its meta.properties, and the metadata log lies there"
+        )
+    for path in missing:
+        format_directory(config, path, cluster_id, fresh, standalone=not config.voters)
+    return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
+
+
+def all_directories(config: BrokerConfig) -> list[str]:
+    """The data directories, and the metadata log's where that is another one."""
+    paths = [os.path.abspath(path) for path in config.data_directories]
+    metadata = os.path.abspath(config.metadata_directory)
+    return paths if metadata in paths else [*paths, metadata]
+
+
+def read_meta(path: str) -> MetaProperties | None:
+    """Whose directory this is; None if it is not formatted."""
+    try:
+        return parse_meta_properties(RealDisk(path).read(names.META_PROPERTIES))
+    except FileNotFoundError:
+        return None
+    except (CorruptFile, OSError) as error:
+        raise CannotOpenError(f"{path}: {error}") from error
+
+
+def directory_id(path: str) -> bytes:
+    meta = read_meta(path)
+    if meta is None or meta.directory_id is None:
+        raise CannotOpenError(f"{path}/{names.META_PROPERTIES} has no directory.id")
+    return meta.directory_id
+
+
+def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str | None) -> str:
+    """The cluster id on which everything agrees."""
+    cluster_id = wanted or next(iter(known.values())).cluster_id
+    for path, meta in known.items():
+        if meta.node_id != config.node_id:
+            raise CannotOpenError(f"{path} belongs to node.id {meta.node_id}, not {config.node_id}")
+        if meta.cluster_id != cluster_id:
+            raise CannotOpenError(f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}")
+    return cluster_id
+
+
+def is_single_voter(config: BrokerConfig) -> bool:
+    """Whether this node alone decides what the metadata is."""
+    if not config.is_controller:
+        return False
+    if config.voters:
+        return set(config.voters) == {config.node_id}
+    own = {Address(e.host, e.port) for e in config.controller_endpoints}
+    return set(config.bootstrap_servers) <= own or len(config.bootstrap_servers) == 1
+
+
+def format_directory(
+    config: BrokerConfig, path: str, cluster_id: str, fresh: FreshId, *, standalone: bool
+) -> None:
+    """Write what a new directory begins with; ``meta.properties`` comes last, it is the sign."""
+    made = fresh()
+    voters = None
+    if standalone:
+        endpoints = tuple(
+            Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
+        )
+        voters = VoterSet.of([Voter(ReplicaKey(config.node_id, made), endpoints)])
+    wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters)
+    disk = RealDisk(path)
+    try:
+        disk.make_directory("")
+        if path == os.path.abspath(config.metadata_directory):
+            disk.make_directory(f"{METADATA_TOPIC}-0")
+            for name, data in metadata_files(wanted, 0).items():
+                disk.replace(name, data, sync=True)
+        disk.replace(names.META_PROPERTIES, meta_properties(wanted, made), sync=True)
+    except OSError as error:
+        raise CannotOpenError(f"cannot format {path}: {error.strerror or error}") from error
+
+
+def format_node(
+    config: BrokerConfig, cluster_id: str, ignore_formatted: bool, fresh: FreshId = random_id
+) -> Iterator[str]:
+    """Format every directory that is not, saying so; as Kafka's storage tool does."""
+    try:
+        uuid_bytes(cluster_id)
+    except ValueError:
+        raise CannotOpenError(
+            f"cluster id {cluster_id!r} is not a uuid in 22 characters of base64"
+        ) from None
+    formatted = [path for path in all_directories(config) if read_meta(path) is not None]
+    if formatted and not ignore_formatted:
+        raise CannotOpenError(
+            f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
+        )
+    for path in all_directories(config):
+        if path not in formatted:
+            standalone = not config.voters and config.is_controller
+            format_directory(config, path, cluster_id, fresh, standalone=standalone)
+            yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"
