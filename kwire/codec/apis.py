@@ -5,6 +5,7 @@ versions that 4.3 holds for stable, then who serves it, B on the listeners of cl
 brokers, C on the controller's, and F if brokers pass it on to the active controller.
 """
 
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
 
@@ -35,12 +36,12 @@ class Api:
     forwarded: bool
     """Brokers pass it on to the active controller."""
 
-    @property
+    @cached_property
     def request(self) -> type[Any]:
         """The request's message class, imported on first use."""
         return self._class("Request")
 
-    @property
+    @cached_property
     def response(self) -> type[Any]:
         """The response's message class, imported on first use."""
         return self._class("Response")

@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import Part, decoder, encoder
 from kwire.codec.primitives import Buffer, MalformedError, read_uvarint, unknown_tags
-from kwire.codec.schema import Versions, spec_of
+from kwire.codec.schema import spec_of
 
 API_VERSIONS: Final = 18
 
+_NEVER: Final = 1 << 15
+"""Above every version, which is an int16."""
 _REQUEST: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _INT32: Final = Struct(">i")
@@ -33,21 +35,23 @@ class RequestHead(NamedTuple):
 
 
 @cache
-def _flexible(api_key: int) -> Versions:
+def _first_flexible(api_key: int) -> int:
+    """The first flexible version of an API; above all versions if there is none."""
     api = BY_KEY.get(api_key)
     if api is None:
         raise MalformedError(f"there is no API with key {api_key}")
-    return spec_of(api.request).flexible
+    flexible = spec_of(api.request).flexible
+    return flexible.first if flexible else _NEVER
 
 
 def request_header_version(api_key: int, version: int) -> int:
     """2 where the request is flexible, else 1."""
-    return 2 if version in _flexible(api_key) else 1
+    return 2 if version >= _first_flexible(api_key) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
     """1 where the response is flexible, else 0."""
-    return 1 if version in _flexible(api_key) and api_key != API_VERSIONS else 0
+    return 1 if version >= _first_flexible(api_key) and api_key != API_VERSIONS else 0
 
 
 def read_header(frame: Buffer) -> tuple[RequestHead, int]:
@@ -64,7 +68,7 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
                 raise MalformedError(f"client id of {length} bytes passes the end of the frame")
             client_id = str(frame[pos : pos + length], "utf-8")
             pos += length
-        if version in _flexible(key):
+        if version >= _first_flexible(key):
             count, pos = read_uvarint(frame, pos)
             if count:
                 _, pos = unknown_tags(frame, pos, count)
@@ -95,7 +99,7 @@ def request_frame(
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     parts: list[Part] = [b"", name]
-    if version in _flexible(api_key):
+    if version >= _first_flexible(api_key):
         parts.append(b"\0")
     encoder(type(request), version)(request, parts)
     parts[0] = _REQUEST.pack(api_key, version, correlation_id, length)
