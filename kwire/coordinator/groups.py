@@ -4,10 +4,9 @@ Checks that need no state come first, as in Kafka, so that a bad request gets th
 from every node.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -22,7 +21,7 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment
-from kwire.coordinator.service import CoordinatorService
+from kwire.coordinator.service import Clock, CoordinatorLog, CoordinatorService
 from kwire.errors import (
     CoordinatorLoadInProgress,
     InvalidGroupId,
@@ -33,11 +32,12 @@ from kwire.errors import (
 from kwire.group import requests
 from kwire.group.model import ClassicGroup
 from kwire.group.records import partition_for
-from kwire.group.settings import GroupSettings
+from kwire.group.settings import GroupSettings, following
 from kwire.group.shard import GroupShard
 from kwire.group.turn import Asker
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kwire.configs.broker import BrokerConfig
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
 
@@ -45,6 +45,22 @@ Listed = ListGroupsResponse.ListedGroup
 Described = DescribeGroupsResponse.DescribedGroup
 Deletion = DeleteGroupsResponse.DeletableGroupResult
 FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+
+
+class LedPartition(Protocol):
+    """A partition of this node, as the replica layer tells of its role."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def leader(self) -> object | None: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -55,6 +71,37 @@ class GroupCoordinator:
     settings: Callable[[], GroupSettings]
     partitions: Callable[[], int]
     """How many partitions `__consumer_offsets` has, or will have."""
+
+    @classmethod
+    def build(
+        cls,
+        to: CoordinatorLog,
+        clock: Clock,
+        *,
+        config: "Callable[[], BrokerConfig]",
+        partitions: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> "GroupCoordinator":
+        """The coordinator and its service; the caller runs ``service.run``."""
+        settings = following(config)
+        service = CoordinatorService(
+            topic=GROUPS_TOPIC,
+            log=to,
+            clock=clock,
+            make=lambda _: GroupShard(new_id=new_id, settings=settings),
+            max_batch_bytes=lambda: config().message_max_bytes,
+            commit_timeout_ms=lambda: config().offsets_commit_timeout_ms,
+        )
+        return cls(service=service, settings=settings, partitions=partitions)
+
+    def role_changed(self, partition: LedPartition) -> None:
+        """What the replica layer tells of each partition that gained or lost its role."""
+        if partition.topic != GROUPS_TOPIC:
+            return
+        if partition.leader is not None:
+            self.service.elected(partition.partition, partition.leader_epoch)
+        else:
+            self.service.resigned(partition.partition)
 
     def partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self.partitions())

@@ -85,7 +85,7 @@ class CoordinatorLog(Protocol):
 class Clock(Protocol):
     """Where the wall-clock time of records comes from."""
 
-    def wall_ms(self) -> int: ...
+    def now_ms(self) -> int: ...
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -207,26 +207,29 @@ class CoordinatorService(Generic[M]):
         return shard
 
     def _moment(self) -> Moment:
-        return Moment(trio.current_time(), self.clock.wall_ms())
+        return Moment(trio.current_time(), self.clock.now_ms())
 
     def _perform(self, shard: Shard[M], decision: Decision) -> None:
         try:
-            shard.perform(decision, self.log, self.clock.wall_ms(), self.max_batch_bytes())
+            shard.perform(decision, self.log, self.clock.now_ms(), self.max_batch_bytes())
         except KafkaError as error:
             raise _as_coordinator(error) from error
         if shard.timers.deadline < self._sleep.deadline:
             self._sleep.deadline = shard.timers.deadline
 
     async def _committed(self, shard: Shard[M], end_offset: int) -> None:
-        if self.log.high_watermark(shard.partition) < end_offset:
-            try:
-                with trio.fail_after(self.commit_timeout_ms() / 1000):
-                    await self.log.committed(shard.partition, end_offset)
-            except KafkaError as error:
-                raise _as_coordinator(error) from error
-            except trio.TooSlowError:
-                raise CoordinatorNotAvailable from None
         if shard.phase is Phase.RESIGNED:
+            raise NotCoordinator
+        if self.log.high_watermark(shard.partition) >= end_offset:
+            return
+        try:
+            with trio.fail_after(self.commit_timeout_ms() / 1000):
+                await self.log.committed(shard.partition, end_offset)
+        except KafkaError as error:
+            raise _as_coordinator(error) from error
+        except trio.TooSlowError:
+            raise CoordinatorNotAvailable from None
+        if self._shards.get(shard.partition.partition) is not shard:
             raise NotCoordinator
 
     # Tasks

@@ -82,8 +82,8 @@ def _join(
     if instance_id is not None:
         current = group.instances.get(instance_id)
         if current is not None:
-            return _static_return(turn, group, request, asker, current, fresh_id)
-    elif asker.knows_member_id_required:
+            return _static_return(turn, group, request, current, fresh_id)
+    elif request.knows_member_id_required:
         if len(group.pending) >= turn.settings.max_pending_members:
             raise Refused(GroupMaxSizeReached)
         turn.session_in(group, fresh_id, request.session_timeout_ms)
@@ -107,12 +107,6 @@ def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
     return tuple({p.name: bytes(p.metadata) for p in request.protocols}.items())
 
 
-def _rebalance_timeout(request: JoinGroupRequest) -> int:
-    """Version 0 had one timeout for both."""
-    timeout_ms = request.rebalance_timeout_ms
-    return timeout_ms if timeout_ms >= 0 else request.session_timeout_ms
-
-
 def _admit(
     turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker, member_id: str
 ) -> ClassicGroup:
@@ -122,7 +116,7 @@ def _admit(
         instance_id=request.group_instance_id,
         client_id=asker.client_id,
         client_host=asker.client_host,
-        rebalance_timeout_ms=_rebalance_timeout(request),
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
         protocols=_protocols(request),
         join_ticket=turn.ticket,
@@ -168,7 +162,7 @@ def _updated(
         attrs.evolve(
             member,
             protocols=_protocols(request),
-            rebalance_timeout_ms=_rebalance_timeout(request),
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
             join_ticket=turn.ticket,
         )
@@ -179,7 +173,6 @@ def _static_return(
     turn: Turn,
     group: ClassicGroup,
     request: JoinGroupRequest,
-    asker: Asker,
     old_id: str,
     new_id: str,
 ) -> ClassicGroup:
@@ -201,7 +194,7 @@ def _static_return(
     group = group.replace(attrs.evolve(group.members[new_id], join_ticket=None))
     turn.records.append(group_record(group))
     reply = joined(group, group.members[new_id])
-    if not asker.can_skip_assignment:
+    if not request.can_skip_assignment:
         reply.members = []
         reply.leader = old_leader or ""
     elif group.leader == new_id:

@@ -74,7 +74,7 @@ def _check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) -
         return
     if group is None:
         if generation >= 0:
-            raise IllegalGeneration
+            raise GroupIdNotFound
         return
     if generation < 0 and group.state is State.EMPTY:
         return

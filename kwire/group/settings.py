@@ -1,6 +1,12 @@
 """The settings that groups go by, under Kafka's names."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import attrs
+
+if TYPE_CHECKING:
+    from kwire.configs.broker import BrokerConfig
 
 
 @attrs.frozen(kw_only=True)
@@ -23,3 +29,32 @@ class GroupSettings:
     @property
     def offsets_retention_ms(self) -> int:
         return self.offsets_retention_minutes * 60_000
+
+    @classmethod
+    def of(cls, config: "BrokerConfig") -> "GroupSettings":
+        """What the broker's configuration says."""
+        return cls(
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_minutes=config.offsets_retention_minutes,
+            offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            offsets_topic_num_partitions=config.offsets_topic_num_partitions,
+        )
+
+
+def following(config: "Callable[[], BrokerConfig]") -> Callable[[], GroupSettings]:
+    """The settings as they are now, made anew only when the configuration was swapped."""
+    last = config()
+    made = GroupSettings.of(last)
+
+    def current() -> GroupSettings:
+        nonlocal last, made
+        now = config()
+        if now is not last:
+            last, made = now, GroupSettings.of(now)
+        return made
+
+    return current

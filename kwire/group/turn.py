@@ -14,14 +14,11 @@ from kwire.group.settings import GroupSettings
 
 @attrs.frozen(kw_only=True)
 class Asker:
-    """Who sent a request, and what its version of the protocol can be told."""
+    """Who sent a request."""
 
     client_id: str = ""
     client_host: str = "/127.0.0.1"
-    knows_member_id_required: bool = True
-    """False before JoinGroup 4: such a member joins without coming back with its id."""
-    can_skip_assignment: bool = True
-    """False before JoinGroup 9: a returning static leader must not learn that it leads."""
+    """In Java's form, which is what tools show."""
 
 
 @attrs.define

@@ -18,15 +18,6 @@ _DIRECTORIES: Final = "replicas do not move between log directories yet"
 
 UNSERVED: Final = {
     3: _IN_WORK,  # Metadata
-    8: _IN_WORK,  # OffsetCommit
-    9: _IN_WORK,  # OffsetFetch
-    10: _IN_WORK,  # FindCoordinator
-    11: _IN_WORK,  # JoinGroup
-    12: _IN_WORK,  # Heartbeat
-    13: _IN_WORK,  # LeaveGroup
-    14: _IN_WORK,  # SyncGroup
-    15: _IN_WORK,  # DescribeGroups
-    16: _IN_WORK,  # ListGroups
     19: _IN_WORK,  # CreateTopics
     20: _IN_WORK,  # DeleteTopics
     24: _TRANSACTIONS,  # AddPartitionsToTxn
@@ -46,12 +37,10 @@ UNSERVED: Final = {
     39: _SECURITY,  # RenewDelegationToken
     40: _SECURITY,  # ExpireDelegationToken
     41: _SECURITY,  # DescribeDelegationToken
-    42: _IN_WORK,  # DeleteGroups
     43: _IN_WORK,  # ElectLeaders
     44: _IN_WORK,  # IncrementalAlterConfigs
     45: _IN_WORK,  # AlterPartitionReassignments
     46: _IN_WORK,  # ListPartitionReassignments
-    47: _IN_WORK,  # OffsetDelete
     48: _QUOTAS,  # DescribeClientQuotas
     49: _QUOTAS,  # AlterClientQuotas
     50: _SECURITY,  # DescribeUserScramCredentials

@@ -39,7 +39,7 @@ Spot = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
 
 class Clock:
-    def wall_ms(self) -> int:
+    def now_ms(self) -> int:
         return 1_700_000_000_000 + round(trio.current_time() * 1000)
 
 
@@ -147,6 +147,7 @@ def joining(member_id: str = "", *, session_ms: int = 10_000, group: str = "g") 
         member_id=member_id,
         protocol_type="consumer",
         protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        knows_member_id_required=False,
     )
 
 
@@ -163,7 +164,7 @@ async def fetched(of: Node, group: str = "g") -> int:
     return topic.partitions[0].committed_offset
 
 
-OLD = Asker(client_id="c", knows_member_id_required=False)
+OLD = Asker(client_id="c")
 
 
 async def test_a_partition_led_elsewhere_is_refused() -> None:

@@ -8,7 +8,7 @@ import attrs
 
 from kwire.codec.messages.consumer_protocol import ConsumerProtocolSubscription
 from kwire.codec.messages.heartbeat import HeartbeatRequest
-from kwire.codec.messages.join_group import JoinGroupRequest
+from kwire.codec.messages.join_group import JoinGroupRequest, widen_request
 from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
@@ -153,7 +153,7 @@ class Sim:
         kind: str = "consumer",
         session_ms: int = 10_000,
         rebalance_ms: int = 60_000,
-        asker: Asker | None = None,
+        version: int = 9,
     ) -> int:
         chosen = {"range": subscription("t")} if protocols is None else protocols
         request = JoinGroupRequest(
@@ -168,7 +168,8 @@ class Sim:
                 for name, metadata in chosen.items()
             ],
         )
-        by = asker or Asker(client_id=who)
+        request = widen_request(request, version)
+        by = Asker(client_id=who.rpartition("/")[2])
         return self.ask(who, lambda shard, *when: shard.join(request, by, *when))
 
     def sync(

@@ -19,7 +19,6 @@ from kwire.group import requests
 from kwire.group.model import TRANSITIONS, ClassicGroup, State
 from kwire.group.records import persistent
 from kwire.group.settings import GroupSettings
-from kwire.group.turn import Asker
 from tests.group.sim import Sim, subscription
 
 NAMES = st.sampled_from("abcd")
@@ -85,11 +84,7 @@ class Groups(RuleBasedStateMachine):
             group=group,
             instance=f"i{name}" if static else None,
             protocols={p: subscription("t") for p in protocols},
-            asker=Asker(
-                client_id=name,
-                knows_member_id_required=version >= 4,
-                can_skip_assignment=version >= 9,
-            ),
+            version=version,
         )
         self.take_answers()
 

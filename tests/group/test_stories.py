@@ -20,7 +20,6 @@ from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.errors import BY_CODE, KafkaError, kafka_name
 from kwire.group import requests
 from kwire.group.records import load
-from kwire.group.turn import Asker
 from kwire.records.header import headers
 from kwire.records.iterate import records
 from tests.group.sim import Sim, name_of, subscription
@@ -122,7 +121,6 @@ class Player:
         who = names[0]
         protocols = options.get("protocols", "range").split(",")
         topics = options.get("topics", "t").split(",")
-        version = int(options.get("version", "9"))
         member = "" if "anew" in names else self.ids.get(who, "")
         self.sim.join(
             who,
@@ -133,11 +131,7 @@ class Player:
             protocols={name: subscription(*topics) for name in protocols if name},
             session_ms=int(options.get("session", 10_000)),
             rebalance_ms=int(options.get("rebalance", 60_000)),
-            asker=Asker(
-                client_id=who,
-                knows_member_id_required=version >= 4,
-                can_skip_assignment=version >= 9,
-            ),
+            version=int(options.get("version", "9")),
         )
 
     def do_sync(self, names: list[str], options: dict[str, str]) -> None:

@@ -1,0 +1,24 @@
+"""DeleteGroups (API key 42): groups without members go, with all their offsets."""
+
+from kwire.codec.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kwire.errors import GroupAuthorizationFailed, KafkaError
+from kwire.handlers.dispatch import Context, handles
+
+Result = DeleteGroupsResponse.DeletableGroupResult
+
+
+def failed(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[Result(group_id=name, error_code=error.code) for name in request.groups_names]
+    )
+
+
+@handles(DeleteGroupsRequest, versions="0-2", failed=failed)
+async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    names = list(dict.fromkeys(request.groups_names))
+    allowed = [name for name in names if context.authorize("Delete", "Group", name)]
+    results = {result.group_id: result for result in await context.groups.delete(allowed)}
+    refused = GroupAuthorizationFailed.code
+    return DeleteGroupsResponse(
+        results=[results.get(name) or Result(group_id=name, error_code=refused) for name in names]
+    )

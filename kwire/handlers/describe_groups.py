@@ -1,0 +1,59 @@
+"""DescribeGroups (API key 15): classic groups with their members; each fails alone.
+
+What members said and were assigned is shown while the group is stable. A group that does not
+exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
+"""
+
+from typing import Final
+
+from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kwire.errors import GroupAuthorizationFailed, KafkaError
+from kwire.handlers.dispatch import Context, handles
+
+Described = DescribeGroupsResponse.DescribedGroup
+
+_OPERATIONS: Final = (
+    ("Read", 3),
+    ("Delete", 6),
+    ("Describe", 8),
+    ("DescribeConfigs", 10),
+    ("AlterConfigs", 11),
+)
+"""What can be done with a group, each with its bit in ``authorized_operations``."""
+
+
+def _refused(group_id: str, error: KafkaError) -> Described:
+    return Described(
+        error_code=error.code,
+        error_message=error.text,
+        group_id=group_id,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+    )
+
+
+def failed(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_refused(group, error) for group in request.groups])
+
+
+@handles(DescribeGroupsRequest, versions="0-6", failed=failed)
+async def describe_groups(
+    context: Context, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    async def answer(group_id: str) -> Described:
+        try:
+            if not context.authorize("Describe", "Group", group_id):
+                raise GroupAuthorizationFailed
+            group = await context.groups.describe(group_id)
+        except KafkaError as error:
+            return _refused(group_id, error)
+        if request.include_authorized_operations:
+            group.authorized_operations = sum(
+                1 << bit
+                for operation, bit in _OPERATIONS
+                if context.authorize(operation, "Group", group_id)
+            )
+        return group
+
+    return DescribeGroupsResponse(groups=[await answer(group) for group in request.groups])

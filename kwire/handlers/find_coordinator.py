@@ -1,0 +1,105 @@
+"""FindCoordinator (API key 10): which broker to ask about a group.
+
+The first request makes `__consumer_offsets`; while its partition has no leader yet the answer is
+COORDINATOR_NOT_AVAILABLE, and clients ask again. So it is for transactions and share groups,
+which have no coordinator here.
+"""
+
+import logging
+from enum import IntEnum
+from typing import Final
+
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kwire.coordinator.groups import GROUPS_TOPIC
+from kwire.errors import (
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+)
+from kwire.handlers.dispatch import Context, handles
+
+log = logging.getLogger(__name__)
+
+Coordinator = FindCoordinatorResponse.Coordinator
+
+MALFORMED: Final = (
+    "This most likely occurs because of a request being malformed by the client library or the"
+    " message was sent to an incompatible broker. See the broker logs for more details."
+)
+"""What Kafka says to a request that makes no sense."""
+
+
+class KeyType(IntEnum):
+    """What is to be coordinated."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+def _refused(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=-1,
+        host="",
+        port=-1,
+        error_code=error.code,
+        error_message=error.text or "",
+    )
+
+
+def failed(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        coordinators=[_refused(key, error) for key in request.coordinator_keys]
+    )
+
+
+@handles(FindCoordinatorRequest, versions="0-6", failed=failed)
+async def find_coordinator(
+    context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    if request.key_type not in list(KeyType):
+        raise InvalidRequest(MALFORMED)
+    kind = KeyType(request.key_type)
+    if kind is KeyType.GROUP and context.image.topic(GROUPS_TOPIC) is None:
+        await _create(context)
+
+    def answer(key: str) -> Coordinator:
+        try:
+            return _find(context, kind, key)
+        except KafkaError as error:
+            return _refused(key, error)
+
+    return FindCoordinatorResponse(coordinators=[answer(key) for key in request.coordinator_keys])
+
+
+async def _create(context: Context) -> None:
+    """Make the topic; if that fails the client is told to come back."""
+    try:
+        await context.controller.ensure_topic(GROUPS_TOPIC)
+    except KafkaError as error:
+        log.warning("internal topic not created topic=%s error=%r", GROUPS_TOPIC, error)
+
+
+def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
+    if kind is KeyType.TRANSACTION:
+        if not context.authorize("Describe", "TransactionalId", key):
+            raise TransactionalIdAuthorizationFailed
+        raise CoordinatorNotAvailable
+    if kind is KeyType.SHARE:
+        if key.count(":") < 2:  # group, topic id, partition
+            raise InvalidRequest
+        raise CoordinatorNotAvailable
+    if not context.authorize("Describe", "Group", key):
+        raise GroupAuthorizationFailed
+    image = context.image
+    state = image.partition(GROUPS_TOPIC, context.groups.partition_of(key))
+    broker = None if state is None else image.brokers.get(state.leader)
+    endpoint = broker.endpoint(context.listener) if broker and broker.is_active else None
+    if broker is None or endpoint is None:
+        raise CoordinatorNotAvailable
+    return Coordinator(
+        key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=""
+    )

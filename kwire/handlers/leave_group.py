@@ -1,0 +1,16 @@
+"""LeaveGroup (API key 13): members go, several at once; each has an outcome of its own."""
+
+from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kwire.errors import GroupAuthorizationFailed, KafkaError
+from kwire.handlers.dispatch import Context, handles
+
+
+def failed(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error.code)
+
+
+@handles(LeaveGroupRequest, versions="0-5", failed=failed)
+async def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    if not context.authorize("Read", "Group", request.group_id):
+        raise GroupAuthorizationFailed
+    return await context.groups.leave(request)
