@@ -99,6 +99,7 @@ class Jvm:
 
 def _launch(directory: Path) -> tuple[subprocess.Popen[str], queue.Queue[str]]:
     command = kafka.java_command("Driver", classpath=[str(compiled())])
+    command[1:1] = ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
     command[1:1] = ["-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     with (directory / "jvm.log").open("a") as errors:
         process = subprocess.Popen(

@@ -7,8 +7,12 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -28,6 +32,25 @@ public final class Driver {
     /** The first code asked for: some tools catch what ended them and exit again with another. */
     private static volatile Integer exitCode;
 
+    /** Runs what a tool asked the JVM to do at its end, which for the tool is now. */
+    private static void runShutdownHooks(Set<Thread> not) throws ReflectiveOperationException, InterruptedException {
+        for (Thread hook : shutdownHooks()) {
+            if (!not.contains(hook)) {
+                Runtime.getRuntime().removeShutdownHook(hook);
+                hook.start();
+                hook.join(30_000);
+            }
+        }
+    }
+
+    /** The hooks registered so far; needs --add-opens java.base/java.lang=ALL-UNNAMED. */
+    @SuppressWarnings("unchecked")
+    private static Set<Thread> shutdownHooks() throws ReflectiveOperationException {
+        Field field = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+        field.setAccessible(true);
+        return new HashSet<>(((Map<Thread, Thread>) field.get(null)).keySet());
+    }
+
     private static void exited(int code) {
         if (exitCode == null) {
             exitCode = code;
@@ -37,6 +60,7 @@ public final class Driver {
     public static void main(String[] ignored) throws Exception {
         PrintStream answers = System.out;
         InputStream commands = System.in;
+        System.setOut(System.err); // what a tool's thread says after its end is no answer
         Exit.setExitProcedure((code, message) -> {
             exited(code);
             if (message != null) {
@@ -67,7 +91,9 @@ public final class Driver {
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
         exitCode = null;
+        Set<Thread> hooks = Set.of();
         try {
+            hooks = shutdownHooks();
             String[] arguments = json.convertValue(command.get("arguments"), String[].class);
             Class.forName(command.get("main").asText())
                 .getMethod("main", String[].class)
@@ -81,6 +107,12 @@ public final class Driver {
             broken.printStackTrace();
             exited(71);
         } finally {
+            try {
+                runShutdownHooks(hooks);
+            } catch (ReflectiveOperationException | InterruptedException broken) {
+                broken.printStackTrace();
+                exited(72);
+            }
             System.out.flush();
             System.setIn(realIn);
             System.setOut(realOut);

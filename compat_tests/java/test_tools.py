@@ -1,0 +1,223 @@
+"""Apache's command-line tools, each by the class that its shell script starts."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from compat_tests.harness.wait import eventually
+from compat_tests.kafka_python.clients import admin, consumer, create, fill, poll, read
+
+TOOLS = "org.apache.kafka.tools"
+CONSUMER_GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture
+def tool(jvm, broker):
+    """Run a tool with --bootstrap-server; its output when it ends well."""
+
+    def run(name, *arguments, stdin=""):
+        full = name if name.startswith(("kafka.", "org.")) else f"{TOOLS}.{name}"
+        ran = jvm.tool(full, "--bootstrap-server", broker.address, *arguments, stdin=stdin)
+        return ran.ok()
+
+    return run
+
+
+def test_topics(jvm, broker, tool, topic):
+    made = tool("TopicCommand", "--create", "--topic", topic, "--partitions", "3",
+                "--config", "retention.ms=1234567")  # fmt: skip
+    assert f"Created topic {topic}" in made
+    assert topic in tool("TopicCommand", "--list").split()
+    described = tool("TopicCommand", "--describe", "--topic", topic)
+    assert "PartitionCount: 3" in described
+    assert "retention.ms=1234567" in described
+    assert len(re.findall(r"Leader: \d+", described)) == 3
+    assert "Isr: " in described
+    tool("TopicCommand", "--alter", "--topic", topic, "--partitions", "5")
+    eventually(
+        lambda: "PartitionCount: 5" in tool("TopicCommand", "--describe", "--topic", topic), "five"
+    )
+    assert tool("TopicCommand", "--describe", "--under-replicated-partitions").strip() == ""
+    tool("TopicCommand", "--delete", "--topic", topic)
+    eventually(lambda: topic not in tool("TopicCommand", "--list").split(), "the topic is gone")
+    again = jvm.tool(f"{TOOLS}.TopicCommand", "--bootstrap-server", broker.address, "--delete",
+                     "--topic", topic)  # fmt: skip
+    assert again.code == 1
+    assert "does not exist" in again.out + again.err
+
+
+def test_configs(broker, tool, topic):
+    create(broker.address, topic)
+    command = "kafka.admin.ConfigCommand"
+    entity = ["--entity-type", "topics", "--entity-name", topic]
+    tool(command, "--alter", *entity, "--add-config", "retention.ms=7777777,max.message.bytes=5000")
+    described = tool(command, "--describe", *entity)
+    assert "retention.ms=7777777" in described
+    assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000" in described
+    tool(command, "--alter", *entity, "--delete-config", "retention.ms")
+    described = tool(command, "--describe", *entity)
+    assert "retention.ms" not in described
+    everything = tool(command, "--describe", "--all", *entity)
+    assert "retention.ms=604800000" in everything
+    assert "cleanup.policy=delete" in everything
+    node = ["--entity-type", "brokers", "--entity-default"]
+    tool(command, "--alter", *node, "--add-config", "log.cleaner.threads=2")
+    assert "log.cleaner.threads=2" in tool(command, "--describe", *node)
+    tool(command, "--alter", *node, "--delete-config", "log.cleaner.threads")
+    assert "log.cleaner.threads" not in tool(command, "--describe", *node)
+
+
+def test_console_producer_and_consumer(tool, topic):
+    tool("TopicCommand", "--create", "--topic", topic, "--partitions", "1")
+    properties = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    lines = "".join(f"k{n}:v{n}\n" for n in range(50))
+    tool("ConsoleProducer", "--topic", topic, *properties, stdin=lines)
+    printed = tool(
+        "consumer.ConsoleConsumer", "--topic", topic, "--from-beginning", "--max-messages", "50",
+        "--timeout-ms", "60000", "--formatter-property", "print.key=true",
+        "--formatter-property", "key.separator=:", "--formatter-property", "print.offset=true",
+    )  # fmt: skip
+    assert printed.split() == [f"Offset:{n}:k{n}:v{n}" for n in range(50)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_console_producer_compresses(broker, tool, topic, codec):
+    create(broker.address, topic)
+    lines = "".join(f"{n} {'abc' * 50}\n" for n in range(100))
+    tool("ConsoleProducer", "--topic", topic, "--compression-codec", codec, stdin=lines)
+    assert [r.value.decode() for r in read(broker.address, topic, 100)] == lines.splitlines()
+
+
+def test_consumer_groups(broker, tool, topic, group):
+    create(broker.address, topic, 2)
+    for partition in (0, 1):
+        fill(broker.address, topic, [b"x"] * 10, partition=partition)
+    with consumer(broker.address, topic, group_id=group) as reader:
+        eventually(lambda: poll(reader), "records")
+        reader.commit()
+        state = tool(CONSUMER_GROUPS, "--describe", "--group", group, "--state")
+        assert "Stable" in state
+        members = tool(CONSUMER_GROUPS, "--describe", "--group", group, "--members", "--verbose")
+        assert f"{topic}(0,1)" in members.replace(":", "(").replace("((", "(") or topic in members
+    assert group in tool(CONSUMER_GROUPS, "--list").split()
+    scope = ["--group", group, "--topic", topic]
+    planned = tool(CONSUMER_GROUPS, "--reset-offsets", "--to-offset", "4", *scope, "--dry-run")
+    assert len(re.findall(rf"{topic}\s+[01]\s+4\b", planned)) == 2
+    tool(CONSUMER_GROUPS, "--reset-offsets", "--to-offset", "4", *scope, "--execute")
+    described = tool(CONSUMER_GROUPS, "--describe", "--group", group)
+    rows = re.findall(rf"{topic}\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", described)
+    assert sorted(rows) == [("0", "4", "10", "6"), ("1", "4", "10", "6")]
+    tool(CONSUMER_GROUPS, "--delete-offsets", *scope)
+    tool(CONSUMER_GROUPS, "--delete", "--group", group)
+    assert group not in tool(CONSUMER_GROUPS, "--list").split()
+    assert group not in tool("GroupsCommand", "--list")
+
+
+def test_offsets_and_delete_records(broker, tool, topic, tmp_path):
+    create(broker.address, topic, 2)
+    fill(broker.address, topic, [b"x"] * 10, partition=0)
+    ends = tool("GetOffsetShell", "--topic", topic)
+    assert sorted(ends.split()) == [f"{topic}:0:10", f"{topic}:1:0"]
+    plan = {"partitions": [{"topic": topic, "partition": 0, "offset": 6}], "version": 1}
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    printed = tool("DeleteRecordsCommand", "--offset-json-file", str(file))
+    assert "low_watermark: 6" in printed
+    earliest = tool("GetOffsetShell", "--topic", topic, "--time", "earliest")
+    assert sorted(earliest.split()) == [f"{topic}:0:6", f"{topic}:1:0"]
+    file.write_text(json.dumps({**plan, "version": 1}).replace(": 6", ": 600"))
+    refused = tool("DeleteRecordsCommand", "--offset-json-file", str(file))
+    assert "out of range" in refused.lower().replace("outofrange", "out of range")
+
+
+def test_broker_api_versions(tool, broker):
+    printed = tool("BrokerApiVersionsCommand")
+    assert printed.startswith(broker.address)
+    for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)", "ApiVersions(18)"):
+        assert api in printed
+        (line,) = [one for one in printed.splitlines() if api in one]
+        assert "UNSUPPORTED" not in line
+
+
+def test_log_dirs(broker, tool, topic):
+    create(broker.address, topic)
+    fill(broker.address, topic, [b"x" * 1000] * 10)
+    printed = tool("LogDirsCommand", "--describe", "--topic-list", topic)
+    found = json.loads(printed.splitlines()[-1])
+    (directory,) = found["brokers"][0]["logDirs"]
+    (partition,) = [p for p in directory["partitions"] if p["partition"] == f"{topic}-0"]
+    assert partition["size"] > 10_000
+    assert directory["error"] is None
+
+
+def test_verifiable_producer_and_consumer(tool, topic, group):
+    tool("TopicCommand", "--create", "--topic", topic, "--partitions", "2")
+    produced = tool(
+        "VerifiableProducer", "--topic", topic, "--max-messages", "1000", "--throughput", "-1",
+        "--repeating-keys", "10",
+    )  # fmt: skip
+    events = [json.loads(line) for line in produced.splitlines()]
+    assert sum(event["name"] == "producer_send_success" for event in events) == 1000
+    (summary,) = [event for event in events if event["name"] == "tool_data"]
+    assert summary["acked"] == summary["sent"] == 1000
+    consumed = tool(
+        "VerifiableConsumer", "--topic", topic, "--group-id", group, "--max-messages", "1000",
+        "--reset-policy", "earliest",
+    )  # fmt: skip
+    events = [json.loads(line) for line in consumed.splitlines()]
+    assert sum(e["count"] for e in events if e["name"] == "records_consumed") == 1000
+    committed = [event for event in events if event["name"] == "offsets_committed"]
+    assert committed
+    assert all(event["success"] for event in committed)
+
+
+def test_performance_tools_end(tool, topic, broker):
+    tool("TopicCommand", "--create", "--topic", topic, "--partitions", "2")
+    printed = tool(
+        "ProducerPerformance", "--topic", topic, "--num-records", "20000", "--record-size", "100",
+        "--throughput", "-1", "--command-property", "acks=all",
+    )  # fmt: skip
+    assert "20000 records sent" in printed
+    printed = tool("ConsumerPerformance", "--topic", topic, "--num-records", "20000",
+                   "--timeout", "60000")  # fmt: skip
+    consumed = printed.strip().splitlines()[-1].split(", ")
+    assert int(consumed[4]) >= 20000
+
+
+def test_metadata_quorum(tool):
+    status = tool("MetadataQuorumCommand", "describe", "--status")
+    assert re.search(r"LeaderId:\s+\d+", status)
+    assert re.search(r"ClusterId:\s+\S{22}", status)
+    assert re.search(r"HighWatermark:\s+[1-9]", status)
+    replication = tool("MetadataQuorumCommand", "describe", "--replication")
+    assert "Leader" in replication
+
+
+def test_features(tool):
+    printed = tool("FeatureCommand", "describe")
+    (line,) = [one for one in printed.splitlines() if one.startswith("Feature: metadata.version")]
+    assert "4.3-IV" in line
+
+
+def test_cluster(jvm, broker):
+    ran = jvm.tool(f"{TOOLS}.ClusterTool", "cluster-id", "--bootstrap-server", broker.address)
+    with admin(broker.address) as client:
+        assert f"Cluster ID: {client.describe_cluster()['cluster_id']}" in ran.ok()
+
+
+def test_apache_client_compatibility(jvm, broker, tool, topic):
+    """Apache's own check that a broker does what its advertised versions let a client expect."""
+    create(broker.address, topic)
+    advertised = re.search(r"DescribeAcls\(29\): \d", tool("BrokerApiVersionsCommand"))
+    acls = "true" if advertised else "false"
+    ran = jvm.tool(
+        f"{TOOLS}.ClientCompatibilityTest", "--bootstrap-server", broker.address, "--topic", topic,
+        "--num-cluster-nodes", "1", "--offsets-for-times-supported", "true",
+        "--cluster-id-supported", "true", "--expect-record-too-large-exception", "false",
+        "--create-topics-supported", "true", "--describe-acls-supported", acls,
+        "--describe-configs-supported", "true", "--idempotent-producer-supported", "true",
+    )  # fmt: skip
+    assert "SUCCESS" in ran.ok() + ran.err
