@@ -179,7 +179,7 @@ class BrokerLifecycle:
         request = BrokerHeartbeatRequest(
             broker_id=self.config.node_id,
             broker_epoch=self.epoch,
-            current_metadata_offset=self.publisher.image.applied.offset,
+            current_metadata_offset=self.publisher.applied.applied.offset,
             want_fence=want_fence,
             want_shut_down=want_shut_down,
             offline_log_dirs=self.offline_dirs,

@@ -69,7 +69,7 @@ class Controller:
         return self._epoch is not None
 
     async def call(self, decide: "Decide[Q, R]", request: Q) -> R:
-        """Run a decider; its reply when the records are committed and published here.
+        """Run a decider; its reply when the records are committed and in force here.
 
         Raises NotController when this node is not active, or ceased to be meanwhile: whether
         the records survive is then for the next controller to know.
@@ -77,6 +77,7 @@ class Controller:
         reply, commit = self._decide(decide, request)
         if commit is not None:
             await commit.wait()
+            await self._publisher.wait_applied(commit.offset)
         return reply
 
     def _decide(self, decide: "Decide[Q, R]", request: Q) -> tuple[R, Commit | None]:

@@ -1,11 +1,16 @@
-"""Publishes the metadata: every commit becomes an image, and subscribers hear what changed.
+"""Publishes the metadata: every commit becomes an image, and this node takes it up.
 
-Subscribers are called in the order they subscribed and within the same turn, before whoever
-waits for the commit goes on: so when CreateTopics is answered, this node's replicas know of it.
+First the appliers, which may await (replicas open logs), one publication after the other; then
+the subscribers, which are told that the image is in force here. Whoever waits with
+``wait_applied`` goes on after that: so when CreateTopics is answered, this node serves the topic.
+An applier must not call the controller, which would wait for the applier.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
+
+import trio
 
 from kwire.raftmeta.image import Applied, MetadataImage
 from kwire.raftmeta.image_change import MetadataDelta
@@ -14,6 +19,7 @@ from kwire.raftmeta.image_records import image_records
 from kwire.raftmeta.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.service import LeaderAndEpoch
 
+Applier = Callable[[MetadataDelta], Awaitable[None]]
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 
 SNAPSHOT_GROUP: Final = 500
@@ -24,12 +30,18 @@ class MetadataPublisher:
 
     def __init__(self) -> None:
         self._loader = ImageLoader()
+        self._appliers: list[Applier] = []
         self._subscribers: list[Subscriber] = []
+        self._queue: deque[MetadataDelta] = deque()
+        self._news = trio.Event()
+        self._waiters: list[tuple[int, trio.Event]] = []
         self.leader = LeaderAndEpoch(None, 0)
+        self.applied = self._loader.image
+        """The newest image that is in force on this node."""
 
     @property
     def image(self) -> MetadataImage:
-        """The newest published image."""
+        """The newest committed image."""
         return self._loader.image
 
     @property
@@ -37,9 +49,33 @@ class MetadataPublisher:
         """Whether a metadata transaction is under way, during which no snapshot may be made."""
         return self._loader.in_transaction
 
+    def add_applier(self, applier: Applier) -> None:
+        """Take part in applying; before ``run``, which then has to run."""
+        self._appliers.append(applier)
+
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Hear every publication from now on."""
+        """Hear of every image that came into force from now on."""
         self._subscribers.append(subscriber)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Apply publications until cancelled; needed only with appliers."""
+        task_status.started()
+        while True:
+            while self._queue:
+                delta = self._queue[0]
+                for applier in self._appliers:
+                    await applier(delta)
+                self._queue.popleft()
+                self._in_force(delta)
+            self._news = trio.Event()
+            await self._news.wait()
+
+    async def wait_applied(self, offset: int) -> None:
+        """Until an image with the record at ``offset`` is in force on this node."""
+        if self.applied.applied.offset < offset:
+            event = trio.Event()
+            self._waiters.append((offset, event))
+            await event.wait()
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         records: list[Any] = [record for batch in batches for record in batch.records]
@@ -58,8 +94,22 @@ class MetadataPublisher:
         self.leader = leader
 
     def _publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        assert delta.after is image
+        if self._appliers:
+            self._queue.append(delta)
+            self._news.set()
+        else:
+            self._in_force(delta)
+
+    def _in_force(self, delta: MetadataDelta) -> None:
+        self.applied = delta.after
         for subscriber in self._subscribers:
-            subscriber(image, delta)
+            subscriber(delta.after, delta)
+        reached = delta.after.applied.offset
+        ready = [event for offset, event in self._waiters if offset <= reached]
+        self._waiters = [waiter for waiter in self._waiters if waiter[0] > reached]
+        for event in ready:
+            event.set()
 
 
 def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:

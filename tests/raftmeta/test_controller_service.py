@@ -215,3 +215,29 @@ async def test_no_office_no_decisions() -> None:
         with pytest.raises(errors.NotController):
             await made.controller.call(decide_create_topics, create("t"))
         assert made.controller.state.image is made.publisher.image
+
+
+async def test_reply_waits_for_this_nodes_replicas() -> None:
+    """A topic's logs are opened before its creation is answered (clients produce at once)."""
+    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    opened: list[str] = []
+    slow = trio.Event()
+
+    async def apply(delta: Any) -> None:
+        if delta.created_topics:
+            await slow.wait()
+            opened.extend(delta.after.topic_ids)
+
+    made.publisher.add_applier(apply)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.quorum.run)
+        await nursery.start(made.publisher.run)
+        await made.broker(b"a").start()
+        nursery.start_soon(made.controller.call, decide_create_topics, create("t"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert made.publisher.image.topic("t") is not None
+        assert made.publisher.applied.topic("t") is None, "committed, but not in force here"
+        slow.set()
+        await made.controller.call(decide_create_topics, create("t"))
+        assert opened == ["t"]
+        nursery.cancel_scope.cancel()
