@@ -9,7 +9,7 @@
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -256,7 +256,10 @@ class Quorum:
             now_ms=self._clock.now_ms(),
         )
         prepared = list(chunks)
-        await self._maybe_thread(lambda: self._storage.store_snapshot(snapshot, prepared))
+        if self._storage.blocks:
+            await trio.to_thread.run_sync(self._storage.store_snapshot, snapshot, prepared)
+        else:
+            self._storage.store_snapshot(snapshot, prepared)
         self._driver.feed(SnapshotTaken(snapshot))
         return snapshot
 
@@ -287,17 +290,14 @@ class Quorum:
         """One turn of the driver."""
         written = write(self._storage, turn)
         if written.needs_sync:
-            await self._maybe_thread(self._storage.sync)
+            sync = self._storage.start_sync()
+            if sync is not None:
+                await trio.to_thread.run_sync(sync)
+                self._storage.end_sync()
         for outcome in written.outcomes:
             self._finish(outcome)
         self._turn_done.set()
         self._turn_done = trio.Event()
-
-    async def _maybe_thread(self, call: Callable[[], None]) -> None:
-        if self._storage.sync_blocks:
-            await trio.to_thread.run_sync(call)
-        else:
-            call()
 
     def _finish(self, outcome: Outcome) -> None:
         match outcome:

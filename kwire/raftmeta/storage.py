@@ -1,11 +1,11 @@
 """What a raft node keeps on disk, as a protocol, and the bytes-in-memory form of it.
 
-Rules: calls take effect in their order; nothing is promised before :meth:`~MetadataStorage.sync`
-returns.  After a crash what was not synced may be there up to any call, the last one torn.
+Rules: calls take effect in their order; nothing is promised before what ``start_sync`` gave has
+been run.  After a crash what was not synced may be there up to any call, the last one torn.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from operator import itemgetter
 from typing import Protocol
@@ -24,8 +24,8 @@ Bytes = bytes | memoryview
 class MetadataStorage(Protocol):
     """The log, quorum-state and snapshots of one node."""
 
-    sync_blocks: bool
-    """Whether ``sync`` may take long, so that it belongs into a thread."""
+    blocks: bool
+    """Whether syncing and storing a snapshot may take long, so that they belong into a thread."""
 
     def load(self, configured: VoterSet) -> Recovered: ...
 
@@ -51,7 +51,11 @@ class MetadataStorage(Protocol):
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes: ...
 
-    def sync(self) -> None: ...
+    def start_sync(self) -> Callable[[], None] | None:
+        """What makes all calls so far durable, to be run in any thread; None: they are."""
+
+    def end_sync(self) -> None:
+        """It has been run without an error."""
 
     def close(self) -> None: ...
 
@@ -59,7 +63,7 @@ class MetadataStorage(Protocol):
 class MemoryStorage:
     """A node's disk that lives and dies with the process."""
 
-    sync_blocks = False
+    blocks = False
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, int, bytes]] = []
@@ -141,7 +145,10 @@ class MemoryStorage:
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
         return self.snapshots[snapshot][position : position + max_bytes]
 
-    def sync(self) -> None:
+    def start_sync(self) -> Callable[[], None] | None:
+        return None
+
+    def end_sync(self) -> None:
         pass
 
     def close(self) -> None:

@@ -49,6 +49,8 @@ class Checks:
     committed_end: int = 0
     seen: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
     """By node and incarnation: the epoch and the end of what was compared."""
+    lost: dict[ReplicaKey, int] = attrs.field(factory=dict)
+    """Disks that are gone, with how much of the log they held when they were counted."""
     _grants: dict[Hashable, tuple[ReplicaKey, int]] = attrs.field(factory=dict)
 
     # After every step -----------------------------------------------------------------------
@@ -149,6 +151,9 @@ class Checks:
             other.id
             for other in self.nodes.values()
             if voters.has(other.config.key) and other.storage.durable.end_offset >= end_offset
+        ]
+        holders += [
+            key.id for key, end in self.lost.items() if voters.has(key) and end >= end_offset
         ]
         return voters.has_majority(holders)
 

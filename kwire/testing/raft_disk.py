@@ -19,7 +19,7 @@ class SimStorage:
     has, and the last one of them may be torn.
     """
 
-    sync_blocks = False
+    blocks = False
 
     def __init__(self) -> None:
         self.cache = MemoryStorage()
@@ -74,6 +74,12 @@ class SimStorage:
         for call in self.pending:
             call(self.durable)
         self.pending.clear()
+
+    def start_sync(self) -> Callable[[], None] | None:
+        return self.sync
+
+    def end_sync(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -278,6 +278,7 @@ class RaftSim:
         self.trace.add(self.scheduler.now, node.id, "down", 0, 0, 0, "disk lost")
         self._directories += 1
         node.crash()
+        self.checks.lost[node.config.key] = node.storage.durable.end_offset
         node.storage = SimStorage()
         node.config = self._config(node.id, self._directories)
         self.healing = node.id

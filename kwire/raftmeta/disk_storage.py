@@ -1,0 +1,198 @@
+"""A raft node's disk: the directory ``__cluster_metadata-0`` as Kafka has it.
+
+The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it lie ``quorum-state`` and the
+snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced before the log is
+synced, so that a log is never of a later epoch than it; a snapshot appears under its name whole
+and synced; after a crash between a fetched snapshot and the emptying of the log, the snapshot wins.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from kwire.log import recovery
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
+from kwire.log.flush import Flush
+from kwire.log.partition_log import PartitionLog
+from kwire.raftmeta import quorum_state
+from kwire.raftmeta.control import snapshot_voters
+from kwire.raftmeta.events import SnapshotLoaded
+from kwire.raftmeta.format import METADATA_DIRECTORY, checkpoint_name
+from kwire.raftmeta.log import LogState, SnapshotId
+from kwire.raftmeta.quorum_state import ElectionState
+from kwire.raftmeta.raft import Recovered
+from kwire.raftmeta.storage import Bytes, configured_history, replay
+from kwire.raftmeta.voters import VoterSet
+from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, uuid_text
+
+PARTIAL: Final = ".part"
+_CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_READ_BYTES: Final = 1 << 20
+
+
+class DiskStorage:
+    """One node's metadata directory on a :class:`~kwire.log.disk.Disk`."""
+
+    blocks = True
+
+    def __init__(self, disk: Disk, *, now_ms: int, config: LogConfig | None = None) -> None:
+        self._disk = disk
+        self._directory = METADATA_DIRECTORY
+        self._election: tuple[ElectionState, bytes] | None = None
+        self._flush: Flush | None = None
+        disk.make_directory(self._directory)
+        self._snapshots = self._find_snapshots()
+        self._log = self._open(now_ms, config or LogConfig())
+
+    # Opening --------------------------------------------------------------------------------
+    def _find_snapshots(self) -> dict[SnapshotId, str]:
+        found: dict[SnapshotId, str] = {}
+        for entry in self._disk.entries(self._directory):
+            path = f"{self._directory}/{entry.name}"
+            named = _CHECKPOINT.fullmatch(entry.name)
+            if named is not None:
+                found[SnapshotId(int(named[1]), int(named[2]))] = path
+            elif entry.name.endswith((PARTIAL, ".checkpoint.deleted")):
+                self._disk.remove(path)
+        return found
+
+    def _open(self, now_ms: int, config: LogConfig) -> PartitionLog:
+        names = [entry.name for entry in self._disk.entries(self._directory)]
+        if "partition.metadata" not in names:
+            text = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}"
+            self._disk.replace(f"{self._directory}/partition.metadata", text.encode(), sync=True)
+        log = recovery.open_log(
+            self._disk,
+            self._directory,
+            TopicPartition(METADATA_TOPIC, 0),
+            now_ms=now_ms,
+            config=config,
+        )
+        newest = max(self._snapshots, default=SnapshotId(0, 0))
+        if newest.end_offset > log.end_offset:
+            self._empty(log, newest.end_offset)
+        elif log.segments[0].base_offset > 0:
+            oldest = min((s for s in self._snapshots if s.end_offset > 0), default=None)
+            if oldest is not None and oldest.end_offset > log.start_offset:
+                log.advance_start(oldest.end_offset)
+        return log
+
+    @staticmethod
+    def _empty(log: PartitionLog, start_offset: int) -> None:
+        """Begin the log again; cuts queued for the files that went with it are moot."""
+        log.settle()
+        log.truncate_fully_at(start_offset)
+        log.behind.queue.clear()
+
+    def load(self, configured: VoterSet) -> Recovered:
+        start = self._snapshots.get(SnapshotId(0, 0))
+        history = configured_history(configured, self._disk.read(start) if start else b"")
+        log = LogState(self._log.start_offset, self._log.start_offset, [], sorted(self._snapshots))
+        base = next((s for s in log.snapshots if s.end_offset > 0), None)
+        if base is not None:
+            voters, version = snapshot_voters(self._disk.read(self._snapshots[base]))
+            history.reset(base.end_offset - 1, voters, version)
+        while log.end_offset < self._log.end_offset:
+            replay(log, history, self.read(log.end_offset, self._log.end_offset, _READ_BYTES))
+        return Recovered(self._load_election(log.last_epoch), log, history)
+
+    def _load_election(self, last_epoch: int) -> ElectionState:
+        found = ElectionState()
+        with suppress(FileNotFoundError):
+            found = quorum_state.decode(self._disk.read(self._path(quorum_state.QUORUM_STATE)))
+        return found if found.epoch >= last_epoch else ElectionState(last_epoch)
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    # The log --------------------------------------------------------------------------------
+    def append(self, records: Bytes, base_offset: int) -> None:
+        assert base_offset == self._log.end_offset, (base_offset, self._log.end_offset)
+        self._log.append_follower(records)
+        self._log.settle()
+
+    def truncate(self, end_offset: int) -> None:
+        self._log.truncate_to(end_offset)
+        self._log.settle()
+
+    def clean(self, start_offset: int) -> None:
+        for snapshot in [s for s in self._snapshots if s.end_offset < start_offset]:
+            self._disk.remove(self._snapshots.pop(snapshot))
+        self._log.advance_start(start_offset)
+        behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
+        if behind > 0:
+            for path in self._log.drop_segments(behind):
+                self._disk.remove(path)
+
+    def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
+        region = self._log.read(start_offset, max_bytes, end_offset=end_offset)
+        try:
+            return region.read()
+        finally:
+            region.close()
+
+    # quorum-state ---------------------------------------------------------------------------
+    def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
+        self._election = (state, quorum_state.encode(state, voters, kraft_version))
+
+    # Snapshots ------------------------------------------------------------------------------
+    def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
+        file = self._disk.open(self._path(checkpoint_name(snapshot)) + PARTIAL, create=True)
+        if position == 0:
+            file.truncate(0)
+        file.write([data], position)
+        file.close()
+
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded:
+        path = self._path(checkpoint_name(snapshot))
+        file = self._disk.open(path + PARTIAL)
+        file.sync()
+        file.close()
+        self._disk.rename(path + PARTIAL, path)
+        self._disk.sync_directory(self._directory)
+        self._empty(self._log, snapshot.end_offset)
+        for older in [s for s in self._snapshots if s != snapshot]:
+            self._disk.remove(self._snapshots.pop(older))
+        self._snapshots[snapshot] = path
+        return SnapshotLoaded(snapshot, *snapshot_voters(self._disk.read(path)))
+
+    def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        path = self._path(checkpoint_name(snapshot))
+        self._disk.replace(path, b"".join(chunks), sync=True)
+        self._snapshots[snapshot] = path
+
+    def snapshot_size(self, snapshot: SnapshotId) -> int:
+        return self._disk.open(self._snapshots[snapshot]).size()
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
+        return self._disk.open(self._snapshots[snapshot]).read(position, max_bytes)
+
+    # Making durable -------------------------------------------------------------------------
+    def start_sync(self) -> Callable[[], None] | None:
+        election, self._election = self._election, None
+        self._flush = self._log.start_flush()
+        if election is None and self._flush is None:
+            return None
+        return partial(self._sync, election, self._flush)
+
+    def _sync(self, election: tuple[ElectionState, bytes] | None, flush: Flush | None) -> None:
+        if election is not None:
+            self._disk.replace(self._path(quorum_state.QUORUM_STATE), election[1], sync=True)
+        if flush is not None:
+            flush.run()
+
+    def end_sync(self) -> None:
+        flush, self._flush = self._flush, None
+        if flush is not None:
+            self._log.end_flush(flush)
+
+    def close(self) -> None:
+        """As a clean stop leaves it."""
+        sync = self.start_sync()
+        if sync is not None:
+            sync()
+            self.end_sync()
+        self._log.close()
