@@ -194,9 +194,11 @@ class Partition:
             self._uncommitted.append((end_offset, size))
         if moved is None:
             return _FOLLOWERS
-        was_stable = self.last_stable_offset
         self.log.high_watermark = moved.to_offset
-        return _EVERYONE if self.last_stable_offset > was_stable else _UNCOMMITTED
+        unstable = self.log.producers.first_unstable(moved.to_offset)
+        if unstable is None or unstable > moved.from_offset:
+            return _EVERYONE
+        return _UNCOMMITTED
 
     def committed(self, moved: Moved) -> int:
         """Take note that followers moved the high watermark; bytes that became readable."""

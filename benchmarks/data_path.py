@@ -1,0 +1,138 @@
+"""What a Produce and a Fetch of one partition cost, from the decoded frame to the pieces to send.
+
+    python benchmarks/data_path.py
+
+The log lies in a temporary directory on a real disk; the network is left out. On a shared 2-core
+machine, Python 3.11, CPU microseconds, the best of 5 rounds of 3,000: Produce 28 for 16 KB and 19
+for 100 bytes, Fetch 34, in a session 36.
+"""
+
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kwire.clock import SystemClock
+from kwire.codec.frame import request_frame
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.produce import ProduceRequest
+from kwire.configs.broker import BrokerConfig
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.log import partition_log
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from kwire.raftmeta.image import MetadataImage
+from kwire.records import build
+from kwire.replica.fetch_sessions import FetchSessions
+from kwire.replica.leader import Leader
+from kwire.replica.service import ReplicaService
+from kwire.types import TopicPartition
+
+ROUNDS = 3_000
+TOPIC_ID = b"t" * 16
+NOW_MS = SystemClock().now_ms()
+
+
+def services(directory: str) -> Services:
+    disk = RealDisk(directory)
+    disk.make_directory("t-0")
+    log = partition_log.create(disk, "t-0", TopicPartition("t", 0), now_ms=NOW_MS)
+    replicas = ReplicaService(
+        node=1,
+        logs=None,  # type: ignore[arg-type]
+        configs=lambda _: LogConfig(),
+        sessions=FetchSessions(1000, 120.0, itertools.count(1).__next__),
+    )
+    partition = replicas.adopt("t", TOPIC_ID, 0, log)
+    leader = Leader.take_over(
+        node=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        replicas=[1],
+        isr=[1],
+        log_end=0,
+        high_watermark=0,
+        min_isr=1,
+        now=0.0,
+    )
+    partition.lead(leader, 0.0)
+    return Services(
+        config=BrokerConfig({}), clock=SystemClock(), image=MetadataImage(), replicas=replicas
+    )
+
+
+def produce_frame(records: bytes, acks: int) -> memoryview:
+    topic = ProduceRequest.TopicProduceData
+    data = topic.PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[topic(name="t", topic_id=TOPIC_ID, partition_data=[data])],
+    )
+    return memoryview(request_frame(0, 13, 1, "c", request))[4:]
+
+
+def fetch_frame(offset: int, session: int = 0, epoch: int = -1) -> memoryview:
+    topic = FetchRequest.FetchTopic
+    asked = topic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[topic(topic="t", topic_id=TOPIC_ID, partitions=[asked])],
+    )
+    return memoryview(request_frame(1, 17, 1, "c", request))[4:]
+
+
+def release(parts: Any) -> None:
+    for part in parts:
+        if hasattr(part, "close"):
+            part.close()
+
+
+async def measure(name: str, call: Callable[[], Awaitable[Any]]) -> None:
+    best = float("inf")
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(ROUNDS):
+            release(await call())
+        best = min(best, time.process_time() - start)
+    print(f"{name:42} {best / ROUNDS * 1e6:7.1f} us")
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        made = services(directory)
+        session = Dispatcher(made, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+        large = build.batch([build.New(None, bytes(1000))] * 16, timestamp_ms=NOW_MS)
+        small = build.batch([build.New(None, bytes(100))], timestamp_ms=NOW_MS)
+        for size, batch in (("16 KB", large), ("100 B", small)):
+            frame = produce_frame(batch, -1)
+            await measure(f"Produce, one batch of {size}", partial(session.answer, frame))
+        end = made.replicas.get("t", 0).log.end_offset
+        frames = [fetch_frame(offset % end) for offset in range(0, ROUNDS * 7, 7)]
+        asked = itertools.cycle(frames)
+        await measure("Fetch without session", lambda: session.answer(next(asked)))
+        first = await session.answer(fetch_frame(0, 0, 0))
+        release(first)
+        sessions = made.replicas.sessions
+        number = next(iter(sessions._sessions))
+        epochs = itertools.count(1)
+        prepared = [fetch_frame(epoch % end, number, epoch) for epoch in range(1, ROUNDS * 5 + 1)]
+        await measure(
+            "Fetch in a session, new offset", lambda: session.answer(prepared[next(epochs) - 1])
+        )
+
+
+trio.run(main)

@@ -1,0 +1,187 @@
+"""Following the metadata: partitions come, change their roles and settings, and go."""
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.log.config import LogConfig
+from kwire.records import header
+from kwire.replica.partition import Partition
+from kwire.replica.purgatory import Upto
+from tests.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
+
+
+async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
+    found = await subject.create(name, **settings)
+    assert found is not None
+    return found
+
+
+def write(subject: Broker, partition: Partition) -> int:
+    batch = one_batch()
+    done = partition.append(batch, header.parse(batch), -1, 0.0, NOW_MS)
+    subject.replicas.appended(partition, done)
+    return done.end_offset
+
+
+async def test_only_partitions_of_this_broker_are_held():
+    subject = broker()
+    await made(subject, "mine", partitions=3)
+    await subject.create("others", replicas=(2, 3), leader=2)
+    assert len(subject.replicas) == 3
+    assert subject.replicas.get("mine", 2) is subject.replicas.get_by_id(topic_id("mine"), 2)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "expected"),
+    [
+        ("nope", 0, errors.UnknownTopicOrPartition),
+        ("mine", 1, errors.UnknownTopicOrPartition),
+        ("others", 0, errors.NotLeaderOrFollower),
+        ("broken", 0, errors.KafkaStorageError),
+    ],
+)
+async def test_why_there_is_none(topic: str, partition: int, expected: type[Exception]):
+    subject = broker()
+    await made(subject, "mine")
+    await subject.create("others", replicas=(2,), leader=2)
+    subject.logs.failing.add("broken")
+    await subject.create("broken")
+    with pytest.raises(expected):
+        subject.replicas.get(topic, partition)
+
+
+async def test_unknown_ids_are_not_unknown_names():
+    with pytest.raises(errors.UnknownTopicId):
+        broker().replicas.get_by_id(b"?" * 16, 0)
+
+
+async def test_a_new_epoch_begins_where_the_log_ends():
+    subject = broker()
+    partition = await made(subject)
+    write(subject, partition)
+    await subject.lead_again("t")
+    write(subject, partition)
+    assert partition.log.epochs.entries() == [(0, 0), (1, 1)]
+    assert partition.leader is not None
+    assert partition.leader.epoch_start == 1
+    assert partition.high_watermark == 2
+
+
+async def test_roles_are_told_of():
+    subject = broker()
+    seen: list[tuple[str, bool]] = []
+    subject.replicas.on_role(lambda p: seen.append((p.topic, p.leader is not None)))
+    await made(subject, replicas=(1, 2))
+    await subject.lead_again("t", leader=2)
+    await subject.lead_again("t")
+    await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+    assert seen == [("t", True), ("t", False), ("t", True), ("t", False)]
+
+
+async def test_a_replica_that_is_taken_away_goes_with_its_data():
+    subject = broker()
+    await made(subject, replicas=(1, 2))
+    await subject.publish(
+        r.PartitionChangeRecord(
+            partition_id=0, topic_id=topic_id("t"), leader=2, replicas=[2], isr=[2]
+        )
+    )
+    assert subject.logs.deleted == [("t", 0)]
+    with pytest.raises(errors.NotLeaderOrFollower):
+        subject.replicas.get("t", 0)
+
+
+@pytest.mark.parametrize("resource", [(2, "t"), (4, ""), (4, "1")])
+async def test_settings_change_while_running(resource: tuple[int, str]):
+    subject = broker()
+    partition = await made(subject, replicas=(1, 2), isr=(1,))
+    assert partition.leader is not None
+    subject.configs["t"] = LogConfig(min_insync_replicas=2, max_message_bytes=7)
+    await subject.publish(
+        r.ConfigRecord(resource_type=resource[0], resource_name=resource[1], name="x", value="y")
+    )
+    assert partition.config.max_message_bytes == 7
+    assert partition.leader.under_min_isr
+
+
+async def test_other_topics_keep_their_settings():
+    subject = broker()
+    partition = await made(subject)
+    subject.configs["t"] = LogConfig(max_message_bytes=7)
+    await subject.publish(
+        r.ConfigRecord(resource_type=2, resource_name="other", name="x", value="y")
+    )
+    assert partition.config.max_message_bytes != 7
+
+
+async def test_metadata_settles_the_isr():
+    """What was committed by a shrunken ISR wakes producers."""
+    subject = broker()
+    partition = await made(subject, replicas=(1, 2))
+    end = write(subject, partition)
+    assert partition.high_watermark == 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(subject.replicas.committed, partition, end, 1e6)
+        await trio.testing.wait_all_tasks_blocked()
+        await subject.publish(
+            r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), isr=[1])
+        )
+    assert partition.high_watermark == 1
+
+
+async def test_a_slow_directory(autojump_clock: Any):
+    """What is reserved but not written counts for nobody until it is."""
+    subject = broker()
+    partition = await made(subject)
+    log = partition.log
+    log.on_behind = lambda _: None
+    log.disk.slow = True
+    end = write(subject, partition)
+    assert (log.end_offset, log.written_offset, partition.high_watermark) == (1, 0, 0)
+
+    async def recover() -> None:
+        await trio.sleep(3)
+        log.settle()
+        subject.replicas.has_written(partition)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recover)
+        nursery.start_soon(subject.replicas.written, partition, end, 10)
+        nursery.start_soon(subject.replicas.committed, partition, end, 10)
+        await subject.replicas.wait_for_data(
+            [partition], missing_bytes=1, upto=Upto.HIGH_WATERMARK, timeout_s=10
+        )
+    assert trio.current_time() == pytest.approx(3)
+    assert partition.high_watermark == 1
+
+
+async def test_an_idle_broker_sleeps(autojump_clock: Any):
+    """Ten partitions, three waiting fetches: nothing runs until their time is up."""
+    subject = broker()
+    partition = await made(subject, partitions=10)
+    steps = 0
+
+    class Counter(trio.abc.Instrument):
+        def before_task_step(self, task: Any) -> None:
+            nonlocal steps
+            steps += 1
+
+    counter = Counter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(
+                lambda: subject.replicas.wait_for_data(
+                    [partition], missing_bytes=1, upto=Upto.STABLE, timeout_s=3600
+                )
+            )
+        await trio.testing.wait_all_tasks_blocked()
+        trio.lowlevel.add_instrument(counter)
+        await trio.sleep(3599)
+        trio.lowlevel.remove_instrument(counter)
+    assert steps < 10
+    assert subject.replicas.node == NODE
