@@ -6,6 +6,7 @@ synced. Truncation and the epoch comparison of KIP-101, 279 and 320 stand on it.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -14,10 +15,15 @@ VERSION: Final = 0
 UNDEFINED: Final = (-1, -1)
 
 
+def _nothing() -> None: ...
+
+
 @attrs.define
 class LeaderEpochs:
     """The epochs of one log, oldest first."""
 
+    changed: Callable[[], None] = _nothing
+    """Called after each change: the log writes the file."""
     _epochs: list[int] = attrs.Factory(list)
     _starts: list[int] = attrs.Factory(list)
 
@@ -42,6 +48,7 @@ class LeaderEpochs:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.changed()
         return True
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -69,12 +76,14 @@ class LeaderEpochs:
 
     def truncate_end(self, end_offset: int) -> bool:
         """Forget epochs that begin at or past ``end_offset``."""
-        changed = False
+        before = len(self._starts)
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
             self._starts.pop()
-            changed = True
-        return changed
+        if len(self._starts) == before:
+            return False
+        self.changed()
+        return True
 
     def truncate_start(self, start_offset: int) -> bool:
         """Forget epochs that ended before ``start_offset``; the one it lies in begins there."""
@@ -83,11 +92,17 @@ class LeaderEpochs:
             return False
         del self._epochs[: passed - 1], self._starts[: passed - 1]
         self._starts[0] = start_offset
+        self.changed()
         return True
 
     def clear(self) -> None:
         self._epochs.clear()
         self._starts.clear()
+        self.changed()
+
+    def replace(self, other: "LeaderEpochs") -> None:
+        """Become what a file says; nothing is written."""
+        self._epochs, self._starts = list(other._epochs), list(other._starts)
 
     def to_text(self) -> bytes:
         """The checkpoint file's content."""

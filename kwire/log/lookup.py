@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 class Spot(NamedTuple):
     """A record found by its timestamp."""
 
-    timestamp: int
     offset: int
-    leader_epoch: int
+    timestamp: int
 
 
 def first_at_least(log: "PartitionLog", timestamp: int) -> Spot | None:
@@ -99,10 +98,10 @@ def _in_batch(
     try:
         for record in records(data, 0, header):
             if record.timestamp >= timestamp and record.offset >= log.start_offset:
-                return Spot(record.timestamp, record.offset, header.leader_epoch)
+                return Spot(record.offset, record.timestamp)
     except BadRecords:
         # The batch as a whole is the best answer about records that nobody can read.
-        return Spot(header.max_timestamp, header.base_offset, header.leader_epoch)
+        return Spot(header.base_offset, header.max_timestamp)
     return None
 
 
@@ -125,7 +124,7 @@ def _largest(
         for record in records(data, 0, header):
             if record.offset >= log.start_offset and record.timestamp >= floor:
                 floor = record.timestamp + 1
-                best = Spot(record.timestamp, record.offset, header.leader_epoch)
+                best = Spot(record.offset, record.timestamp)
     except BadRecords:
         return best
     return best

@@ -70,7 +70,7 @@ class PartitionLog:
         """Everything below is synced."""
         self.high_watermark = 0
         """As the replica says; here for retention, checkpoints and restarts."""
-        self.epochs = LeaderEpochs()
+        self.epochs = LeaderEpochs(self.write_epochs)
         self.producers = ProducerStates()
         self.snapshots: list[int] = []
         """Offsets of the producer snapshots on disk."""
@@ -114,7 +114,7 @@ class PartitionLog:
         size = header.length + LENGTH_END
         next_offset = base_offset + header.last_offset_delta + 1
         if leader_epoch != self.epochs.latest:
-            self.assign_epoch(leader_epoch, base_offset)
+            self.epochs.assign(leader_epoch, base_offset)
         parts = (front, memoryview(records)[len(front) : size])
         self._place(size, base_offset, next_offset - 1, timestamp, now_ms)
         self._write(parts, size, next_offset)
@@ -149,11 +149,6 @@ class PartitionLog:
                 self._note_aborted(self.producers.replay(records, pos, header), header.next_offset)
         return Appended(first, self.end_offset - 1, timestamp, self.start_offset)
 
-    def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Note that ``epoch`` begins here; a leader does so when it becomes one."""
-        if self.epochs.assign(epoch, start_offset):
-            self.write_epochs()
-
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
         """Close the active segment and begin one at ``base_offset``, else at the end."""
         base_offset = self.end_offset if base_offset is None else base_offset
@@ -166,7 +161,7 @@ class PartitionLog:
             if closing.size:
                 self.take_snapshot(base_offset)
             else:
-                self._remove_segments([closing])
+                self.remove_segments([closing])
             return self._begin(base_offset, now_ms)
 
     # -- reading
@@ -183,7 +178,7 @@ class PartitionLog:
                 f"{offset} is not in [{self.start_offset}, {self.end_offset}] of {self.partition}"
             )
         end_offset = min(end_offset, self.written_offset)
-        index = self._segment_index(offset)
+        index = self.segment_index(offset)
         while offset < end_offset and index < len(self.segments):
             segment = self.segments[index]
             found = segment.locate(offset)
@@ -196,7 +191,7 @@ class PartitionLog:
     def aborted(self, start_offset: int, end_offset: int) -> list[Aborted]:
         """Aborted transactions that touch the range, sorted by their first offsets."""
         found: list[Aborted] = []
-        for segment in self.segments[self._segment_index(start_offset) :]:
+        for segment in self.segments[self.segment_index(start_offset) :]:
             for entry in segment.aborted():
                 found.append(entry)
                 if entry.last_stable_offset >= end_offset:
@@ -212,13 +207,14 @@ class PartitionLog:
         """The largest epoch up to ``epoch`` known here and its end; (-1, -1) if none is."""
         return self.epochs.end_of(epoch, self.end_offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> lookup.Spot | None:
-        """The first record at least as young as ``timestamp``."""
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record at least as young as ``timestamp``."""
         return lookup.first_at_least(self, timestamp)
 
-    def max_timestamp(self) -> lookup.Spot | None:
-        """The first record with the largest timestamp."""
-        return lookup.youngest(self)
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the first record that has it, (-1, -1) without one."""
+        found = lookup.youngest(self)
+        return (-1, -1) if found is None else (found.timestamp, found.offset)
 
     @property
     def size(self) -> int:
@@ -238,16 +234,15 @@ class PartitionLog:
             self.truncate_fully_at(offset, now_ms)
             return True
         with storage_errors(self):
-            keep = self._segment_index(offset) + 1
+            keep = self.segment_index(offset) + 1
             removed, self.segments = self.segments[keep:], self.segments[:keep]
             self.active = self.segments[-1]
             self._cut(self.active, offset)
-            self._remove_segments(removed)
+            self.remove_segments(removed)
             self.end_offset = offset
             self.written_offset = min(self.written_offset, offset)
             self._clamp()
-            if self.epochs.truncate_end(offset):
-                self.write_epochs()
+            self.epochs.truncate_end(offset)
             self._reload_producers()
         self._mark_dirty()
         return True
@@ -258,14 +253,13 @@ class PartitionLog:
             for segment in self.segments:
                 self.behind.truncate(segment, 0, segment.base_offset)
             removed, self.segments = self.segments, []
-            self._remove_segments(removed)
+            self.remove_segments(removed)
             for snapshot in list(self.snapshots):
-                self._remove_snapshot(snapshot)
+                self.remove_snapshot(snapshot)
             self.start_offset = self.end_offset = self.written_offset = offset
             self._begin(offset, now_ms)
             self.recovery_point = self.high_watermark = offset
             self.epochs.clear()
-            self.write_epochs()
             self.producers.clear()
         self._mark_dirty()
 
@@ -276,8 +270,7 @@ class PartitionLog:
         if offset > self.end_offset:
             raise OffsetOutOfRange(f"{offset} is past the end {self.end_offset}")
         self.start_offset = offset
-        if self.epochs.truncate_start(offset):
-            self.write_epochs()
+        self.epochs.truncate_start(offset)
         self._clamp()
         self._mark_dirty()
         return True
@@ -305,7 +298,7 @@ class PartitionLog:
         end_offset = self.written_offset if end_offset is None else end_offset
         if end_offset <= self.recovery_point:
             return None
-        first = self._segment_index(self.recovery_point)
+        first = self.segment_index(self.recovery_point)
         chosen = [s for s in self.segments[first:] if s.base_offset < end_offset]
         flush = Flush(self.disk, self.directory, chosen, self.active, end_offset, self._new_files)
         self._new_files = False
@@ -447,7 +440,7 @@ class PartitionLog:
         interval = self.config.index_interval_bytes
         for header in batches:
             if header.leader_epoch != self.epochs.latest:
-                self.assign_epoch(header.leader_epoch, header.base_offset)
+                self.epochs.assign(header.leader_epoch, header.base_offset)
             self.active.note(header.size, header.next_offset, header.max_timestamp, interval)
         self._advance(batches[-1].next_offset)
 
@@ -464,7 +457,7 @@ class PartitionLog:
 
     def _note_aborted(self, aborted: Aborted | None, next_offset: int) -> None:
         if aborted is not None:
-            self.segments[self._segment_index(next_offset - 1)].note_aborted(aborted)
+            self.segments[self.segment_index(next_offset - 1)].note_aborted(aborted)
 
     def _begin(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0)
@@ -476,7 +469,7 @@ class PartitionLog:
         self._new_files = True
         return segment
 
-    def _segment_index(self, offset: int) -> int:
+    def segment_index(self, offset: int) -> int:
         if offset >= self.active.base_offset:
             return len(self.segments) - 1
         found = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
@@ -525,11 +518,11 @@ class PartitionLog:
         if offset not in self.snapshots:
             insort(self.snapshots, offset)
 
-    def _remove_snapshot(self, offset: int) -> None:
+    def remove_snapshot(self, offset: int) -> None:
         self.disk.remove(f"{self.directory}/{names.stem(offset)}{names.SNAPSHOT}")
         self.snapshots.remove(offset)
 
-    def _remove_segments(self, segments: list[Segment]) -> None:
+    def remove_segments(self, segments: list[Segment]) -> None:
         for segment in segments:
             segment.file.close()
             for suffix in names.SEGMENT_SUFFIXES:
@@ -553,7 +546,7 @@ class PartitionLog:
 
     def _reload_producers(self) -> None:
         for snapshot in [s for s in self.snapshots if s > self.end_offset]:
-            self._remove_snapshot(snapshot)
+            self.remove_snapshot(snapshot)
         if len(self.producers):
             lookup.replay_producers(self, self.end_offset)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kwire.log import names, offset_index, time_index, txn_index
-from kwire.log.config import LogConfig
+from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.txn_index import Aborted
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader
@@ -150,6 +150,11 @@ class Segment:
         assert self._txns is not None
         self._txns.append(entry)
 
+    def forget_aborted(self) -> None:
+        """The transactions are about to be noted anew."""
+        self.activate()
+        self._txns = []
+
     def allocate(self, size: int, config: LogConfig) -> None:
         """Reserve space for ``size`` more bytes; space that was not reserved costs a multiple."""
         end = self.size + size
@@ -171,6 +176,11 @@ class Segment:
         if self.max_timestamp >= 0:
             offset = self.max_timestamp_offset - self.base_offset
             time_index.maybe_append(self._time_index, self.max_timestamp, offset)
+
+    def resume_indexes(self) -> None:
+        """Appending goes on after a recovery: the last entry is there, counting starts again."""
+        self.close_indexes()
+        self._since_index = 0
 
     def write_indexes(self) -> None:
         """Put the indexes on disk and forget them; the log file gives back what it reserved."""
@@ -205,6 +215,20 @@ class Segment:
                 file.unpin()
                 file.close()
 
+    def reindex(self, interval: int = DEFAULTS.index_interval_bytes) -> None:
+        """Make offset and time index anew from the batches: what was there is not to be trusted."""
+        active, self._txns, txns = self._index is not None, None, self.aborted()
+        end = self.written
+        self.start_indexes()
+        self._txns, self.size = txns, 0
+        for position, header in self.scan(0, end):
+            self.size = position
+            self.note(header.size, header.next_offset, header.max_timestamp, interval)
+        self.size = end
+        self.close_indexes()
+        if not active:
+            self.write_indexes()
+
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut at ``position``, where the batch that held ``end_offset`` began."""
         self.activate()
@@ -237,8 +261,13 @@ class Segment:
             following = place + 1
             after = self._recent_position[following] if following < len(ends) else self.size
             return position, after - position
-        for position, header in self.scan(self._floor(offset)):
-            if header.base_offset + header.last_offset_delta >= offset:
+        start, last_offset = self.floor(offset)
+        for position, header in self.scan(start):
+            last = header.base_offset + header.last_offset_delta
+            if position == start and last_offset not in (last, None):
+                self.reindex()
+                return self.locate(offset)
+            if last >= offset:
                 return position, header.length + LENGTH_END
         return None
 
@@ -275,7 +304,7 @@ class Segment:
         """A position before which every batch is older than ``timestamp``."""
         read, count = self._entries(self._time_index, names.TIME_INDEX, time_index.ENTRY_SIZE)
         found = time_index.before(read, count, timestamp)
-        return self._floor(self.base_offset + found[1]) if found else 0
+        return self.floor(self.base_offset + found[1])[0] if found else 0
 
     def aborted(self) -> list[Aborted]:
         """The transactions whose abort markers lie in this segment."""
@@ -309,11 +338,15 @@ class Segment:
         time_index.maybe_append(self._time_index, self.max_timestamp, offset)
         self._since_index = 0
 
-    def _floor(self, offset: int) -> int:
-        """Where a scan for ``offset`` may begin."""
+    def floor(self, offset: int) -> tuple[int, int | None]:
+        """Where a scan for ``offset`` may begin, and where the batch there must end."""
         read, count = self._entries(self._index, names.INDEX, offset_index.ENTRY_SIZE)
         found = offset_index.floor(read, count, offset - self.base_offset)
-        return found[1] if found and found[1] < self.size else 0
+        if found is None:
+            return 0, None
+        if not 0 < found[1] < self.size:
+            return 0, -1
+        return found[1], self.base_offset + found[0]
 
     def _entries(
         self, data: bytearray | None, suffix: str, size: int

@@ -1,0 +1,398 @@
+"""Opening a log that is on disk: what to make of the files, and reading again what may be torn.
+
+First a pure plan from the names in the directory (:func:`plan`), then its execution. After a clean
+stop nothing is read but the last batches. Without the marker every segment that ends above the
+recovery point is walked batch by batch: the log is cut at the first one that is torn, has a wrong
+CRC or does not continue, later segments go, and indexes, producer snapshots and leader epochs are
+made anew from what is left. :func:`opening` is a generator that yields between slices of about a
+millisecond, so that whoever runs it decides what happens meanwhile. Any step may be the last one
+before a crash: all of it may be done again.
+"""
+
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from typing import Final
+
+import attrs
+from crc32c import crc32c
+
+from kwire.log import epochs, lookup, names, offset_index, time_index
+from kwire.log.config import DEFAULTS, LogConfig
+from kwire.log.disk import TEMPORARY, Disk, Entry
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.segment import Segment
+from kwire.records.header import (
+    ATTRIBUTES_POS,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_END,
+    NO_PRODUCER,
+    BatchHeader,
+)
+from kwire.types import TopicPartition
+
+SLICE_BYTES: Final = 64 * 1024
+"""How much is read between two yields; about a millisecond of small batches."""
+
+
+class OldFormat(ValueError):
+    """A segment holds messages from before Kafka 0.11; they are not cut off, but not served."""
+
+
+@attrs.frozen
+class Plan:
+    """What the names in a partition's directory mean."""
+
+    remove: list[str]
+    """Left over from what was not finished."""
+    replace: list[tuple[str, str]]
+    """To be renamed, in order: a compaction that was complete."""
+    segments: list[tuple[int, int, int]]
+    """Base offset, size and time of change, in order."""
+    sizes: dict[str, int]
+    snapshots: list[int]
+
+
+def plan(entries: Iterable[Entry]) -> Plan:
+    """Decide by names alone, except for compactions to be swapped in (see :func:`opening`)."""
+    sizes = {e.name: e.size for e in entries if not e.is_directory}
+    changed = {e.name: e.modified_ms for e in entries if not e.is_directory}
+    leavings = (names.DELETED, names.CLEANED, TEMPORARY)
+    remove = [name for name in sizes if name.endswith(leavings)]
+    cleaned = [o for n in remove if n.endswith(names.CLEANED) and (o := names.stem_offset(n))]
+    replace = []
+    for name in sorted(name for name in sizes if name.endswith(names.SWAP)):
+        offset = names.stem_offset(name)
+        # A .cleaned beside it means that not all of a group was turned into .swap.
+        if offset is None or (cleaned and offset >= min(cleaned)):
+            remove.append(name)
+        else:
+            replace.append((name, name.removesuffix(names.SWAP)))
+    bases = {names.stem_offset(n) for n in sizes if n.endswith(names.LOG)}
+    bases |= {names.stem_offset(target) for _, target in replace if target.endswith(names.LOG)}
+    remove += [
+        name
+        for name in sizes
+        if name.endswith(names.SEGMENT_SUFFIXES[1:]) and names.stem_offset(name) not in bases
+    ]
+    logs = sorted(name for name in sizes if name.endswith(names.LOG) and len(name) == 24)
+    return Plan(
+        remove=remove,
+        replace=replace,
+        segments=[(int(name[:20]), sizes[name], changed[name]) for name in logs],
+        sizes=sizes,
+        snapshots=sorted(
+            offset
+            for name in sizes
+            if name.endswith(names.SNAPSHOT) and (offset := names.stem_offset(name)) is not None
+        ),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Known:
+    """What the log directory's checkpoints say of a log; all may be stale or wrong."""
+
+    clean: bool = False
+    recovery_point: int = 0
+    start_offset: int = 0
+    high_watermark: int = 0
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    partition: TopicPartition,
+    *,
+    now_ms: int,
+    config: LogConfig = DEFAULTS,
+    known: Known = Known(),
+) -> PartitionLog:
+    """Open (or make, in an empty directory) a log without a pause."""
+    steps = opening(disk, directory, partition, now_ms=now_ms, config=config, known=known)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            log: PartitionLog = done.value
+            return log
+
+
+def opening(
+    disk: Disk,
+    directory: str,
+    partition: TopicPartition,
+    *,
+    now_ms: int,
+    config: LogConfig,
+    known: Known,
+) -> Generator[None, None, PartitionLog]:
+    """Open a log in slices; the generator's value is the log."""
+    found = plan(disk.entries(directory))
+    if found.replace:
+        _swap_in(disk, directory, found)
+        found = plan(disk.entries(directory))
+    for name in found.remove:
+        disk.remove(f"{directory}/{name}")
+    if not found.segments:
+        return _fresh(disk, directory, partition, now_ms, config, known, found)
+    log = PartitionLog(disk, directory, partition, config)
+    log.snapshots = found.snapshots
+    for base_offset, size, changed_ms in found.segments:
+        segment = Segment(disk, directory, base_offset, size)
+        segment.created_ms = segment.modified_ms = changed_ms
+        log.segments.append(segment)
+    log.active = log.segments[-1]
+    log.start_offset = max(known.start_offset, log.segments[0].base_offset)
+    has_epochs = _load_epochs(log)
+    if known.clean:
+        yield from _open_clean(log, found, has_epochs, now_ms)
+    else:
+        yield from _recover(log, found, known, has_epochs, now_ms)
+    _fit(log, known, now_ms)
+    return log
+
+
+def _fresh(
+    disk: Disk,
+    directory: str,
+    partition: TopicPartition,
+    now_ms: int,
+    config: LogConfig,
+    known: Known,
+    found: Plan,
+) -> PartitionLog:
+    """No segment at all: an empty log where the checkpoint says that it starts."""
+    for offset in found.snapshots:
+        disk.remove(f"{directory}/{names.stem(offset)}{names.SNAPSHOT}")
+    log = create(
+        disk, directory, partition, now_ms=now_ms, config=config, start_offset=known.start_offset
+    )
+    _load_epochs(log)
+    log.epochs.truncate_end(log.end_offset)
+    return log
+
+
+def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
+    """Finish a compaction: the new segments take the place of those they were made from."""
+    for source, target in found.replace:
+        if not target.endswith(names.LOG):
+            continue
+        base_offset = int(target[:20])
+        swapped = Segment(disk, directory, base_offset, found.sizes[source])
+        swapped.file = disk.open(f"{directory}/{source}")
+        end_offset = base_offset
+        for _, header in swapped.scan():
+            end_offset = header.next_offset
+        swapped.file.close()
+        for old, _, _ in found.segments:
+            if base_offset <= old < end_offset:
+                for suffix in names.SEGMENT_SUFFIXES:
+                    disk.remove(f"{directory}/{names.stem(old)}{suffix}")
+    for source, target in found.replace:
+        disk.rename(f"{directory}/{source}", f"{directory}/{target}")
+
+
+def _load_epochs(log: PartitionLog) -> bool:
+    """Read the leader epochs; whether there was anything to rely on."""
+    try:
+        found = epochs.from_text(log.disk.read(f"{log.directory}/{names.EPOCHS_FILE}"))
+    except (FileNotFoundError, ValueError):
+        return False
+    log.epochs.replace(found)
+    return bool(found.entries())
+
+
+def _open_clean(log: PartitionLog, found: Plan, has_epochs: bool, now_ms: int) -> Iterator[None]:
+    """Everything was written in order: find the end, and trust the rest."""
+    for segment in log.segments:
+        if segment.size and not _indexes_present(segment, found.sizes):
+            yield from _rebuild(log, segment)
+    active = log.active
+    end_offset = active.base_offset
+    for _, header in active.scan(active.floor(1 << 62)[0]):
+        end_offset = header.next_offset
+    log.end_offset = log.written_offset = log.recovery_point = end_offset
+    if not has_epochs and end_offset > log.segments[0].base_offset:
+        yield from _epochs_from_batches(log, log.segments)
+    lookup.replay_producers(log, end_offset)
+    log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
+
+
+def _recover(
+    log: PartitionLog, found: Plan, known: Known, has_epochs: bool, now_ms: int
+) -> Iterator[None]:
+    """Read again what may be torn."""
+    point = min(known.recovery_point, 1 << 62)
+    log.end_offset = point  # so that the segment that holds it is found
+    first = log.segment_index(point)
+    for segment in log.segments[:first]:
+        if segment.size and not _indexes_sane(segment, found.sizes):
+            yield from _rebuild(log, segment)
+    if not has_epochs:
+        yield from _epochs_from_batches(log, log.segments[:first])
+    base_offset = log.segments[first].base_offset
+    lookup.replay_producers(log, base_offset)
+    # Snapshots above were written by what may be torn.
+    for snapshot in [s for s in log.snapshots if s > base_offset]:
+        log.remove_snapshot(snapshot)
+    end_offset = base_offset
+    for index in range(first, len(log.segments)):
+        segment = log.segments[index]
+        if segment.base_offset < end_offset:
+            _drop_from(log, index)
+            break
+        if index > first:
+            log.take_snapshot(segment.base_offset)
+        size = segment.size
+        end_offset = yield from _walk_segment(log, segment)
+        if segment.size < size:
+            _drop_from(log, index + 1)
+            break
+    log.active = log.segments[-1]
+    for segment in log.segments[first:-1]:
+        segment.write_indexes()
+    log.end_offset = log.written_offset = end_offset
+    log.recovery_point = min(point, end_offset)
+    log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
+    if end_offset > log.segments[0].base_offset:
+        log.take_snapshot(end_offset)
+
+
+def _walk_segment(log: PartitionLog, segment: Segment) -> Generator[None, None, int]:
+    """Take in a segment's good batches and cut the rest off; gives the offset after them."""
+    size, segment.size = segment.file.size(), 0
+    segment.start_indexes()
+    end_offset = segment.base_offset
+    interval = log.config.index_interval_bytes
+    for data, pos, header in _good_batches(segment, size):
+        if data is None or header is None:
+            yield
+            continue
+        end_offset = header.next_offset
+        segment.note(header.size, end_offset, header.max_timestamp, interval)
+        latest = log.epochs.latest
+        if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
+            log.epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id != NO_PRODUCER:
+            aborted = log.producers.replay(data, pos, header)
+            if aborted is not None:
+                segment.note_aborted(aborted)
+    segment.written = segment.size
+    if segment.size < size:
+        segment.file.truncate(segment.size)
+    segment.resume_indexes()
+    return end_offset
+
+
+def _good_batches(
+    segment: Segment, size: int
+) -> Iterator[tuple[bytes | None, int, BatchHeader | None]]:
+    """Every batch up to the first bad one: the bytes it lies in, and where; Nones for a pause."""
+    start, data, position = 0, b"", 0
+    end_offset = segment.base_offset
+    while position + HEADER_SIZE <= size:
+        pos = position - start
+        if pos + HEADER_SIZE > len(data):
+            yield None, 0, None
+            start, data = position, segment.file.read(position, SLICE_BYTES)
+            pos = 0
+        header = BatchHeader._make(HEADER.unpack_from(data, pos))
+        following = position + header.length + LENGTH_END
+        if header.length < HEADER_SIZE - LENGTH_END or following > size or header.magic != 2:
+            _refuse_old_format(segment, position, header, size)
+            return
+        if following > start + len(data):
+            yield None, 0, None
+            start, data = position, segment.file.read(position, max(header.size, SLICE_BYTES))
+            pos = 0
+        covered = memoryview(data)[pos + ATTRIBUTES_POS : pos + header.size]
+        if (
+            crc32c(covered) != header.crc
+            or header.base_offset < end_offset
+            or header.last_offset_delta < 0
+        ):
+            return
+        yield data, pos, header
+        end_offset = header.next_offset
+        position = following
+
+
+def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, size: int) -> None:
+    """Magic 0 and 1 are to be converted by a Kafka before 4.0, not to be thrown away."""
+    whole = position + LENGTH_END + header.length
+    if header.magic not in (0, 1) or not 14 <= header.length <= size or whole > size:
+        return
+    data = segment.file.read(position, header.length + LENGTH_END)
+    if zlib.crc32(memoryview(data)[16:]) == int.from_bytes(data[12:16], "big"):
+        raise OldFormat(f"{segment.file.path} holds messages of format {header.magic}")
+
+
+def _drop_from(log: PartitionLog, index: int) -> None:
+    """What follows a cut is not part of the log any more."""
+    removed, log.segments = log.segments[index:], log.segments[:index]
+    log.remove_segments(removed)
+
+
+def _indexes_present(segment: Segment, sizes: dict[str, int]) -> bool:
+    stem = names.stem(segment.base_offset)
+    index, times = sizes.get(stem + names.INDEX), sizes.get(stem + names.TIME_INDEX)
+    return (
+        index is not None
+        and times is not None
+        and index % offset_index.ENTRY_SIZE == 0
+        and times % time_index.ENTRY_SIZE == 0
+    )
+
+
+def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
+    """Whether the indexes of a segment that was synced can be its own."""
+    if not _indexes_present(segment, sizes):
+        return False
+    index, times, txns = segment.index_data()
+    return (
+        offset_index.plausible(index, segment.size)
+        and time_index.plausible(times)
+        and all(entry.last_offset >= segment.base_offset for entry in txns)
+    )
+
+
+def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
+    """Make one old segment's indexes anew, its transactions from the state before it."""
+    yield
+    segment.reindex(log.config.index_interval_bytes)
+    segment.forget_aborted()
+    lookup.replay_producers(log, segment.base_offset)
+    for position, header in segment.scan():
+        if header.is_control and header.producer_id != NO_PRODUCER:
+            data = segment.file.read(position, header.size)
+            aborted = log.producers.replay(data, 0, header)
+            if aborted is not None:
+                segment.note_aborted(aborted)
+        elif header.producer_id != NO_PRODUCER:
+            log.producers.replay(b"", 0, header)
+    segment.write_indexes()
+    log.producers.clear()
+
+
+def _epochs_from_batches(log: PartitionLog, segments: list[Segment]) -> Iterator[None]:
+    for segment in segments:
+        for _, header in segment.scan():
+            latest = log.epochs.latest
+            if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
+                log.epochs.assign(header.leader_epoch, header.base_offset)
+        yield
+
+
+def _fit(log: PartitionLog, known: Known, now_ms: int) -> None:
+    """Make the checkpoints' numbers and the log agree (invariants 82 and 84)."""
+    if known.start_offset > log.end_offset:
+        log.truncate_fully_at(known.start_offset, now_ms)
+    log.start_offset = min(log.start_offset, log.end_offset)
+    log.high_watermark = min(max(known.high_watermark, log.start_offset), log.end_offset)
+    log.epochs.truncate_end(log.end_offset)
+    log.epochs.truncate_start(log.start_offset)
+    bases = {segment.base_offset for segment in log.segments}
+    for snapshot in list(log.snapshots):
+        if snapshot not in bases and snapshot != log.end_offset:
+            log.remove_snapshot(snapshot)
