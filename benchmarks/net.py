@@ -10,8 +10,11 @@ the kernel's send and receive are 8 us, trio's wait for readability 5 us, dispat
 import os
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from struct import pack
+from typing import IO
 
 import attrs
 import trio
@@ -21,6 +24,7 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Context, Dispatcher, Handler, Services
+from kwire.net.send import Part
 from kwire.net.service import NetService
 
 KEY, VERSION = 12, 4
@@ -44,6 +48,85 @@ def drive(port: int, connections: int, requests: int) -> None:
             sock.recv(4096)
 
 
+@attrs.frozen
+class Stored:
+    """A region as kwire.log makes them."""
+
+    file: IO[bytes]
+    size: int
+    position: int = 0
+    warm: bool = True
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        return os.pread(self.file.fileno(), self.size, 0)
+
+    def close(self) -> None: ...
+
+
+@attrs.define
+class Sink:
+    """Takes frames of any size; answers with a size, or with a region of a file."""
+
+    region: Callable[[], Part] | None = None
+    muted_s: float = 0.0
+
+    async def answer(self, frame: memoryview) -> list[Part]:
+        if self.region is None:
+            return [pack(">i", 4), bytes(frame[:4])]
+        region = self.region()
+        return [pack(">i", len(region)), region]
+
+
+def push(port: int, size: int, count: int) -> None:
+    """Send ``count`` frames, five of them under way at a time as a producer does."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        frame = pack(">i", size) + bytes(size)
+        for number in range(count + 5):
+            if number < count:
+                sock.sendall(frame)
+            if number >= 5:
+                sock.recv(8, socket.MSG_WAITALL)
+
+
+def pull(port: int, size: int, count: int) -> None:
+    """Ask ``count`` times for a region."""
+    room = bytearray(1 << 20)
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        for _ in range(count):
+            sock.sendall(pack(">i", 4) + b"more")
+            left = size + 4
+            while left:
+                left -= sock.recv_into(room, min(left, len(room)))
+
+
+async def move(client: Callable[[int, int, int], None], sink: Sink, size: int) -> None:
+    """What moving a gigabyte costs, in frames of one size."""
+    count = (1 << 30) // size
+    service = NetService()
+    port = service.bind("PLAINTEXT", "127.0.0.1", 0, lambda listener, host: sink).port
+    spent = await served(service, lambda: client(port, size, count))
+    print(f"{client.__name__} {size >> 10} KB frames: {spent:.2f} s of CPU per GB")
+
+
+async def served(service: NetService, client: Callable[[], None]) -> float:
+    """The CPU time of this process while ``client`` runs in another one."""
+    child = os.fork()
+    if not child:
+        client()
+        os._exit(0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        service.accept("PLAINTEXT")
+        started = time.process_time()
+        await trio.to_thread.run_sync(os.waitpid, child, 0)
+        spent = time.process_time() - started
+        nursery.cancel_scope.cancel()
+    return spent
+
+
 async def measure(connections: int, requests: int) -> None:
     dispatcher = Dispatcher(Services(), Side.BROKER)
     handler = Handler(HeartbeatRequest, "0-4", heartbeat, lambda request, error: None)
@@ -53,17 +136,7 @@ async def measure(connections: int, requests: int) -> None:
     )
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.session).port
-    child = os.fork()
-    if not child:
-        drive(port, connections, requests)
-        os._exit(0)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(service.run)
-        service.accept("PLAINTEXT")
-        started = time.process_time()
-        await trio.to_thread.run_sync(os.waitpid, child, 0)
-        spent = time.process_time() - started
-        nursery.cancel_scope.cancel()
+    spent = await served(service, lambda: drive(port, connections, requests))
     print(f"{connections} connections: {spent / requests * 1e6:.1f} us of CPU per request")
 
 
@@ -71,6 +144,14 @@ def main(arguments: Sequence[str]) -> None:
     requests = int(arguments[1]) if len(arguments) > 1 else 20_000
     for connections in [int(arguments[0])] if arguments else [1, 20]:
         trio.run(measure, connections, requests)
+    if arguments:
+        return
+    for size in (16 << 10, 128 << 10, 1 << 20):
+        trio.run(move, push, Sink(), size)
+        with tempfile.TemporaryFile() as file:
+            file.write(bytes(size))
+            file.flush()
+            trio.run(move, pull, Sink(lambda: Stored(file, size)), size)  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from trio.lowlevel import checkpoint, wait_readable
 
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, Metrics
 from kwire.net import hangup
-from kwire.net.connection import Disconnect, Framer
+from kwire.net.connection import Disconnect, Framer, Spares
 from kwire.net.limits import Admission, Limits, Rate
 from kwire.net.memory import Memory
 from kwire.net.send import send_parts
@@ -129,6 +129,7 @@ class NetService:
     _memory: Memory = attrs.field(init=False)
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(8))
     _hang_ups: hangup.HangUps = attrs.field(factory=hangup.make)
+    _spares: Spares = attrs.field(factory=Spares)
     _scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     _nursery: trio.Nursery | None = None
     _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -270,7 +271,7 @@ class NetService:
             listener=listener,
             host=host,
             session=listener.new_session(listener.name, host),
-            framer=Framer(listener.limits.socket_request_max_bytes),
+            framer=Framer(listener.limits.socket_request_max_bytes, self._spares),
             last_active=self.now(),
         )
         self._hang_ups.watch(sock.fileno(), connection.noticed_hang_up)
@@ -301,6 +302,7 @@ class NetService:
                 connection.host,
                 connection.reason,
             )
+        connection.framer.drop()
         self._memory.free(connection.claimed, connection)
         self._hang_ups.forget(connection.sock.fileno())
         connection.sock.close()
@@ -313,26 +315,28 @@ class NetService:
         sock, framer = connection.sock, connection.framer
         while True:
             await wait_readable(sock)
-            whole = True
-            while whole:
+            more = True
+            while more:
                 target = framer.target()
-                into = self._scratch if target is None else target
                 if framer.held > connection.claimed:
                     await self._claim(connection)
+                into = self._scratch if target is None else target
+                room = len(into)
                 try:
                     count = sock.recv_into(into)
                 except BlockingIOError:
                     break
                 if not count:
                     return
-                whole = count == len(into)
+                more = count == room
                 connection.last_active = self.now()
                 if target is None:
                     framer.feed(into[:count])
                 else:
                     framer.filled(count)
+                del target, into  # the buffer of a whole frame must not be held from here
                 await self._turns(connection)
-                if whole:
+                if more:
                     await checkpoint()
 
     async def _claim(self, connection: Connection) -> None:
@@ -363,21 +367,31 @@ class NetService:
             memory.used += size
         else:
             await memory.claim(size, connection)
-        memory.answering += 1
+        try:
+            parts = await self._decided(connection, frame)
+            if parts is not None:
+                await send_parts(connection.sock, parts, self._threads)
+        finally:
+            memory.free(size, connection)
+            buffer = frame.obj
+            if isinstance(buffer, bytearray):
+                frame.release()
+                self._spares.give(buffer)
+        if session.muted_s > 0:
+            await trio.sleep(session.muted_s)
+            session.muted_s = 0.0
+
+    async def _decided(self, connection: Connection, frame: memoryview) -> Sequence[Any] | None:
+        """What the session answers; cancelled when the peer hangs up meanwhile."""
+        self._memory.answering += 1
         connection.answering = True
         try:
             if connection.hung_up and connection.nothing_unread():
                 connection.close("")
-            parts = await session.answer(frame)
+            return await connection.session.answer(frame)
         finally:
             connection.answering = False
-            memory.answering -= 1
-            memory.free(size, connection)
-        if parts is not None:
-            await send_parts(connection.sock, parts, self._threads)
-        if session.muted_s > 0:
-            await trio.sleep(session.muted_s)
-            session.muted_s = 0.0
+            self._memory.answering -= 1
 
     async def _close_idle(self) -> None:
         """Close what was not used for the idle time; sleeps until the next one can be due."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.net.connection import Disconnect, Framer
+from kwire.net.connection import SPARE_BYTES, SPARES_MAX, Disconnect, Framer, Spares
 
 MAX = 100 << 20
 
@@ -100,3 +100,66 @@ def test_a_large_frame_is_received_into_its_own_buffer() -> None:
     frame = framer.take()
     assert frame is not None
     assert frame.nbytes == 100_000
+
+
+def received(framer: Framer, body: bytes) -> memoryview:
+    """A large frame, as a socket would deliver it."""
+    framer.feed(memoryview(pack(">i", len(body)) + body[:40_000]))
+    position = 40_000
+    while (frame := framer.take()) is None:
+        target = framer.target()
+        assert target is not None
+        count = min(len(target), 30_000)
+        target[:count] = body[position : position + count]
+        framer.filled(count)
+        position += count
+    return frame
+
+
+def test_spares_are_used_again() -> None:
+    spares = Spares()
+    seen = set()
+    for number in range(10):
+        body = bytes([number]) * (500_000 + number)
+        frame = received(Framer(MAX, spares), body)
+        assert frame == body
+        buffer = frame.obj
+        assert isinstance(buffer, bytearray)
+        seen.add(id(buffer))
+        frame.release()
+        spares.give(buffer)
+    assert len(seen) == 1
+
+
+def test_spares_are_not_used_while_somebody_looks() -> None:
+    spares = Spares()
+    kept = []
+    for number in range(3 * SPARES_MAX):
+        body = bytes([number]) * 500_000
+        frame = received(Framer(MAX, spares), body)
+        kept.append((frame[1000:2000], number))
+        buffer = frame.obj
+        assert isinstance(buffer, bytearray)
+        frame.release()
+        spares.give(buffer)
+    for part, number in kept:
+        assert part == bytes([number]) * 1000
+
+
+def test_announcing_gets_no_spare() -> None:
+    spares = Spares()
+    framers = [Framer(MAX, spares) for _ in range(SPARES_MAX)]
+    for framer in framers:
+        framer.feed(memoryview(pack(">i", 1 << 20) + bytes(100)))
+        assert framer.take() is None
+        assert framer.held <= 4096
+
+
+def test_a_lost_connection_gives_its_spare_back() -> None:
+    spares = Spares()
+    for _ in range(3 * SPARES_MAX):
+        framer = Framer(MAX, spares)
+        framer.feed(memoryview(pack(">i", 1 << 20) + bytes(20_000)))
+        assert framer.take() is None
+        assert framer.held == SPARE_BYTES
+        framer.drop()
