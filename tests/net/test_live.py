@@ -24,7 +24,7 @@ from kwire.testing.wire import Closed
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("kwire.server") is None, reason="there is no server yet"),
+    pytest.mark.skipif(find_spec("kwire.log.service") is None, reason="there is no server yet"),
 ]
 
 VECTORS = Path(os.environ.get("KWIRE_GOLDEN", Path(__file__).parents[1] / "vectors"))
