@@ -58,6 +58,7 @@ HANDLERS: Final = (
     Row(21, "delete_records", "0-2", Side.BROKER),
     Row(22, "init_producer_id", "0-5", Side.BROKER),
     Row(23, "offset_for_leader_epoch", "2-4", Side.BROKER),
+    Row(35, "describe_log_dirs", "1-5", Side.BROKER),
     Row(36, "sasl_authenticate", "0-2", Side.BOTH),
     Row(42, "delete_groups", "0-2", Side.BROKER),
     Row(47, "offset_delete", "0", Side.BROKER),

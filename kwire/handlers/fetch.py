@@ -12,7 +12,12 @@ from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.schema import ZERO_UUID
-from kwire.errors import KafkaError, NotLeaderOrFollower, TopicAuthorizationFailed
+from kwire.errors import (
+    KafkaError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+    UnsupportedCompressionType,
+)
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.hints import leader_hint
 from kwire.replica.fetch_sessions import Asked, Ref
@@ -55,7 +60,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     else:
         upto = Upto.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
-    reading = _Reading(context, upto, max_bytes, replica, state.replica_epoch)
+    reading = _Reading(context, request, upto, max_bytes, replica)
     answers = reading.all(turn.partitions)
     missing = min(request.min_bytes, max_bytes) - reading.total
     if missing > 0 and request.max_wait_ms > 0 and reading.partitions and not reading.urgent:
@@ -66,7 +71,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
             upto=upto,
             timeout_s=request.max_wait_ms / 1000,
         )
-        reading = _Reading(context, upto, max_bytes, replica, state.replica_epoch)
+        reading = _Reading(context, request, upto, max_bytes, replica)
         answers = reading.all(turn.partitions)
     session_id, sent = sessions.finish(turn, answers, now)
     response = FetchResponse(session_id=session_id, responses=_grouped(sent))
@@ -121,12 +126,13 @@ class _Reading:
     """One pass over the partitions of a request, under one budget of bytes."""
 
     def __init__(
-        self, context: Context, upto: Upto, max_bytes: int, replica: int, broker_epoch: int
+        self, context: Context, request: FetchRequest, upto: Upto, max_bytes: int, replica: int
     ) -> None:
         self.context = context
         self.upto = upto
         self.replica = replica
-        self.broker_epoch = broker_epoch
+        self.broker_epoch = request.replica_state.replica_epoch
+        self.zstd_allowed = request.zstd_allowed
         self.left = max_bytes
         self.total = 0
         self.urgent = False
@@ -149,6 +155,8 @@ class _Reading:
             leader = partition.check_leader(asked.leader_epoch)
             if self.replica > _CONSUMER and self.replica not in leader.followers:
                 raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
+            if not self.zstd_allowed and partition.config.compression_type == "zstd":
+                raise UnsupportedCompressionType
             found = partition.read(
                 asked.fetch_offset,
                 min(self.left, asked.max_bytes),

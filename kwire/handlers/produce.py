@@ -129,6 +129,8 @@ async def _append(
             header = parse(records)
     done = partition.append(records, header, request.acks, replicas.now(), context.clock.now_ms())
     replicas.appended(partition, done)
+    if partition.log.must_flush:
+        await replicas.flushed(partition, done.end_offset)
     counted = partition.high_watermark if request.acks == ACKS_ALL else partition.log.written_offset
     if request.acks and counted < done.end_offset:
         waiting.append(_Waiting(partition, done.end_offset, answers, len(answers)))

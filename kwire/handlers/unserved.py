@@ -31,7 +31,6 @@ UNSERVED: Final = {
     32: _IN_WORK,  # DescribeConfigs
     33: _IN_WORK,  # AlterConfigs
     34: _DIRECTORIES,  # AlterReplicaLogDirs
-    35: _IN_WORK,  # DescribeLogDirs
     37: _IN_WORK,  # CreatePartitions
     38: _SECURITY,  # CreateDelegationToken
     39: _SECURITY,  # RenewDelegationToken

@@ -3,10 +3,11 @@
 Protocols, so that tests stand in for both with a few lines.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Protocol
 
 from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
 
 
@@ -68,8 +69,28 @@ class Delta(Protocol):
     def configs(self) -> Set[tuple[int, str]]: ...
 
 
+class Directory(Protocol):
+    """One log directory, for who describes it."""
+
+    @property
+    def path(self) -> str:
+        """As an absolute path, which is how Kafka's tools name it."""
+
+    @property
+    def disk(self) -> Disk:
+        """``disk.failed`` is set once it is offline."""
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """The logs that live in it."""
+
+
 class Logs(Protocol):
-    """The broker's log directories."""
+    """The broker's log directories: what a ``LogManager`` is to the replica layer."""
+
+    def directories(self) -> Iterable[Directory]: ...
+
+    async def flush(self, log: PartitionLog, end_offset: int) -> None:
+        """Return when everything below is durable; one fsync serves every waiter."""
 
     async def create(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig

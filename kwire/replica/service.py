@@ -156,6 +156,10 @@ class ReplicaService:
             for upto in produced.readable:
                 _set(self._bytes.grew(partition, upto, produced.size_bytes))
 
+    async def flushed(self, partition: Partition, end_offset: int) -> None:
+        """Return when a batch is as durable as its topic asks (``flush.messages``)."""
+        await self.logs.flush(partition.log, end_offset)
+
     async def written(self, partition: Partition, end_offset: int, timeout_s: float) -> None:
         """Wait until a slow directory has written everything before ``end_offset`` (acks=1)."""
         if partition.log.written_offset < end_offset:

@@ -52,6 +52,8 @@ class MemoryLogs:
     disk: SimDisk = attrs.Factory(SimDisk)
     deleted: list[tuple[str, int]] = attrs.Factory(list)
     failing: set[str] = attrs.Factory(set)
+    made: dict[tuple[str, int], PartitionLog] = attrs.Factory(dict)
+    flushed: list[int] = attrs.Factory(list)
 
     async def create(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig
@@ -65,7 +67,23 @@ class MemoryLogs:
             self.disk, directory, TopicPartition(topic, partition), now_ms=NOW_MS, config=config
         )
         made.topic_id = topic_id
+        self.made[topic, partition] = made
         return made
+
+    @property
+    def path(self) -> str:
+        return "/data"
+
+    def directories(self) -> list["MemoryLogs"]:
+        return [self]
+
+    def logs(self) -> list[PartitionLog]:
+        return list(self.made.values())
+
+    async def flush(self, log: PartitionLog, end_offset: int) -> None:
+        await trio.lowlevel.checkpoint()
+        self.flushed.append(end_offset)
+        log.flush()
 
     async def delete(self, topic: str, partition: int) -> None:
         await trio.lowlevel.checkpoint()
@@ -186,6 +204,7 @@ def broker(slots: int = 100) -> Broker:
         image=MetadataImage(),
         replicas=replicas,
         producer_ids=ProducerIds(allocate),
+        logs=logs,  # type: ignore[arg-type]
     )
     return Broker(services, logs, configs, wall)
 

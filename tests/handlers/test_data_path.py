@@ -7,6 +7,7 @@ import pytest
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.delete_records import DeleteRecordsRequest
+from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.codec.messages.describe_producers import DescribeProducersRequest
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
@@ -229,6 +230,39 @@ async def test_transactions_are_not_available(transactional_id: str, expected: t
         -1,
         -1,
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, {("t", 0), ("t", 1), ("u", 0)}),
+        ([("t", [1]), ("nope", [0])], {("t", 1)}),
+        ([], set()),
+    ],
+)
+async def test_directories(asked: list[tuple[str, list[int]]] | None, expected: set[Any]):
+    subject = broker()
+    await made(subject, partitions=2)
+    write(subject, await made(subject, "u"), b"x" * 100)
+    topic = DescribeLogDirsRequest.DescribableLogDirTopic
+    topics = None if asked is None else [topic(topic=t, partitions=p) for t, p in asked]
+    answer = await subject.call(DescribeLogDirsRequest(topics=topics))
+    (found,) = answer.results
+    assert (found.error_code, found.log_dir) == (0, "/data")
+    assert found.total_bytes >= found.usable_bytes > 0
+    sizes = {
+        (t.name, p.partition_index): p.partition_size for t in found.topics for p in t.partitions
+    }
+    assert set(sizes) == expected
+    assert all((size > 100) == (name == "u") for (name, _), size in sizes.items())
+
+
+async def test_a_directory_that_is_offline():
+    subject = broker()
+    await made(subject)
+    subject.logs.disk.failed = OSError("gone")
+    (found,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
+    assert (found.error_code, found.topics) == (errors.KafkaStorageError.code, [])
 
 
 async def test_producers_are_described():

@@ -124,6 +124,14 @@ async def test_errors(topic: Topic, version: int, expected: type[errors.KafkaErr
     assert found.error_code == (0 if expected is None else expected.code)
 
 
+@pytest.mark.parametrize(("version", "expected"), [(9, 76), (10, 0)])
+async def test_zstd_is_not_for_old_clients(version: int, expected: int):
+    subject = broker()
+    await made(subject, compression_type="zstd")
+    (found,) = await fetch(subject, at("t"), version=version)
+    assert found.error_code == expected
+
+
 class TestLimits:
     """Invariant 18."""
 

@@ -166,6 +166,16 @@ async def test_the_brokers_time():
     assert head.max_timestamp == NOW_MS + 77
 
 
+async def test_durable_before_it_is_acknowledged():
+    """``flush.messages``."""
+    subject = broker()
+    partition = await made(subject, flush_messages=3)
+    for end, flushed in ((2, []), (4, [4]), (6, [4]), (8, [4, 8])):
+        await produce(subject, ("t", 0, one_batch(b"a", b"b")), acks=1)
+        assert (partition.log.end_offset, subject.logs.flushed) == (end, flushed)
+    assert partition.log.recovery_point == 8
+
+
 async def test_topics_may_be_named_by_id():
     subject = broker()
     await made(subject)

@@ -3,6 +3,7 @@
 from kwire.codec.schema import (
     ZERO_UUID,
     Array,
+    Bool,
     Int8,
     Int16,
     Int32,
@@ -74,6 +75,8 @@ class FetchRequest:
 
     forgotten_topics_data: Array[ForgottenTopic] = field("7+", factory=list)
     rack_id: String = field("11+", default="", ignorable=True)
+    zstd_allowed: Bool = field("", default=True, ignorable=True)
+    """Not on the wire: versions before 10 are older than the codec."""
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
@@ -148,3 +151,8 @@ class FetchResponse:
         rack: NullableString = field("16+", default=None, nullable="16+")
 
     node_endpoints: Array[NodeEndpoint] = field("16+", factory=list, tag=0)
+
+
+def widen_request(request: FetchRequest, version: int) -> FetchRequest:
+    request.zstd_allowed = version >= 10
+    return request

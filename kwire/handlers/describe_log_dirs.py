@@ -1,0 +1,71 @@
+"""DescribeLogDirs (API key 35): what lies in which log directory, and how much room is left.
+
+A directory that is offline is named with its error and without partitions. The sizes are those of
+the segment files; the lag is what the high watermark still has to cover.
+"""
+
+from collections.abc import Iterator
+
+from kwire.codec.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from kwire.errors import ClusterAuthorizationFailed, KafkaError, KafkaStorageError
+from kwire.handlers.dispatch import Context, handles
+from kwire.log.partition_log import PartitionLog
+from kwire.replica.ports import Directory
+
+Result = DescribeLogDirsResponse.DescribeLogDirsResult
+Topic = Result.DescribeLogDirsTopic
+Found = Topic.DescribeLogDirsPartition
+
+
+def failed(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
+    return DescribeLogDirsResponse(error_code=error.code)
+
+
+@handles(DescribeLogDirsRequest, versions="1-5", failed=failed)
+async def describe_log_dirs(
+    context: Context, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    if not context.authorize("Describe", "Cluster", "kafka-cluster"):
+        raise ClusterAuthorizationFailed
+    wanted: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    return DescribeLogDirsResponse(
+        results=[_described(directory, wanted) for directory in context.logs.directories()]
+    )
+
+
+def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Result:
+    if directory.disk.failed is not None:
+        return Result(log_dir=directory.path, error_code=KafkaStorageError.code)
+    try:
+        space = directory.disk.space()
+    except OSError:
+        return Result(log_dir=directory.path, error_code=KafkaStorageError.code)
+    topics: dict[str, Topic] = {}
+    for log in _chosen(directory, wanted):
+        name, index = log.partition
+        topic = topics.setdefault(name, Topic(name=name))
+        topic.partitions.append(
+            Found(
+                partition_index=index,
+                partition_size=log.size,
+                offset_lag=max(log.end_offset - log.high_watermark, 0),
+                is_future_key=False,
+            )
+        )
+    return Result(
+        log_dir=directory.path,
+        topics=list(topics.values()),
+        total_bytes=space.total,
+        usable_bytes=space.usable,
+    )
+
+
+def _chosen(directory: Directory, wanted: set[tuple[str, int]] | None) -> Iterator[PartitionLog]:
+    for log in directory.logs():
+        if wanted is None or tuple(log.partition) in wanted:
+            yield log
