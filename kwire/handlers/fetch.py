@@ -73,6 +73,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         )
         reading = _Reading(context, request, upto, max_bytes, replica)
         answers = reading.all(turn.partitions)
+    reading.count()
     session_id, sent = sessions.finish(turn, answers, now)
     response = FetchResponse(session_id=session_id, responses=_grouped(sent))
     if reading.failed:
@@ -138,6 +139,7 @@ class _Reading:
         self.urgent = False
         """Whether something has to be said at once: an error, or a diverging log."""
         self.partitions: list[Partition] = []
+        self.sizes: list[tuple[Partition, int]] = []
         self.failed: list[tuple[Asked, Answer, KafkaError]] = []
 
     def all(self, asked: list[Asked]) -> list[Answer]:
@@ -169,14 +171,15 @@ class _Reading:
         self.partitions.append(partition)
         if self.replica > _CONSUMER and found.diverging is None:
             self._follower(partition, asked)
-        return self._answer(asked, found)
+        return self._answer(partition, asked, found)
 
-    def _answer(self, asked: Asked, found: Read) -> Answer:
+    def _answer(self, partition: Partition, asked: Asked, found: Read) -> Answer:
         region = found.region
         size = 0 if region is None else len(region)
         if size:
             self.total += size
             self.left -= size
+            self.sizes.append((partition, size))
         diverging = _NO_DIVERGENCE
         if found.diverging is not None:
             epoch, end = found.diverging
@@ -223,6 +226,12 @@ class _Reading:
         )
         self.failed.append((asked, answer, error))
         return answer
+
+    def count(self) -> None:
+        """Count what consumers are sent; replication has its own figures."""
+        if self.replica == _CONSUMER:
+            for partition, size in self.sizes:
+                partition.traffic.bytes_out.value += size
 
     def drop(self, answers: list[Answer]) -> None:
         """Let go of the files of answers that will not be sent."""

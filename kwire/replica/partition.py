@@ -25,6 +25,7 @@ from kwire.errors import (
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
+from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
 from kwire.replica.leader import Leader, Moved
@@ -80,6 +81,15 @@ NOWHERE: Final = Located(-1, -1, -1)
 
 
 @attrs.define(eq=False)
+class Traffic:
+    """What a topic's partitions count; services add, nothing here reads."""
+
+    messages_in: Cell = attrs.field(factory=Cell)
+    bytes_in: Cell = attrs.field(factory=Cell)
+    bytes_out: Cell = attrs.field(factory=Cell)
+
+
+@attrs.define(eq=False)
 class Partition:
     """One partition on this broker."""
 
@@ -87,6 +97,7 @@ class Partition:
     partition: int
     topic_id: bytes
     log: PartitionLog
+    traffic: Traffic = attrs.field(factory=Traffic)
     leader: Leader | None = None
     """Set while this broker leads."""
     leader_id: int = -1

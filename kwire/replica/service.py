@@ -28,11 +28,12 @@ from kwire.errors import (
 )
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
+from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
 from kwire.records.compression import NAMES, NONE, BadPayload
 from kwire.records.header import BatchHeader, Buffer
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
-from kwire.replica.partition import Partition, Produced
+from kwire.replica.partition import Partition, Produced, Traffic
 from kwire.replica.ports import Delta, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
 
@@ -58,6 +59,7 @@ class ReplicaService:
     """A topic's settings; by name, as the metadata has them now."""
     sessions: FetchSessions
     now: Callable[[], float] = trio.current_time
+    metrics: Metrics = attrs.field(factory=Metrics)
     image: Metadata | None = None
     lag_max_s: float = 30.0
     """``replica.lag.time.max.ms``."""
@@ -151,8 +153,13 @@ class ReplicaService:
         return made
 
     def appended(self, partition: Partition, produced: Produced) -> None:
-        """Wake the fetches that a new batch completes."""
-        if produced.size_bytes and self._bytes.is_watched(partition):
+        """Count a new batch, and wake the fetches that it completes."""
+        if not produced.size_bytes:
+            return
+        traffic = partition.traffic
+        traffic.messages_in.value += produced.end_offset - produced.base_offset
+        traffic.bytes_in.value += produced.size_bytes
+        if self._bytes.is_watched(partition):
             for upto in produced.readable:
                 _set(self._bytes.grew(partition, upto, produced.size_bytes))
 
@@ -260,6 +267,9 @@ class ReplicaService:
                 held = self._by_id.get((topic_id, index))
                 if held is not None:
                     await self._remove(held)
+            if topic.name not in image.topic_ids:
+                for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
+                    self.metrics.forget(metric, topic.name)
         self._reconfigure(delta.configs)
         for topic_id, indexes in delta.partitions.items():
             changed = image.topics.get(topic_id)
@@ -295,7 +305,9 @@ class ReplicaService:
 
     def adopt(self, topic: str, topic_id: bytes, index: int, opened: PartitionLog) -> Partition:
         """Hold a partition whose log is open."""
-        made = Partition(topic, index, topic_id, opened)
+        cell = self.metrics.cell
+        traffic = Traffic(cell(MESSAGES_IN, topic), cell(BYTES_IN, topic), cell(BYTES_OUT, topic))
+        made = Partition(topic, index, topic_id, opened, traffic)
         self._by_name[topic, index] = self._by_id[topic_id, index] = made
         return made
 

@@ -185,3 +185,16 @@ async def test_an_idle_broker_sleeps(autojump_clock: Any):
         trio.lowlevel.remove_instrument(counter)
     assert steps < 10
     assert subject.replicas.node == NODE
+
+
+async def test_traffic_is_counted_by_topic():
+    subject = broker()
+    partition = await made(subject, partitions=2)
+    write(subject, partition)
+    write(subject, subject.replicas.get("t", 1))
+    lines = subject.replicas.metrics.text().splitlines()
+    size = len(one_batch())
+    assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 2' in lines
+    assert f'kafka_server_brokertopicmetrics_bytesin_total{{topic="t"}} {2 * size}' in lines
+    await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+    assert 'topic="t"' not in subject.replicas.metrics.text()
