@@ -74,6 +74,16 @@ class Framer:
         return 0 if self._body is None else len(self._body)
 
     @property
+    def ready(self) -> bool:
+        """Whether another whole frame is there already."""
+        start = self._pos + 4
+        chunk = self._chunk
+        if start > len(chunk):
+            return False
+        (size,) = _INT32.unpack_from(chunk, self._pos)
+        return bool(0 < size <= len(chunk) - start)
+
+    @property
     def partial(self) -> bool:
         """Whether something of a frame is there, but not all of it."""
         return self._body is not None or self._pos < len(self._chunk)

@@ -2,7 +2,9 @@
 
 A connection's turn is at most 16 frames or a millisecond, then others come; its next frame is
 looked at when the previous answer has been handed to the kernel, so a slow reader holds one answer
-and nothing more.  Whatever goes wrong on a connection ends that connection with one log line.
+and nothing more.  Only small answers to frames that came together leave together, at the end of the
+turn or as soon as its task waits for anything.  Whatever goes wrong on a connection ends that
+connection with one log line.
 """
 
 import errno
@@ -31,6 +33,7 @@ TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
 SCRATCH_BYTES: Final = 64 << 10
 ACCEPT_BATCH: Final = 32
+HELD_BACK_BYTES: Final = 4096
 EXHAUSTED_PAUSE_S: Final = 0.25
 _IDLE_SCANS: Final = 64
 """Idle connections are looked for at most so many times per idle time."""
@@ -65,6 +68,8 @@ class Connection:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: bool = False
     hung_up: bool = False
+    unsent: list[bytes] = attrs.field(factory=list)
+    """Small answers that leave with the next one."""
     claimed: int = 0
     """Bytes counted for a frame in the making."""
     reason: str = ""
@@ -79,6 +84,14 @@ class Connection:
         self.hung_up = True
         if self.answering and self.nothing_unread():
             self.close("")
+
+    def flush(self) -> None:
+        """Send what was held back, as far as the kernel takes it."""
+        if self.unsent:
+            data = b"".join(self.unsent)
+            with suppress(OSError):
+                data = data[self.sock.send(data) :]
+            self.unsent = [data] if data else []
 
     def nothing_unread(self) -> bool:
         if self.framer.partial:
@@ -132,6 +145,8 @@ class NetService:
     _spares: Spares = attrs.field(factory=Spares)
     _scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     _nursery: trio.Nursery | None = None
+    _held_back: list[Connection] = attrs.field(factory=list)
+    _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _closed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
@@ -177,6 +192,7 @@ class NetService:
                 self._nursery = nursery
                 nursery.start_soon(self._hang_ups.run)
                 nursery.start_soon(self._close_idle)
+                nursery.start_soon(self._flush)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
@@ -302,6 +318,7 @@ class NetService:
                 connection.host,
                 connection.reason,
             )
+        connection.flush()
         connection.framer.drop()
         self._memory.free(connection.claimed, connection)
         self._hang_ups.forget(connection.sock.fileno())
@@ -355,6 +372,8 @@ class NetService:
                 started, count = self.now(), 0
             count += 1
             await self._answer(connection, frame)
+        if connection.unsent:
+            await self._send(connection, ())
         if count:
             connection.last_active = self.now()
 
@@ -370,7 +389,10 @@ class NetService:
         try:
             parts = await self._decided(connection, frame)
             if parts is not None:
-                await send_parts(connection.sock, parts, self._threads)
+                if connection.framer.ready and _small(parts):
+                    self._hold_back(connection, parts)
+                else:
+                    await self._send(connection, parts)
         finally:
             memory.free(size, connection)
             buffer = frame.obj
@@ -378,6 +400,7 @@ class NetService:
                 frame.release()
                 self._spares.give(buffer)
         if session.muted_s > 0:
+            connection.flush()
             await trio.sleep(session.muted_s)
             session.muted_s = 0.0
 
@@ -393,6 +416,28 @@ class NetService:
             connection.answering = False
             self._memory.answering -= 1
 
+    async def _send(self, connection: Connection, parts: Sequence[Any]) -> None:
+        if connection.unsent:
+            parts = [*connection.unsent, *parts]
+            connection.unsent = []
+        await send_parts(connection.sock, parts, self._threads)
+
+    def _hold_back(self, connection: Connection, parts: Sequence[Any]) -> None:
+        """Keep a small answer for the next one, but no longer than this task runs."""
+        if not self._held_back:
+            self._to_flush.unpark()
+        if not connection.unsent:
+            self._held_back.append(connection)
+        connection.unsent += parts
+
+    async def _flush(self) -> None:
+        """Runs when a task that held something back waits or is done; mostly nothing is left."""
+        while True:
+            await self._to_flush.park()
+            for connection in self._held_back:
+                connection.flush()
+            self._held_back.clear()
+
     async def _close_idle(self) -> None:
         """Close what was not used for the idle time; sleeps until the next one can be due."""
         while True:
@@ -407,6 +452,10 @@ class NetService:
                 elif not connection.reason:
                     connection.close("idle")
             await trio.sleep(max(due, shortest / _IDLE_SCANS))
+
+
+def _small(parts: Sequence[Any]) -> bool:
+    return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= HELD_BACK_BYTES
 
 
 def _memory_bound(limits: Limits) -> int:

@@ -49,7 +49,7 @@ class Echo:
         elif word == b"large":
             return [pack(">i", 50 << 20), bytes(50 << 20)]
         self.answered += 1
-        return [pack(">i", len(frame)), frame]
+        return [pack(">i", len(frame)), bytes(frame)]
 
 
 @attrs.define
@@ -241,6 +241,33 @@ async def test_what_was_sent_before_a_hang_up_is_done() -> None:
         assert await client.closed()
         await node.open_connections(0)
         await client.stream.aclose()
+
+
+async def test_answers_held_back_leave_when_the_next_one_waits() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"one", b"two", b"wait.", b"three"))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
+            node.sessions[0].go.set()
+            assert [await client.read_frame() for _ in range(2)] == [b"wait.", b"three"]
+
+
+async def test_answers_held_back_leave_before_the_connection_ends() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"one", b"two", b"stop."))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
+            assert await client.closed()
+
+
+async def test_answers_held_back_leave_when_the_last_is_none() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"one", b"two", b"none."))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
 
 
 async def test_a_slow_reader_holds_one_answer_and_no_one_up() -> None:
