@@ -88,6 +88,7 @@ class Services:
     quorum: "Quorum" = attrs.field(factory=_absent)
     logs: "LogManager" = attrs.field(factory=_absent)
     producer_ids: "ProducerIds" = attrs.field(factory=_absent)
+    cluster_id: str = ""
     supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
     """Feature name to the smallest and largest level this node can work at."""
 

@@ -17,56 +17,31 @@ _LATER: Final = "not in Kafka 4.3"
 _DIRECTORIES: Final = "replicas do not move between log directories yet"
 
 UNSERVED: Final = {
-    3: _IN_WORK,  # Metadata
-    19: _IN_WORK,  # CreateTopics
-    20: _IN_WORK,  # DeleteTopics
     24: _TRANSACTIONS,  # AddPartitionsToTxn
     25: _TRANSACTIONS,  # AddOffsetsToTxn
     26: _TRANSACTIONS,  # EndTxn
     27: _TRANSACTIONS,  # WriteTxnMarkers
     28: _TRANSACTIONS,  # TxnOffsetCommit
-    29: _SECURITY,  # DescribeAcls
     30: _SECURITY,  # CreateAcls
     31: _SECURITY,  # DeleteAcls
-    32: _IN_WORK,  # DescribeConfigs
-    33: _IN_WORK,  # AlterConfigs
     34: _DIRECTORIES,  # AlterReplicaLogDirs
-    37: _IN_WORK,  # CreatePartitions
     38: _SECURITY,  # CreateDelegationToken
     39: _SECURITY,  # RenewDelegationToken
     40: _SECURITY,  # ExpireDelegationToken
     41: _SECURITY,  # DescribeDelegationToken
-    43: _IN_WORK,  # ElectLeaders
-    44: _IN_WORK,  # IncrementalAlterConfigs
-    45: _IN_WORK,  # AlterPartitionReassignments
-    46: _IN_WORK,  # ListPartitionReassignments
-    48: _QUOTAS,  # DescribeClientQuotas
-    49: _QUOTAS,  # AlterClientQuotas
     50: _SECURITY,  # DescribeUserScramCredentials
     51: _SECURITY,  # AlterUserScramCredentials
     52: _IN_WORK,  # Vote
     53: _IN_WORK,  # BeginQuorumEpoch
     54: _IN_WORK,  # EndQuorumEpoch
-    55: _IN_WORK,  # DescribeQuorum
-    56: _IN_WORK,  # AlterPartition
-    57: _IN_WORK,  # UpdateFeatures
     58: _IN_WORK,  # Envelope
     59: _IN_WORK,  # FetchSnapshot
-    60: _IN_WORK,  # DescribeCluster
-    62: _IN_WORK,  # BrokerRegistration
-    63: _IN_WORK,  # BrokerHeartbeat
-    64: _IN_WORK,  # UnregisterBroker
     65: _TRANSACTIONS,  # DescribeTransactions
     66: _TRANSACTIONS,  # ListTransactions
-    67: _IN_WORK,  # AllocateProducerIds
     68: _NEW_GROUPS,  # ConsumerGroupHeartbeat
     69: _NEW_GROUPS,  # ConsumerGroupDescribe
-    70: _IN_WORK,  # ControllerRegistration
     71: _TELEMETRY,  # GetTelemetrySubscriptions
     72: _TELEMETRY,  # PushTelemetry
-    73: _IN_WORK,  # AssignReplicasToDirs
-    74: _IN_WORK,  # ListConfigResources
-    75: _IN_WORK,  # DescribeTopicPartitions
     76: _SHARE,  # ShareGroupHeartbeat
     77: _SHARE,  # ShareGroupDescribe
     78: _SHARE,  # ShareFetch

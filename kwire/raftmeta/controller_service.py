@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Q = TypeVar("Q")
 R = TypeVar("R")
+Created = CreateTopicsResponse.CreatableTopicResult
 Decide = Callable[[ControllerState, Q, float], Decision[R]]
 
 UNCLEAN_ELECTION_SECONDS: Final = 300.0
@@ -105,25 +106,35 @@ class Controller:
         while self._epoch is None:
             await self._news.wait()
 
-    async def ensure_topic(self, name: str) -> CreateTopicsResponse.CreatableTopicResult | None:
-        """Create a topic on first use; None if it is there already.
+    async def ensure_topics(self, names: Sequence[str]) -> dict[str, Created]:
+        """Create topics on first use, internal ones in their own shape; what came of each.
 
-        Requests for the same topic at the same time share one creation.
+        Topics that are there already are left out. Requests for the same topic at the same
+        time share one creation.
         """
-        while (under_way := self._creating.get(name)) is not None:
-            await under_way.wait()
-        if self._publisher.image.topic(name) is not None:
-            return None
-        done = self._creating[name] = trio.Event()
+        for name in names:
+            while (under_way := self._creating.get(name)) is not None:
+                await under_way.wait()
+        missing = [name for name in names if self._publisher.applied.topic(name) is None]
+        if not missing:
+            return {}
+        config = self.state.cluster_config()
+        done = trio.Event()
+        self._creating.update(dict.fromkeys(missing, done))
         try:
-            topic = creatable(name, self.state.cluster_config())
-            request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+            topics = [creatable(name, config) for name in missing]
+            request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
             response = await self.call(decide_create_topics, request)
         finally:
-            del self._creating[name]
+            for name in missing:
+                del self._creating[name]
             done.set()
-        result = response.topics[0]
-        return None if result.error_code == errors.TopicAlreadyExists.code else result
+        exists = errors.TopicAlreadyExists.code
+        return {made.name: made for made in response.topics if made.error_code != exists}
+
+    async def ensure_topic(self, name: str) -> Created | None:
+        """Create one topic on first use; None if it is there already."""
+        return (await self.ensure_topics([name])).get(name)
 
     # What the quorum says -------------------------------------------------------------------
 

@@ -18,9 +18,10 @@ from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decision
 from kwire.raftmeta.controller_partitions import check_assignment
-from kwire.raftmeta.image import TOPIC, PartitionImage
+from kwire.raftmeta.image import TOPIC, PartitionImage, TopicImage
 from kwire.raftmeta.image_records import partition_record
 from kwire.raftmeta.placement import place
+from kwire.types import ZERO_UUID
 
 Asked = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
@@ -216,29 +217,48 @@ def decide_delete_topics(
     del now
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
-    image = state.image
-    seen: set[bytes] = set()
+    keys = [(asked.name, asked.topic_id) for asked in request.topics]
     records = []
     responses = []
-    for asked in request.topics:
-        topic = image.topics.get(asked.topic_id) if asked.name is None else image.topic(asked.name)
-        error: KafkaError | None = None
-        if topic is None:
-            error = errors.UnknownTopicId() if asked.name is None else _unknown_name()
-        elif topic.id in seen:
-            error = errors.InvalidRequest("Duplicate topic.")
-        else:
-            seen.add(topic.id)
+    gone: set[bytes] = set()
+    for name, topic_id in dict.fromkeys(keys):
+        topic, error = _deletable(state, name, topic_id)
+        if keys.count((name, topic_id)) > 1:
+            what = "id" if name is None else "name"
+            topic, error = None, errors.InvalidRequest(f"Duplicate topic {what}.")
+        elif topic is not None and topic.id in gone:
+            error = errors.InvalidRequest(
+                "The provided topic name maps to an ID that was already supplied."
+            )
+        elif topic is not None:
+            gone.add(topic.id)
             records.append(r.RemoveTopicRecord(topic_id=topic.id))
         responses.append(
             Deleted(
-                name=asked.name if topic is None else topic.name,
-                topic_id=asked.topic_id if topic is None else topic.id,
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else str(error),
+                name=name if topic is None else topic.name,
+                topic_id=topic_id if topic is None else topic.id,
+                error_code=errors.NONE if error is None else error.code,
+                error_message=None if error is None else error.text,
             )
         )
     return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
+
+
+def _deletable(
+    state: ControllerState, name: str | None, topic_id: bytes
+) -> tuple[TopicImage | None, KafkaError | None]:
+    if name is not None and topic_id != ZERO_UUID:
+        return None, errors.InvalidRequest("You may not specify both topic name and topic id.")
+    if name is not None:
+        topic = state.image.topic(name)
+        return topic, _unknown_name() if topic is None else None
+    if topic_id == ZERO_UUID:
+        return None, errors.InvalidRequest("Neither topic name nor id were specified.")
+    topic = state.image.topics.get(topic_id)
+    return topic, errors.UnknownTopicId(_UNKNOWN_ID) if topic is None else None
+
+
+_UNKNOWN_ID: Final = "This server does not host this topic ID."
 
 
 def _unknown_name() -> KafkaError:

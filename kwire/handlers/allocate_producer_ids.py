@@ -1,0 +1,26 @@
+"""AllocateProducerIds (API key 67): a broker needs a block of producer ids."""
+
+from kwire import errors
+from kwire.codec.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_features import decide_allocate_producer_ids
+
+
+def failed(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:
+    return AllocateProducerIdsResponse(
+        error_code=error.code, producer_id_start=-1, producer_id_len=0
+    )
+
+
+@handles(AllocateProducerIdsRequest, versions="0", failed=failed)
+async def allocate_producer_ids(
+    context: Context, request: AllocateProducerIdsRequest
+) -> AllocateProducerIdsResponse:
+    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_allocate_producer_ids, request)

@@ -1,0 +1,37 @@
+"""AlterClientQuotas (API key 49): limits of users, client ids and addresses; kept in metadata."""
+
+from kwire import errors
+from kwire.codec.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_features import decide_alter_quotas
+
+Entry = AlterClientQuotasResponse.EntryData
+
+
+def failed(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
+    entries = [
+        Entry(
+            error_code=error.code,
+            error_message=error.text,
+            entity=[
+                Entry.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                for part in asked.entity
+            ],
+        )
+        for asked in request.entries
+    ]
+    return AlterClientQuotasResponse(entries=entries)
+
+
+@handles(AlterClientQuotasRequest, versions="0-1", failed=failed)
+async def alter_client_quotas(
+    context: Context, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
+    if not context.authorize("AlterConfigs", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_alter_quotas, request)

@@ -1,0 +1,21 @@
+"""AlterPartition (API key 56): a leader tells the controller who is in sync."""
+
+from kwire import errors
+from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_partitions import decide_alter_partition
+
+
+def failed(request: AlterPartitionRequest, error: KafkaError) -> AlterPartitionResponse:
+    return AlterPartitionResponse(error_code=error.code)
+
+
+@handles(AlterPartitionRequest, versions="2-3", failed=failed)
+async def alter_partition(
+    context: Context, request: AlterPartitionRequest
+) -> AlterPartitionResponse:
+    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_alter_partition, request)

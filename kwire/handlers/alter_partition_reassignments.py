@@ -1,0 +1,26 @@
+"""AlterPartitionReassignments (API key 45): moves partitions, or (with null) stops moving them."""
+
+from kwire import errors
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_partitions import decide_reassign
+
+
+def failed(
+    request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.text)
+
+
+@handles(AlterPartitionReassignmentsRequest, versions="0-1", failed=failed)
+async def alter_partition_reassignments(
+    context: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    if not context.authorize("Alter", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_reassign, request)

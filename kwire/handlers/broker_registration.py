@@ -1,0 +1,24 @@
+"""BrokerRegistration (API key 62): a broker starts and tells the controller of itself."""
+
+from kwire import errors
+from kwire.codec.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_brokers import decide_register_broker
+
+
+def failed(request: BrokerRegistrationRequest, error: KafkaError) -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(error_code=error.code)
+
+
+@handles(BrokerRegistrationRequest, versions="0-4", failed=failed)
+async def broker_registration(
+    context: Context, request: BrokerRegistrationRequest
+) -> BrokerRegistrationResponse:
+    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_register_broker, request)

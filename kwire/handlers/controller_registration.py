@@ -1,0 +1,26 @@
+"""ControllerRegistration (API key 70): a controller names its addresses and what it supports."""
+
+from kwire import errors
+from kwire.codec.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_brokers import decide_register_controller
+
+
+def failed(
+    request: ControllerRegistrationRequest, error: KafkaError
+) -> ControllerRegistrationResponse:
+    return ControllerRegistrationResponse(error_code=error.code, error_message=error.text)
+
+
+@handles(ControllerRegistrationRequest, versions="0", failed=failed)
+async def controller_registration(
+    context: Context, request: ControllerRegistrationRequest
+) -> ControllerRegistrationResponse:
+    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_register_controller, request)

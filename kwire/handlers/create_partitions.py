@@ -1,0 +1,37 @@
+"""CreatePartitions (API key 37): more partitions for topics; one bad topic fails alone."""
+
+from kwire import errors
+from kwire.codec.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_topics import decide_create_partitions
+
+Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def failed(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+    results = [
+        Result(name=asked.name, error_code=error.code, error_message=error.text)
+        for asked in request.topics
+    ]
+    return CreatePartitionsResponse(results=results)
+
+
+@handles(CreatePartitionsRequest, versions="0-3", failed=failed)
+async def create_partitions(
+    context: Context, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    wanted, denied = [], []
+    for asked in request.topics:
+        if context.authorize("Alter", "Topic", asked.name):
+            wanted.append(asked)
+        else:
+            code = errors.TopicAuthorizationFailed.code
+            denied.append(Result(name=asked.name, error_code=code))
+    request.topics = wanted
+    response = await context.controller.call(decide_create_partitions, request)
+    response.results += denied
+    return response

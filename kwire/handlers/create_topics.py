@@ -1,0 +1,60 @@
+"""CreateTopics (API key 19): answered when this node serves the new topics.
+
+One bad topic fails alone. A name that stands twice in a request fails, and so does the name of
+the metadata log. A topic that may be created but not described is answered without its settings.
+"""
+
+from kwire import errors
+from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_topics import decide_create_topics
+from kwire.types import METADATA_TOPIC
+
+Result = CreateTopicsResponse.CreatableTopicResult
+
+
+def failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    topics = [
+        Result(name=name, error_code=error.code, error_message=error.text)
+        for name in dict.fromkeys(asked.name for asked in request.topics)
+    ]
+    return CreateTopicsResponse(topics=topics)
+
+
+@handles(CreateTopicsRequest, versions="2-7", failed=failed)
+async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    refused = _refused(context, request)
+    wanted = [asked for asked in request.topics if asked.name not in refused]
+    request.topics = wanted
+    response = await context.controller.call(decide_create_topics, request)
+    for result in response.topics:
+        if result.error_code == errors.NONE and not context.authorize(
+            "DescribeConfigs", "Topic", result.name
+        ):
+            result.topic_config_error_code = errors.TopicAuthorizationFailed.code
+            result.num_partitions = result.replication_factor = -1
+            result.configs = None
+    response.topics += refused.values()
+    return response
+
+
+def _refused(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
+    """Topics that the controller is not asked for."""
+    names = [asked.name for asked in request.topics]
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    cluster = context.authorize("Create", "Cluster", CLUSTER)
+    refused = {}
+    for name, count in counts.items():
+        code, text = errors.InvalidRequest.code, "Duplicate topic name."
+        if count == 1 and name == METADATA_TOPIC:
+            text = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        elif count == 1:
+            if cluster or context.authorize("Create", "Topic", name):
+                continue
+            code, text = errors.TopicAuthorizationFailed.code, "Authorization failed."
+        refused[name] = Result(name=name, error_code=code, error_message=text)
+    return refused

@@ -1,0 +1,52 @@
+"""DeleteTopics (API key 20): topics by name or by id; one bad topic fails alone."""
+
+from kwire import errors
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_topics import decide_delete_topics
+
+Result = DeleteTopicsResponse.DeletableTopicResult
+Asked = DeleteTopicsRequest.DeleteTopicState
+
+
+def failed(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    responses = [
+        Result(
+            name=asked.name,
+            topic_id=asked.topic_id,
+            error_code=error.code,
+            error_message=error.text,
+        )
+        for asked in request.topics
+    ]
+    return DeleteTopicsResponse(responses=responses)
+
+
+@handles(DeleteTopicsRequest, versions="1-6", failed=failed)
+async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    wanted, denied = [], []
+    for asked in request.topics:
+        refusal = _denied(context, asked)
+        if refusal is None:
+            wanted.append(asked)
+        else:
+            denied.append(refusal)
+    request.topics = wanted
+    response = await context.controller.call(decide_delete_topics, request)
+    response.responses += denied
+    return response
+
+
+def _denied(context: Context, asked: Asked) -> Result | None:
+    """What must not be deleted; a topic that must not be seen keeps its name to itself."""
+    found = context.image.topics.get(asked.topic_id)
+    name = asked.name if asked.name is not None or found is None else found.name
+    if name is None or context.authorize("Delete", "Cluster", CLUSTER):
+        return None
+    if context.authorize("Delete", "Topic", name):
+        return None
+    shown = name if context.authorize("Describe", "Topic", name) else asked.name
+    code = errors.TopicAuthorizationFailed.code
+    return Result(name=shown, topic_id=asked.topic_id, error_code=code)

@@ -1,0 +1,76 @@
+"""DescribeCluster (API key 60): the nodes of the cluster.
+
+A broker's listener tells of brokers (of fenced ones too, if asked), a controller's listener of
+controllers; asking for the other kind is an error.
+"""
+
+from typing import Final
+
+from kwire import errors
+from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kwire.errors import KafkaError
+from kwire.handlers import Side
+from kwire.handlers.describing import CLUSTER, authorized_operations, some_controller
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.image import Endpoint
+
+Node = DescribeClusterResponse.DescribeClusterBroker
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+def failed(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        error_code=error.code,
+        error_message=error.text,
+        endpoint_type=request.endpoint_type,
+        cluster_id="",
+    )
+
+
+@handles(DescribeClusterRequest, versions="0-2", failed=failed)
+async def describe_cluster(
+    context: Context, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    own = BROKERS if context.side is Side.BROKER else CONTROLLERS
+    if request.endpoint_type not in (BROKERS, CONTROLLERS):
+        raise errors.UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
+    if request.endpoint_type != own:
+        kind = "BROKER" if own == BROKERS else "CONTROLLER"
+        raise errors.MismatchedEndpointType(
+            f"The request was sent to an endpoint of type {kind}, but we wanted an endpoint of "
+            f"type {'CONTROLLER' if own == BROKERS else 'BROKER'}"
+        )
+    image = context.image
+    if own == BROKERS:
+        nodes = [
+            _node(broker.id, endpoint, broker.rack, broker.fenced)
+            for _, broker in sorted(image.brokers.items())
+            if (endpoint := broker.endpoint(context.listener)) is not None
+            and (request.include_fenced_brokers or not broker.fenced)
+        ]
+        controller = some_controller(context, image)
+    else:
+        nodes = [
+            _node(one.id, one.endpoints[0], None, False)
+            for _, one in sorted(image.controllers.items())
+            if one.endpoints
+        ]
+        leader = context.quorum.leader().leader_id
+        controller = -1 if leader is None else leader
+    response = DescribeClusterResponse(
+        endpoint_type=own,
+        cluster_id=context.services.cluster_id,
+        controller_id=controller,
+        brokers=nodes,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = authorized_operations(context, "Cluster", CLUSTER)
+    return response
+
+
+def _node(node_id: int, endpoint: Endpoint, rack: str | None, fenced: bool) -> Node:
+    return Node(
+        broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack, is_fenced=fenced
+    )

@@ -1,0 +1,147 @@
+"""DescribeConfigs (API key 32): settings, where they come from, and what they mean.
+
+Of brokers a node knows only itself, and the settings for all; loggers are this process's.
+"""
+
+import logging
+from typing import Final
+
+from kwire import errors
+from kwire.codec.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from kwire.configs.describe import (
+    Entry,
+    describe_broker,
+    describe_broker_default,
+    describe_client_metrics,
+    describe_group,
+    describe_topic,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_topics import check_topic_name
+from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+
+Asked = DescribeConfigsRequest.DescribeConfigsResource
+Result = DescribeConfigsResponse.DescribeConfigsResult
+Shown = Result.DescribeConfigsResourceResult
+
+_LOGGER_SOURCE: Final = 6
+
+
+def failed(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    results = [_wrong(asked, error) for asked in request.resources]
+    return DescribeConfigsResponse(results=results)
+
+
+@handles(DescribeConfigsRequest, versions="1-4", failed=failed)
+async def describe_configs(
+    context: Context, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    def answer(asked: Asked) -> Result:
+        try:
+            entries = _entries(context, asked)
+        except KafkaError as error:
+            return _wrong(asked, error)
+        wanted = set(asked.configuration_keys or ())
+        return Result(
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=[
+                _shown(entry, request) for entry in entries if not wanted or entry.name in wanted
+            ],
+        )
+
+    return DescribeConfigsResponse(results=[answer(asked) for asked in request.resources])
+
+
+def _wrong(asked: Asked, error: KafkaError) -> Result:
+    return Result(
+        error_code=error.code,
+        error_message=error.text,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+    )
+
+
+def _entries(context: Context, asked: Asked) -> list[Entry]:
+    kind, name = asked.resource_type, asked.resource_name
+    resource = {TOPIC: "Topic", GROUP: "Group"}.get(kind, "Cluster")
+    if not context.authorize(
+        "DescribeConfigs", resource, name if kind in (TOPIC, GROUP) else CLUSTER
+    ):
+        raise {
+            "Topic": errors.TopicAuthorizationFailed,
+            "Group": errors.GroupAuthorizationFailed,
+        }.get(resource, errors.ClusterAuthorizationFailed)
+    image = context.image
+    if kind == TOPIC:
+        check_topic_name(name)
+        if name not in image.topic_ids:
+            raise errors.UnknownTopicOrPartition
+        return describe_topic(image.config(TOPIC, name), context.config)
+    if kind == BROKER:
+        return _broker(context, name)
+    if kind == BROKER_LOGGER:
+        _check_own(context, name)
+        return _loggers()
+    if kind == CLIENT_METRICS:
+        if not name:
+            raise errors.InvalidRequest("Client metrics subscription name must not be empty")
+        return describe_client_metrics(image.config(CLIENT_METRICS, name))
+    if kind == GROUP:
+        if not name:
+            raise errors.InvalidRequest("Group name must not be empty")
+        return describe_group(image.config(GROUP, name), context.config)
+    raise errors.InvalidRequest(f"Unexpected resource type {kind} for resource {name}")
+
+
+def _broker(context: Context, name: str) -> list[Entry]:
+    if not name:
+        return describe_broker_default(context.config)
+    _check_own(context, name)
+    return describe_broker(context.config)
+
+
+def _check_own(context: Context, name: str) -> None:
+    if not name:
+        raise errors.InvalidRequest("Broker id must not be empty")
+    try:
+        broker = int(name)
+    except ValueError:
+        raise errors.InvalidRequest(f"Broker id must be an integer, but it is: {name}") from None
+    own = context.config.node_id
+    if broker != own:
+        raise errors.InvalidRequest(
+            f"Unexpected broker id, expected {own} or empty string, but received {name}"
+        )
+
+
+def _loggers() -> list[Entry]:
+    manager = logging.Logger.manager
+    names = sorted(n for n, one in manager.loggerDict.items() if isinstance(one, logging.Logger))
+    return [
+        Entry(
+            name=name,
+            value=logging.getLevelName(logging.getLogger(name).getEffectiveLevel()),
+            source=_LOGGER_SOURCE,
+        )
+        for name in ("root", *names)
+    ]
+
+
+def _shown(entry: Entry, request: DescribeConfigsRequest) -> Shown:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return Shown(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            Shown.DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
+            for one in synonyms
+        ],
+        config_type=int(entry.kind),
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,22 @@
+"""DescribeQuorum (API key 55): who votes, who leads, how far each has come."""
+
+from kwire import errors
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+
+
+def failed(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=error.code, error_message=error.text)
+
+
+@handles(DescribeQuorumRequest, versions="0-2", failed=failed)
+async def describe_quorum(
+    context: Context, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    if not context.authorize("Describe", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    response = await context.quorum.handle(request)
+    assert isinstance(response, DescribeQuorumResponse)
+    return response

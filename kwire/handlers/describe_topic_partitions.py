@@ -1,0 +1,111 @@
+"""DescribeTopicPartitions (API key 75): topics in pages, with eligible leader replicas.
+
+Topics come by name, a page ends at the limit of partitions, and its cursor says where the next
+one begins. A topic that is named and unknown has an error; of all topics only known ones come.
+"""
+
+from kwire import errors
+from kwire.codec.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import authorized_operations, seen
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_topics import check_topic_name
+from kwire.raftmeta.image import TopicImage
+from kwire.raftmeta.internal_topics import is_internal
+
+Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+Partition = Topic.DescribeTopicPartitionsResponsePartition
+Cursor = DescribeTopicPartitionsResponse.Cursor
+
+
+def failed(
+    request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    topics = [
+        Topic(error_code=error.code, name=asked.name, topic_id=bytes(16))
+        for asked in request.topics
+    ]
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+@handles(DescribeTopicPartitionsRequest, versions="0", failed=failed)
+async def describe_topic_partitions(
+    context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image = context.image
+    every = not request.topics
+    named = {asked.name for asked in request.topics} or set(image.topic_ids)
+    cursor = request.cursor
+    begin, first = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    if cursor is not None and not every and begin not in named:
+        raise errors.InvalidRequest(f"The cursor's topic is not among those asked for: {begin}")
+    if first < 0:
+        raise errors.InvalidRequest(f"The cursor's partition is negative: {first}")
+    limit = context.config.max_request_partition_size_limit
+    left = max(1, min(limit, request.response_partition_limit))
+    response = DescribeTopicPartitionsResponse()
+    denied = []
+    for name in sorted(name for name in named if name >= begin):
+        if not context.authorize("Describe", "Topic", name):
+            if not every:
+                denied.append(_wrong(name, errors.TopicAuthorizationFailed.code))
+            continue
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topic(name)
+        if topic is None:
+            response.topics.append(_wrong(name, _unknown(name)))
+            continue
+        start = first if name == begin else 0
+        found = _topic(context, topic, start, left)
+        response.topics.append(found)
+        left -= len(found.partitions)
+        if start + len(found.partitions) < len(topic.partitions):
+            end = start + len(found.partitions)
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    response.topics += denied
+    return response
+
+
+def _unknown(name: str) -> int:
+    try:
+        check_topic_name(name)
+    except errors.InvalidTopicException as error:
+        return error.code
+    return errors.UnknownTopicOrPartition.code
+
+
+def _wrong(name: str, code: int) -> Topic:
+    return Topic(error_code=code, name=name, topic_id=bytes(16), is_internal=is_internal(name))
+
+
+def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic:
+    partitions = []
+    for number in range(start, min(start + limit, len(topic.partitions))):
+        partition = topic.partitions[number]
+        view = seen(context.image, partition, context.listener)
+        partitions.append(
+            Partition(
+                error_code=view.error_code,
+                partition_index=number,
+                leader_id=view.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
+                offline_replicas=view.offline,
+            )
+        )
+    return Topic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=authorized_operations(context, "Topic", topic.name),
+    )

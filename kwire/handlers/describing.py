@@ -1,0 +1,114 @@
+"""What several handlers say of the cluster: partitions as clients see them, permitted operations.
+
+Listener-dependent: a broker without an address on the client's listener cannot be reached, so
+its partitions have no leader there and its replicas are offline.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kwire.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    LeaderNotAvailable,
+    ListenerNotFound,
+    TopicAuthorizationFailed,
+)
+from kwire.raftmeta.image import GROUP, TOPIC
+from kwire.types import METADATA_TOPIC_ID, ZERO_UUID
+
+if TYPE_CHECKING:
+    from kwire.handlers.dispatch import Context
+    from kwire.raftmeta.image import MetadataImage, PartitionImage
+
+_OPERATIONS: Final = {
+    "Read": 3,
+    "Write": 4,
+    "Create": 5,
+    "Delete": 6,
+    "Alter": 7,
+    "Describe": 8,
+    "ClusterAction": 9,
+    "DescribeConfigs": 10,
+    "AlterConfigs": 11,
+    "IdempotentWrite": 12,
+}
+_BY_RESOURCE: Final = {
+    "Topic": (
+        "Read",
+        "Write",
+        "Create",
+        "Delete",
+        "Alter",
+        "Describe",
+        "DescribeConfigs",
+        "AlterConfigs",
+    ),
+    "Cluster": (
+        "Create",
+        "Alter",
+        "Describe",
+        "ClusterAction",
+        "DescribeConfigs",
+        "AlterConfigs",
+        "IdempotentWrite",
+    ),
+}
+CLUSTER: Final = "kafka-cluster"
+
+
+def authorized_operations(context: "Context", resource_type: str, name: str) -> int:
+    """The operations the asker may do on a resource, as a bit field."""
+    bits = 0
+    for operation in _BY_RESOURCE[resource_type]:
+        if context.authorize(operation, resource_type, name):
+            bits |= 1 << _OPERATIONS[operation]
+    return bits
+
+
+class Seen(NamedTuple):
+    """A partition as it is seen from a listener."""
+
+    error_code: int
+    leader: int
+    offline: list[int]
+
+
+def seen(image: "MetadataImage", partition: "PartitionImage", listener: str) -> Seen:
+    """Who leads that can be reached, and which replicas cannot."""
+    offline = [r for r in partition.replicas if _is_offline(image, partition, r, listener)]
+    broker = image.brokers.get(partition.leader)
+    if broker is None:
+        return Seen(LeaderNotAvailable.code, -1, offline)
+    if broker.endpoint(listener) is None:
+        return Seen(ListenerNotFound.code, -1, offline)
+    return Seen(NONE, partition.leader, offline)
+
+
+def _is_offline(
+    image: "MetadataImage", partition: "PartitionImage", replica: int, listener: str
+) -> bool:
+    broker = image.brokers.get(replica)
+    if broker is None or broker.fenced or broker.endpoint(listener) is None:
+        return True
+    directory = partition.directory(replica)
+    known = directory in (None, ZERO_UUID, METADATA_TOPIC_ID)
+    return not (known or not broker.log_dirs or directory in broker.log_dirs)
+
+
+def some_controller(context: "Context", image: "MetadataImage") -> int:
+    """A live broker to send admin requests to: this one, for any passes them on."""
+    own = context.config.node_id
+    live = [broker.id for broker in image.live_brokers()]
+    return own if own in live else live[0] if live else -1
+
+
+def check_alter(context: "Context", resource_type: int, name: str) -> None:
+    """Whether the asker may change a resource's settings; KafkaError if not."""
+    if resource_type == TOPIC and not context.authorize("AlterConfigs", "Topic", name):
+        raise TopicAuthorizationFailed
+    if resource_type == GROUP and not context.authorize("AlterConfigs", "Group", name):
+        raise GroupAuthorizationFailed
+    cluster = resource_type not in (TOPIC, GROUP)
+    if cluster and not context.authorize("AlterConfigs", "Cluster", CLUSTER):
+        raise ClusterAuthorizationFailed

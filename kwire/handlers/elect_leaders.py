@@ -1,0 +1,33 @@
+"""ElectLeaders (API key 43): preferred or unclean elections, of all partitions if none is named."""
+
+from kwire import errors
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_partitions import decide_elect_leaders
+
+Topic = ElectLeadersResponse.ReplicaElectionResult
+
+
+def failed(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    results = [
+        Topic(
+            topic=asked.topic,
+            partition_result=[
+                Topic.PartitionResult(
+                    partition_id=number, error_code=error.code, error_message=error.text
+                )
+                for number in asked.partitions
+            ],
+        )
+        for asked in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+
+
+@handles(ElectLeadersRequest, versions="0-2", failed=failed)
+async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    if not context.authorize("Alter", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_elect_leaders, request)

@@ -1,0 +1,59 @@
+"""ListConfigResources (API key 74): which resources have settings of their own.
+
+Topics and brokers are listed whether they have any or not; groups and client-metrics
+subscriptions only if they do. None asked for means all kinds.
+"""
+
+from collections.abc import Iterator
+
+from kwire import errors
+from kwire.codec.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.image import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    MetadataImage,
+)
+
+Resource = ListConfigResourcesResponse.ConfigResource
+
+_KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+
+def failed(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error.code)
+
+
+@handles(ListConfigResourcesRequest, versions="0-1", failed=failed)
+async def list_config_resources(
+    context: Context, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    if not context.authorize("DescribeConfigs", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    kinds = request.resource_types or list(_KINDS)
+    if not set(kinds) <= set(_KINDS):
+        raise errors.UnsupportedVersion
+    return ListConfigResourcesResponse(
+        config_resources=[
+            Resource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(kinds)
+            for name in _names(context.image, kind)
+        ]
+    )
+
+
+def _names(image: MetadataImage, kind: int) -> Iterator[str]:
+    if kind == TOPIC:
+        yield from sorted(image.topic_ids)
+    elif kind in (BROKER, BROKER_LOGGER):
+        yield from (str(broker) for broker in sorted(image.brokers))
+    else:
+        yield from sorted(name for of, name in image.configs if of == kind)

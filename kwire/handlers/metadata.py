@@ -1,0 +1,147 @@
+"""Metadata (API key 3): brokers, topics and who leads their partitions.
+
+Topics are named by name or, from version 12 on, by id; none named means none, null means all.
+Unknown names are created if both sides allow it, and then the answer already has them: Kafka
+makes the client ask again, for its answer is older than the creation.
+"""
+
+from typing import Final
+
+from kwire import errors
+from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER, authorized_operations, seen, some_controller
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_topics import check_topic_name
+from kwire.raftmeta.image import MetadataImage, TopicImage
+from kwire.raftmeta.internal_topics import is_internal
+from kwire.types import ZERO_UUID
+
+Topic = MetadataResponse.MetadataResponseTopic
+Partition = Topic.MetadataResponsePartition
+Broker = MetadataResponse.MetadataResponseBroker
+
+_UNASKED: Final = -2147483648
+
+
+def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    topics = [
+        Topic(error_code=error.code, name=asked.name, topic_id=asked.topic_id)
+        for asked in request.topics or ()
+    ]
+    return MetadataResponse(error_code=error.code, topics=topics)
+
+
+@handles(MetadataRequest, versions="0-13", failed=failed)
+async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
+    may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
+    if may_create and request.topics:
+        await _create_missing(context, request.topics)
+    image = context.image
+    if request.topics is None:
+        topics = [
+            _topic(context, image, topic)
+            for topic in image.topics.values()
+            if context.authorize("Describe", "Topic", topic.name)
+        ]
+    else:
+        by_key = {(asked.name or "", asked.topic_id): asked for asked in request.topics}
+        topics = [_asked(context, image, asked) for asked in by_key.values()]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.name is not None and topic.error_code == errors.NONE:
+                topic.topic_authorized_operations = authorized_operations(
+                    context, "Topic", topic.name
+                )
+    operations = _UNASKED
+    if request.include_cluster_authorized_operations:
+        operations = authorized_operations(context, "Cluster", CLUSTER)
+    return MetadataResponse(
+        brokers=_brokers(context, image),
+        cluster_id=context.services.cluster_id,
+        controller_id=some_controller(context, image),
+        topics=topics,
+        cluster_authorized_operations=operations,
+    )
+
+
+async def _create_missing(
+    context: Context, asked: list[MetadataRequest.MetadataRequestTopic]
+) -> None:
+    """Create the topics that are named and unknown; whatever fails is simply still unknown."""
+    missing = []
+    for topic in asked:
+        name = topic.name
+        if name is None or topic.topic_id != ZERO_UUID or name in context.image.topic_ids:
+            continue
+        try:
+            check_topic_name(name)
+        except errors.InvalidTopicException:
+            continue
+        cluster = context.authorize("Create", "Cluster", CLUSTER)
+        if cluster or context.authorize("Create", "Topic", name):
+            missing.append(name)
+    if missing:
+        try:
+            await context.controller.ensure_topics(missing)
+        except errors.NotController:
+            return
+
+
+def _asked(
+    context: Context, image: MetadataImage, asked: MetadataRequest.MetadataRequestTopic
+) -> Topic:
+    if asked.name is None or asked.topic_id != ZERO_UUID:
+        topic = image.topics.get(asked.topic_id)
+        if topic is None:
+            return Topic(error_code=errors.UnknownTopicId.code, name=None, topic_id=asked.topic_id)
+        if not context.authorize("Describe", "Topic", topic.name):
+            code = errors.TopicAuthorizationFailed.code
+            return Topic(error_code=code, name=None, topic_id=topic.id)
+        return _topic(context, image, topic)
+    if not context.authorize("Describe", "Topic", asked.name):
+        return Topic(error_code=errors.TopicAuthorizationFailed.code, name=asked.name)
+    topic = image.topic(asked.name)
+    if topic is not None:
+        return _topic(context, image, topic)
+    code = errors.UnknownTopicOrPartition.code
+    try:
+        check_topic_name(asked.name)
+    except errors.InvalidTopicException as error:
+        code = error.code
+    return Topic(error_code=code, name=asked.name, is_internal=is_internal(asked.name))
+
+
+def _topic(context: Context, image: MetadataImage, topic: TopicImage) -> Topic:
+    partitions = []
+    for number in range(len(topic.partitions)):
+        partition = topic.partitions[number]
+        view = seen(image, partition, context.listener)
+        partitions.append(
+            Partition(
+                error_code=view.error_code,
+                partition_index=number,
+                leader_id=view.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=view.offline,
+            )
+        )
+    return Topic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+    )
+
+
+def _brokers(context: Context, image: MetadataImage) -> list[Broker]:
+    found = []
+    for broker in image.live_brokers():
+        endpoint = broker.endpoint(context.listener)
+        if endpoint is not None:
+            found.append(
+                Broker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            )
+    return found

@@ -1,0 +1,24 @@
+"""UnregisterBroker (API key 64): forgets a broker that will not come back."""
+
+from kwire import errors
+from kwire.codec.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from kwire.errors import KafkaError
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.controller_brokers import decide_unregister_broker
+
+
+def failed(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(error_code=error.code, error_message=error.text)
+
+
+@handles(UnregisterBrokerRequest, versions="0", failed=failed)
+async def unregister_broker(
+    context: Context, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    if not context.authorize("Alter", "Cluster", CLUSTER):
+        raise errors.ClusterAuthorizationFailed
+    return await context.controller.call(decide_unregister_broker, request)
