@@ -26,6 +26,8 @@ class KafkaError(Exception):
         super().__init__(text if text is not None else kafka_name(type(self)))
         self.text = text
         """What to tell the client beside the code; None leaves it to the client."""
+        self.record_errors: tuple[tuple[int, str], ...] = ()
+        """Which records of a produced batch are to blame: index and reason."""
 
 
 BY_CODE: Final[dict[int, type[KafkaError]]] = {}

@@ -41,9 +41,9 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
         try:
             if not context.authorize("Delete", "Topic", topic):
                 raise TopicAuthorizationFailed
+            partition = context.replicas.leader(topic, asked.partition_index)
             if topic in INTERNAL_TOPICS:
                 raise InvalidTopicException
-            partition = context.replicas.leader(topic, asked.partition_index)
             if not partition.config.cleanup_delete:
                 raise PolicyViolation
             low_watermark = context.replicas.delete_before(partition, asked.offset)

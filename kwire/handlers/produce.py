@@ -31,6 +31,7 @@ Asked = Topic.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
 Answer = TopicAnswer.PartitionProduceResponse
 Leader = Answer.LeaderIdAndEpoch
+BadRecord = Answer.BatchIndexAndErrorMessage
 
 INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -41,7 +42,16 @@ _ACKS: Final = (-1, 0, 1)
 
 
 def _refused(index: int, error: KafkaError) -> Answer:
-    return Answer(index=index, error_code=error.code, base_offset=-1, error_message=error.text)
+    return Answer(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        error_message=error.text,
+        record_errors=[
+            BadRecord(batch_index=at, batch_index_error_message=text)
+            for at, text in error.record_errors
+        ],
+    )
 
 
 def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
@@ -109,10 +119,12 @@ async def _append(
     replicas = context.replicas
     if topic.topic_id != ZERO_UUID or not topic.name:
         partition = replicas.get_by_id(topic.topic_id, asked.index)
-        _check_topic(context, partition.topic)
+        _check_allowed(context, partition.topic)
     else:
-        _check_topic(context, topic.name)
+        _check_allowed(context, topic.name)
         partition = replicas.get(topic.name, asked.index)
+    if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+        raise InvalidTopicException(f"{partition.topic} is written by the broker alone")
     config = partition.config
     records = asked.records
     header = check_produced(
@@ -143,11 +155,9 @@ async def _append(
     )
 
 
-def _check_topic(context: Context, topic: str) -> None:
+def _check_allowed(context: Context, topic: str) -> None:
     if not context.authorize("Write", "Topic", topic):
         raise TopicAuthorizationFailed
-    if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
-        raise InvalidTopicException(f"{topic} is written by the broker alone")
 
 
 def _check_transaction(context: Context, transactional_id: str | None) -> None:

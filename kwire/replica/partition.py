@@ -193,9 +193,9 @@ class Partition:
             records, header, leader.leader_epoch, now_ms, from_client=from_client
         )
         end_offset = done.last_offset + 1
-        stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         if done.duplicate:
-            return Produced(done.base_offset, stamp, done.start_offset, end_offset)
+            return Produced(done.base_offset, done.timestamp_ms, done.start_offset, end_offset)
+        stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         readable = self._grew(leader, end_offset, size, now)
         return Produced(done.base_offset, stamp, done.start_offset, end_offset, readable, size)
 

@@ -31,6 +31,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
 from kwire.records.compression import NAMES, NONE, BadPayload
 from kwire.records.header import BatchHeader, Buffer
+from kwire.records.validate import keyless
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
 from kwire.replica.partition import Partition, Produced, Traffic
@@ -389,15 +390,17 @@ async def _check_keys(records: Buffer, header: BatchHeader) -> None:
     """Walk a batch for a compacted topic, giving way every couple of milliseconds."""
     from kwire.records import iterate
 
+    bad: list[int] = []
     try:
-        walk = iterate.records(records, 0, header)
-        for index, record in enumerate(walk):
+        for index, record in enumerate(iterate.records(records, 0, header)):
             if record.key is None:
-                raise InvalidRecord(f"compacted topics need keys, record {index} has none")
+                bad.append(index)
             if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
                 await trio.lowlevel.checkpoint()
     except iterate.BadRecords as error:
         raise InvalidRecord(str(error)) from None
+    if bad:
+        raise keyless(bad)
 
 
 async def _recompress(batch: Buffer, header: BatchHeader, codec: int) -> bytes:

@@ -137,6 +137,7 @@ class TestListOffsets:
         (1, -1, (0, 0, 2)),  # an epoch in between: the one before it
         (2, -1, (0, 2, 3)),  # the one that is going on ends at the log's end
         (3, -1, (0, -1, -1)),
+        (-1, -1, (0, -1, -1)),
         (0, 1, (errors.FencedLeaderEpoch.code, -1, -1)),
         (0, 3, (errors.UnknownLeaderEpoch.code, -1, -1)),
     ],
@@ -186,6 +187,7 @@ async def test_records_are_deleted(topic: str, offset: int, expected: tuple[int,
     """Invariant 39."""
     subject = broker()
     partition = await made(subject)
+    await made(subject, "__consumer_offsets")
     await made(subject, "compacted", cleanup_delete=False, cleanup_compact=True)
     write(subject, partition, b"a", b"b", b"c", b"d")
     asked = DeleteRecordsRequest.DeleteRecordsTopic

@@ -8,7 +8,7 @@ import trio
 from kwire import errors
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.handlers.dispatch import Disconnect
-from kwire.records import header, iterate
+from kwire.records import build, header, iterate
 from kwire.replica.partition import Partition
 from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
 
@@ -101,6 +101,7 @@ async def test_one_bad_partition_fails_alone(
     subject = broker()
     await made(subject, "good")
     await made(subject)
+    await made(subject, "__consumer_offsets")
     await subject.create("other", replicas=(2,), leader=2)
     await made(subject, "small", max_message_bytes=300)
     await made(subject, "compact", cleanup_compact=True)
@@ -140,6 +141,8 @@ async def test_repeated_batches_are_acknowledged_with_their_first_offset():
     for n, batch in list(enumerate(batches))[1:]:
         (answer,) = await produce(subject, ("t", 0, batch))
         assert (answer.error_code, answer.base_offset) == (0, 2 * n)
+        # Kafka gives the batch's own time here, whoever stamped it.
+        assert answer.log_append_time_ms == NOW_MS
     (answer,) = await produce(subject, ("t", 0, batches[0]))
     assert answer.error_code == errors.OutOfOrderSequenceNumber.code
     assert partition.log.end_offset == 12
@@ -200,6 +203,17 @@ async def test_a_topics_codec(wanted: str):
     for pos, head in header.headers(buf):
         assert ("uncompressed", "gzip", "snappy", "lz4", "zstd")[head.compression] == wanted
         assert [r.value for r in iterate.records(buf, pos, head)] == [b"v" * 100]
+
+
+async def test_which_records_have_no_key():
+    subject = broker()
+    await made(subject, cleanup_compact=True)
+    batch = build.batch(
+        [build.New(key, b"v") for key in (b"k", None, b"k", None)], timestamp_ms=NOW_MS
+    )
+    (answer,) = await produce(subject, ("t", 0, batch))
+    assert answer.error_code == errors.InvalidRecord.code
+    assert [record.batch_index for record in answer.record_errors] == [1, 3]
 
 
 async def test_garbage_behind_a_batch_is_dropped():

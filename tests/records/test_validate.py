@@ -158,11 +158,10 @@ def test_no_limit_behind_accepts_the_distant_past():
     validate.check_timestamps(made, 1 << 60, validate.FOREVER, 1000)
 
 
-def test_compacted_topics_need_keys():
-    """Invariant 87."""
-    with pytest.raises(errors.InvalidRecord, match="without is 1"):
-        validate.check_keys(GOOD, check(GOOD))
-    validate.check_keys(IDEMPOTENT, header.parse(IDEMPOTENT))
-    poison = bytes.fromhex(next(c["hex"] for c in CASES if c["case"] == "payload_garbage"))
-    with pytest.raises(errors.InvalidRecord):
-        validate.check_keys(poison, header.parse(poison))
+def test_who_is_to_blame():
+    """The client fails those records and says of the others why they went too."""
+    alone = header.parse(build.batch([New(b"k", b"", (), 0)], timestamp_ms=0))
+    with pytest.raises(errors.InvalidTimestamp) as caught:
+        validate.check_timestamps(alone, 5 * DAY, 1000, 1000)
+    assert [index for index, _ in caught.value.record_errors] == [0]
+    assert [index for index, _ in validate.keyless([1, 4]).record_errors] == [1, 4]
