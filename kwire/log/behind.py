@@ -93,3 +93,10 @@ class Behind:
                 operation.next_offset = offset
                 operation.end_position = min(operation.end_position, position)
         self.queue.append(Cut(segment, position))
+
+    def forget(self, offset: int) -> None:
+        """The log begins anew at ``offset``: nothing of the old one counts."""
+        self.queue.clear()
+        for operation in self.running.operations if self.running is not None else ():
+            if isinstance(operation, Write):
+                operation.next_offset, operation.end_position = offset, 0

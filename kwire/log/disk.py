@@ -115,6 +115,9 @@ class Disk(Protocol):
 
     def remove_tree(self, path: str) -> None: ...
 
+    def sync(self, path: str) -> None:
+        """fsync of a file by its name, without its handle; for other threads."""
+
     def sync_directory(self, path: str = "") -> None: ...
 
     def lock(self, path: str) -> Lock:
@@ -312,6 +315,14 @@ class RealDisk:
     def remove_tree(self, path: str) -> None:
         with self.failing(), suppress(FileNotFoundError):
             shutil.rmtree(self._full(path))
+
+    def sync(self, path: str) -> None:
+        with self.failing():
+            fd = self.descriptor(path, os.O_RDWR)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def sync_directory(self, path: str = "") -> None:
         if os.name == "nt":

@@ -12,16 +12,18 @@ from kwire.log.segment import Segment
 class Flush:
     """Segments to make durable up to ``end_offset``; their files stay pinned until ``close``.
 
-    Of the active segment only the log file is synced: its indexes are in memory, and recovery
-    reads it again whatever was synced.
+    Of a segment that is still appended to only the log file is synced: its indexes are in memory,
+    and recovery reads it again whatever was synced.
     """
 
     _disk: Disk
     _directory: str
     _segments: Sequence[Segment]
-    _active: Segment
+    _appended_to: Segment | None
     end_offset: int
-    _new_files: bool
+    generation: int
+    """Of the log's truncations: what was synced before one does not speak for what came after."""
+    new_files: bool
     worked: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -31,11 +33,8 @@ class Flush:
     def run(self) -> None:
         """Raises OSError; what is not known to be durable then never will be."""
         for segment in self._segments:
-            if segment is self._active:
-                segment.file.sync()
-            else:
-                segment.sync()
-        if self._new_files:
+            segment.sync(indexes=segment is not self._appended_to)
+        if self.new_files:
             self._disk.sync_directory(self._directory)
         self.worked = True
 

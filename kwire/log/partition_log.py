@@ -78,9 +78,13 @@ class PartitionLog:
         self.on_behind: Callable[[PartitionLog], None] = _write_now
         """Called when a write was queued; whoever listens runs :attr:`behind`."""
         self.changed: Callable[[PartitionLog], None] = _write_now
-        """Called when something must be checkpointed or flushed that was clean before."""
+        """Called when a log that was clean has something to be checkpointed or flushed, and
+        after a failure (see ``disk.failed``)."""
+        self.on_roll: Callable[[PartitionLog], None] = _write_now
+        """Called when a segment was closed, which is to be synced soon."""
         self._new_files = True
         self._dirty = False
+        self._truncations = 0
 
     # -- appending
 
@@ -162,7 +166,9 @@ class PartitionLog:
                 self.take_snapshot(base_offset)
             else:
                 self.remove_segments([closing])
-            return self._begin(base_offset, now_ms)
+            begun = self._begin(base_offset, now_ms)
+        self.on_roll(self)
+        return begun
 
     # -- reading
 
@@ -233,6 +239,7 @@ class PartitionLog:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_at(offset, now_ms)
             return True
+        self._truncations += 1
         with storage_errors(self):
             keep = self.segment_index(offset) + 1
             removed, self.segments = self.segments[keep:], self.segments[:keep]
@@ -249,9 +256,9 @@ class PartitionLog:
 
     def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
         """Forget everything and go on at ``offset``."""
+        self._truncations += 1
         with storage_errors(self):
-            for segment in self.segments:
-                self.behind.truncate(segment, 0, segment.base_offset)
+            self.behind.forget(offset)
             removed, self.segments = self.segments, []
             self.remove_segments(removed)
             for snapshot in list(self.snapshots):
@@ -290,17 +297,27 @@ class PartitionLog:
         """Whether so many messages are unsynced that the topic wants an fsync now."""
         return self.written_offset - self.recovery_point >= self.config.flush_messages
 
-    def start_flush(self, end_offset: int | None = None) -> Flush | None:
+    def start_flush(self, end_offset: int | None = None, *, closing: bool = False) -> Flush | None:
         """What to sync so that everything written (below ``end_offset``) is durable.
 
-        Run it in any thread, then hand it to :meth:`end_flush`.
+        Run it in any thread, then hand it to :meth:`end_flush`. ``closing``: the indexes of the
+        active segment too, which :meth:`close` writes.
         """
         end_offset = self.written_offset if end_offset is None else end_offset
         if end_offset <= self.recovery_point:
             return None
         first = self.segment_index(self.recovery_point)
         chosen = [s for s in self.segments[first:] if s.base_offset < end_offset]
-        flush = Flush(self.disk, self.directory, chosen, self.active, end_offset, self._new_files)
+        appended_to = None if closing else self.active
+        flush = Flush(
+            self.disk,
+            self.directory,
+            chosen,
+            appended_to,
+            end_offset,
+            self._truncations,
+            self._new_files,
+        )
         self._new_files = False
         return flush
 
@@ -308,9 +325,9 @@ class PartitionLog:
         """The flush has been run; what it covered counts as durable."""
         flush.close()
         if not flush.worked:
-            self._new_files = True
-        elif flush.end_offset > self.recovery_point:
-            self.recovery_point = min(flush.end_offset, self.end_offset)
+            self._new_files |= flush.new_files
+        elif flush.generation == self._truncations and flush.end_offset > self.recovery_point:
+            self.recovery_point = flush.end_offset
             self._mark_dirty()
 
     def flush(self) -> None:
@@ -423,6 +440,7 @@ class PartitionLog:
         try:
             segment.file.write(parts, position)
         except OSError as error:
+            self._mark_dirty()
             raise KafkaStorageError(str(error)) from error
         segment.written = position + size
         self.written_offset = next_offset
@@ -576,6 +594,7 @@ class storage_errors:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
+            self._log.changed(self._log)
             raise KafkaStorageError(f"{self._log.partition}: {error}") from error
 
 

@@ -11,6 +11,7 @@ slow directory writes behind.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from kwire.log import names, offset_index, time_index, txn_index
@@ -200,20 +201,14 @@ class Segment:
         self._index = self._time_index = self._txns = None
         self._recent_next, self._recent_position = array("q"), array("q")
 
-    def sync(self) -> None:
-        """fsync of everything; called from a thread with the log file pinned."""
+    def sync(self, *, indexes: bool) -> None:
+        """fsync; called from a thread with the log file pinned."""
         self.file.sync()
+        if not indexes:
+            return
         for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
-            file = self._disk.open(self.path(suffix))
-            try:
-                file.pin()
-            except FileNotFoundError:
-                continue
-            try:
-                file.sync()
-            finally:
-                file.unpin()
-                file.close()
+            with suppress(FileNotFoundError):
+                self._disk.sync(self.path(suffix))
 
     def reindex(self, interval: int = DEFAULTS.index_interval_bytes) -> None:
         """Make offset and time index anew from the batches: what was there is not to be trusted."""

@@ -245,6 +245,10 @@ class SimDisk:
             self.remove(name)
         self._change(lambda disk: disk.directories.discard(path))
 
+    def sync(self, path: str) -> None:
+        self.call("sync", path)
+        self.inode(path).sync()
+
     def sync_directory(self, path: str = "") -> None:
         self.call("sync_directory", path)
         self._durable_files = dict(self.files)

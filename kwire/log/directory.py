@@ -1,0 +1,177 @@
+"""One log directory: its lock, its partitions' logs, its checkpoints, its clean stop.
+
+Synchronous; :mod:`kwire.log.service` decides when and in which thread. Rules: a directory belongs
+to one broker at a time; a topic's data is known by its id, so a directory left by an older topic
+of the same name is put aside, never reused; every step of a deletion may be the last one before a
+crash, a directory with a mark in its name is finished or ignored at the next start.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+
+import attrs
+
+from kwire.log import checkpoints, names, recovery
+from kwire.log.checkpoints import Offsets
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk, Lock
+from kwire.log.partition_log import PartitionLog, create
+from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class LogDirectory:
+    """An open log directory."""
+
+    disk: Disk
+    name: str
+    """Its path, for people and for DescribeLogDirs."""
+    directory_id: bytes = ZERO_UUID
+    logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
+    leavings: list[str] = attrs.Factory(list)
+    """Directories of deleted partitions, to be removed."""
+    _lock: Lock | None = None
+
+    @property
+    def online(self) -> bool:
+        return self.disk.failed is None
+
+    def lock(self) -> None:
+        """Claim the directory; raises AlreadyLocked."""
+        if self._lock is None:
+            self._lock = self.disk.lock(names.LOCK)
+
+    def load(
+        self, config_of: Callable[[str], LogConfig], now_ms: int
+    ) -> Generator[None, None, None]:
+        """Open every partition in slices. The marker of the last stop is gone afterwards."""
+        self.lock()
+        clean = self._take_marker()
+        points = self._read(names.RECOVERY_POINTS)
+        starts = self._read(names.LOG_STARTS)
+        watermarks = self._read(names.HIGH_WATERMARKS)
+        for entry in self.disk.entries():
+            partition = self._partition(entry.name) if entry.is_directory else None
+            if partition is None:
+                continue
+            known = recovery.Known(
+                clean=clean,
+                recovery_point=points.get(partition, 0),
+                start_offset=starts.get(partition, 0),
+                high_watermark=watermarks.get(partition, 0),
+            )
+            opened = yield from recovery.opening(
+                self.disk,
+                entry.name,
+                partition,
+                now_ms=now_ms,
+                config=config_of(partition.topic),
+                known=known,
+            )
+            opened.topic_id = self._topic_id(entry.name)
+            self.logs[partition] = opened
+            yield
+
+    def create(
+        self, partition: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        """A new partition's log. Nothing is synced: an empty log can be made again."""
+        directory = names.directory(*partition)
+        self.disk.make_directory(directory)
+        path = f"{directory}/{names.PARTITION_METADATA}"
+        self.disk.write(path, checkpoints.partition_metadata_text(topic_id))
+        made = create(self.disk, directory, partition, now_ms=now_ms, config=config)
+        made.topic_id = topic_id
+        self.logs[partition] = made
+        return made
+
+    def adopt(self, opened: PartitionLog, topic_id: bytes) -> None:
+        """A log of before topics had ids is this topic's."""
+        path = f"{opened.directory}/{names.PARTITION_METADATA}"
+        self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=False)
+        opened.topic_id = topic_id
+
+    def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
+        """Take a partition out and mark its directory; gives the directory's name now."""
+        retired = self.logs.pop(partition)
+        marked = names.marked_directory(*partition, unique.hex(), suffix)
+        self.disk.rename(retired.directory, marked)
+        retired.move(marked)
+        retired.release()
+        return marked
+
+    def recovery_points(self) -> bytes:
+        return checkpoints.offsets_text({p: log.recovery_point for p, log in self.logs.items()})
+
+    def high_watermarks(self) -> bytes:
+        return checkpoints.offsets_text({p: log.high_watermark for p, log in self.logs.items()})
+
+    def log_starts(self) -> bytes:
+        """Only where the log starts inside its first segment: else its name says it."""
+        return checkpoints.offsets_text(
+            {
+                partition: log.start_offset
+                for partition, log in self.logs.items()
+                if log.start_offset > log.segments[0].base_offset
+            }
+        )
+
+    def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
+        """In a thread: replace checkpoint files, synced."""
+        for name, text in texts:
+            self.disk.replace(name, text, sync=True)
+
+    def finish(self, broker_epoch: int) -> None:
+        """The end of a clean stop, once every log is closed and synced."""
+        self.write_checkpoints(
+            [
+                (names.RECOVERY_POINTS, self.recovery_points()),
+                (names.HIGH_WATERMARKS, self.high_watermarks()),
+                (names.LOG_STARTS, self.log_starts()),
+                (names.CLEAN_SHUTDOWN, checkpoints.clean_shutdown_text(broker_epoch)),
+            ]
+        )
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _partition(self, name: str) -> TopicPartition | None:
+        """Which partition's log to open in this directory, if any."""
+        if name.endswith(names.DELETE_DIRECTORY):
+            self.leavings.append(name)
+            return None
+        parsed = names.parse_directory(name)
+        if parsed is None:
+            log.info("not opened directory=%s/%s", self.name, name)
+            return None
+        return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
+
+    def _take_marker(self) -> bool:
+        """Whether the last stop was clean; said once, for from now on it is not."""
+        try:
+            self.disk.read(names.CLEAN_SHUTDOWN)
+        except FileNotFoundError:
+            return False
+        self.disk.remove(names.CLEAN_SHUTDOWN)
+        self.disk.sync_directory()
+        return True
+
+    def _read(self, name: str) -> Offsets:
+        found, problem = checkpoints.read_offsets(self.disk, name)
+        if problem is not None:
+            log.warning("checkpoint ignored directory=%s problem=%s", self.name, problem)
+        return found
+
+    def _topic_id(self, directory: str) -> bytes:
+        try:
+            data = self.disk.read(f"{directory}/{names.PARTITION_METADATA}")
+            return checkpoints.parse_partition_metadata(data)
+        except FileNotFoundError:
+            return ZERO_UUID
+        except ValueError as error:
+            log.warning("topic id unknown directory=%s problem=%s", directory, error)
+            return ZERO_UUID

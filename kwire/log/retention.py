@@ -1,0 +1,94 @@
+"""Which old segments a log may give up: by size, by age, and below the start of the log.
+
+Pure. Rules: whole segments only, oldest first, none that reaches past the high watermark. The
+active segment goes too when it is old, after a roll. What a future timestamp says is believed:
+such a segment stays until its time (or the size) comes, and never takes others with it.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from kwire.log.config import LogConfig
+from kwire.log.segment import Segment
+
+
+@attrs.frozen
+class Deletion:
+    """The first ``count`` segments go; ``roll`` first, for the active one is among them."""
+
+    count: int
+    roll: bool = False
+
+
+NOTHING = Deletion(0)
+
+
+def plan(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> Deletion:
+    """What to delete now."""
+    count = _below_start(segments, start_offset)
+    if config.cleanup_delete:
+        free = _below_watermark(segments, high_watermark)
+        count = max(count, min(free, _too_much(segments, config.retention_bytes)))
+        aged = _too_old(segments, config.retention_ms, now_ms)
+        count = max(count, min(free, aged))
+        if count == len(segments) - 1 and _may_roll(segments, aged, high_watermark):
+            return Deletion(len(segments), roll=True)
+    return Deletion(count)
+
+
+def _below_start(segments: Sequence[Segment], start_offset: int) -> int:
+    """Closed segments whose records all lie below the start of the log."""
+    count = 0
+    while count + 1 < len(segments) and segments[count + 1].base_offset <= start_offset:
+        count += 1
+    return count
+
+
+def _below_watermark(segments: Sequence[Segment], high_watermark: int) -> int:
+    """Closed segments whose records are all committed."""
+    return _below_start(segments, high_watermark)
+
+
+def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
+    """As many as can go while ``retention_bytes`` stay."""
+    if retention_bytes < 0:
+        return 0
+    excess = sum(segment.size for segment in segments) - retention_bytes
+    count = 0
+    while count < len(segments) and excess - segments[count].size >= 0:
+        excess -= segments[count].size
+        count += 1
+    return count
+
+
+def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
+    """The oldest ones in a row whose youngest record is past its time."""
+    if retention_ms < 0:
+        return 0
+    count = 0
+    while count < len(segments) and segments[count].size:
+        youngest = segments[count].largest_timestamp()
+        if youngest < 0:
+            youngest = segments[count].modified_ms
+        if now_ms - youngest <= retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _may_roll(segments: Sequence[Segment], aged: int, high_watermark: int) -> bool:
+    """Whether everything is old, and committed up to the end."""
+    last = 0
+    if aged < len(segments):
+        return False
+    for _, header in segments[-1].scan(segments[-1].floor(1 << 62)[0]):
+        last = header.next_offset
+    return 0 < last <= high_watermark

@@ -1,0 +1,464 @@
+"""The broker's log directories: opening, creating and deleting logs, and all that takes time.
+
+Rules: nothing here wakes up while nothing changes, but for retention; only calls that release the
+interpreter go to threads, and every file they use is pinned; a directory that failed stays offline
+until the broker is started again, the others go on.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.errors import KafkaStorageError
+from kwire.log import names, retention
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.disk import Disk
+from kwire.log.flush import Flush
+from kwire.log.partition_log import PartitionLog
+from kwire.types import ZERO_UUID, TopicPartition
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = 4
+SLICE_SECONDS: Final = 0.002
+"""How long opening may keep the loop."""
+FLUSH_NEVER_MS: Final = 1 << 40
+"""A ``flush.ms`` above this is "never"."""
+Unique = Callable[[], bytes]
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings:
+    """The broker's own settings; the defaults are Kafka's."""
+
+    high_watermark_checkpoint_ms: int = 5_000
+    """``replica.high.watermark.checkpoint.interval.ms``"""
+    flush_checkpoint_ms: int = 60_000
+    """``log.flush.offset.checkpoint.interval.ms``, and the one of start offsets"""
+    retention_check_ms: int = 300_000
+    """``log.retention.check.interval.ms``"""
+
+
+def _ignore(_: PartitionLog) -> None: ...
+
+
+def _ignore_directory(_: LogDirectory) -> None: ...
+
+
+@attrs.define(eq=False)
+class LogManager:
+    """All logs of one broker."""
+
+    directories: Sequence[LogDirectory]
+    clock: Clock
+    settings: LogSettings = LogSettings()
+    unique: Unique = attrs.field(default=partial(os.urandom, 16))
+    on_written: Callable[[PartitionLog], None] = _ignore
+    """A slow directory has written what was queued."""
+    on_offline: Callable[[LogDirectory], None] = _ignore_directory
+    """A directory has failed; its logs answer with storage errors."""
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _threads: trio.CapacityLimiter = attrs.field(
+        init=False, factory=partial(trio.CapacityLimiter, THREADS)
+    )
+    _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
+    _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _rolled: set[PartitionLog] = attrs.field(init=False, factory=set)
+    _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _flushing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    _timed: set[PartitionLog] = attrs.field(init=False, factory=set)
+    _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    _offline: set[str] = attrs.field(init=False, factory=set)
+
+    # -- opening and closing
+
+    def lock(self) -> None:
+        """Claim all directories before anything in them is touched; raises AlreadyLocked."""
+        for directory in self.directories:
+            directory.lock()
+
+    async def open(self, config_of: Callable[[str], LogConfig]) -> None:
+        """Open every log, recovering those that were not closed in order."""
+        for directory in self.directories:
+            turn = self.clock.now()
+            try:
+                for _ in directory.load(config_of, self.clock.now_ms()):
+                    if self.clock.now() - turn > SLICE_SECONDS:
+                        await trio.lowlevel.checkpoint()
+                        turn = self.clock.now()
+            except OSError as error:
+                if directory.online:
+                    raise
+                self._fail(directory)
+                log.error("cannot open directory=%s error=%s", directory.name, error)
+            for opened in directory.logs.values():
+                self._attach(opened)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Checkpoints, retention, flushes; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._high_watermarks)
+            nursery.start_soon(self._recovery_points)
+            nursery.start_soon(self._retention)
+            nursery.start_soon(self._flush_rolled)
+            for directory in self.directories:
+                self._remove_leavings(directory)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    async def close(self, broker_epoch: int = -1) -> None:
+        """A clean stop: everything written and synced, then the marker. After :meth:`run`."""
+        for directory in self.directories:
+            if not directory.online:
+                directory.unlock()
+                continue
+            try:
+                await self._close(directory, broker_epoch)
+            except (OSError, KafkaStorageError) as error:
+                log.error("not closed in order directory=%s error=%s", directory.name, error)
+            directory.unlock()
+
+    # -- logs
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log of a partition, if it is here."""
+        wanted = TopicPartition(topic, partition)
+        for directory in self.directories:
+            found = directory.logs.get(wanted)
+            if found is not None:
+                return found
+        return None
+
+    def directory_of(self, opened: PartitionLog) -> LogDirectory:
+        """Where a log lies."""
+        return next(d for d in self.directories if d.disk is opened.disk)
+
+    async def create(
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        config: LogConfig,
+        directory_id: bytes | None = None,
+    ) -> PartitionLog:
+        """The log of a partition: the one that is there, or a new one.
+
+        Raises KafkaStorageError when no directory can take it.
+        """
+        wanted = TopicPartition(topic, partition)
+        found = self.get(topic, partition)
+        if found is not None and found.topic_id not in (topic_id, ZERO_UUID):
+            log.info("left over from an older topic partition=%s", wanted)
+            self._retire(wanted, names.DELETE_DIRECTORY)
+            found = None
+        if found is not None:
+            directory = self.directory_of(found)
+            if not directory.online:
+                raise KafkaStorageError(f"{directory.name} is offline")
+            if found.topic_id == ZERO_UUID:
+                directory.adopt(found, topic_id)
+            found.config = config
+            return found
+        directory = self._choose(directory_id)
+        try:
+            made = directory.create(wanted, topic_id, config, self.clock.now_ms())
+        except OSError as error:
+            self._fail(directory)
+            raise KafkaStorageError(f"{directory.name}: {error}") from error
+        self._attach(made)
+        self._mark(made)
+        return made
+
+    async def delete(self, topic: str, partition: int) -> None:
+        """Take a partition's log away; its files go after ``file.delete.delay.ms``."""
+        wanted = TopicPartition(topic, partition)
+        found = self.get(topic, partition)
+        if found is not None:
+            await self._until_idle(found)
+            self._retire(wanted, names.DELETE_DIRECTORY)
+
+    def strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
+        """Put aside what the metadata does not know, marked ``-stray``."""
+        gone = []
+        for directory in self.directories:
+            for wanted, opened in list(directory.logs.items()):
+                if not keep(wanted, opened.topic_id):
+                    directory.retire(wanted, self.unique(), names.STRAY_DIRECTORY)
+                    self._forget(opened)
+                    gone.append(wanted)
+        return gone
+
+    async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
+        """Return once everything written by now is durable; one fsync serves all who wait."""
+        target = opened.written_offset if end_offset is None else end_offset
+        while opened.recovery_point < min(target, opened.end_offset):
+            running = self._flushing.get(opened)
+            if running is not None:
+                await running.wait()
+                continue
+            flush = opened.start_flush(end_offset)
+            if flush is None:
+                return
+            await self._run_flush(opened, flush)
+
+    def statistics(self) -> Mapping[str, int]:
+        """Numbers for metrics."""
+        return {
+            "logs": sum(len(d.logs) for d in self.directories),
+            "offline_directories": sum(not d.online for d in self.directories),
+            "writing_behind": len(self._writing),
+        }
+
+    # -- what the logs tell
+
+    def _attach(self, opened: PartitionLog) -> None:
+        opened.changed = self._mark
+        opened.on_behind = self._write_behind
+        opened.on_roll = self._note_roll
+
+    def _mark(self, opened: PartitionLog) -> None:
+        """A log has changed since its last checkpoint, or failed."""
+        directory = self.directory_of(opened)
+        if not directory.online:
+            self._fail(directory)
+            return
+        self._changed_logs.add(opened)
+        self._changed.set()
+        if opened.config.flush_ms < FLUSH_NEVER_MS and opened not in self._timed:
+            self._timed.add(opened)
+            if self._nursery is not None:
+                self._nursery.start_soon(self._flush_later, opened)
+
+    def _note_roll(self, opened: PartitionLog) -> None:
+        self._rolled.add(opened)
+        self._roll.set()
+
+    def _write_behind(self, opened: PartitionLog) -> None:
+        if opened in self._writing:
+            return
+        if self._nursery is None:
+            opened.settle()
+            return
+        self._writing[opened] = trio.Event()
+        self._nursery.start_soon(self._drain, opened)
+
+    # -- tasks
+
+    async def _drain(self, opened: PartitionLog) -> None:
+        """Write what a slow directory could not take at once."""
+        try:
+            while opened.behind.queue:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                job = opened.behind.take()
+                try:
+                    with trio.CancelScope(shield=True):  # a job that was taken is not in the queue
+                        await self._in_thread(job.run)
+                except OSError as error:
+                    opened.behind.done()
+                    self._fail(self.directory_of(opened))
+                    log.error("write failed partition=%s error=%s", opened.partition, error)
+                    return
+                opened.written()
+                self.on_written(opened)
+        finally:
+            self._writing.pop(opened).set()
+
+    async def _flush_later(self, opened: PartitionLog) -> None:
+        """``flush.ms``: counted from the first message that is not synced."""
+        try:
+            await trio.sleep(opened.config.flush_ms / 1000)
+            await self._try_flush(opened, None)
+        finally:
+            self._timed.discard(opened)
+
+    async def _flush_rolled(self) -> None:
+        """Sync closed segments, so that recovery does not have to read them."""
+        while True:
+            await self._roll.wait()
+            self._roll = trio.Event()
+            rolled, self._rolled = self._rolled, set()
+            for opened in rolled:
+                await self._try_flush(opened, opened.active.base_offset)
+
+    async def _high_watermarks(self) -> None:
+        while True:
+            await self._changed.wait()
+            await trio.sleep(self.settings.high_watermark_checkpoint_ms / 1000)
+            changed, self._changed_logs = self._changed_logs, set()
+            self._changed = trio.Event()
+            for opened in changed:
+                opened.clean()
+            for directory in {self.directory_of(opened) for opened in changed}:
+                text = directory.high_watermarks()
+                await self._checkpoint(directory, [(names.HIGH_WATERMARKS, text)])
+
+    async def _recovery_points(self) -> None:
+        last: dict[str, tuple[bytes, bytes]] = {}
+        while True:
+            await self._changed.wait()
+            await trio.sleep(self.settings.flush_checkpoint_ms / 1000)
+            for directory in self.directories:
+                texts = directory.recovery_points(), directory.log_starts()
+                if directory.online and last.get(directory.name) != texts:
+                    last[directory.name] = texts
+                    files = (names.RECOVERY_POINTS, names.LOG_STARTS)
+                    await self._checkpoint(directory, list(zip(files, texts, strict=True)))
+
+    async def _retention(self) -> None:
+        while True:
+            await trio.sleep(self.settings.retention_check_ms / 1000)
+            for directory in self.directories:
+                for opened in list(directory.logs.values()) if directory.online else ():
+                    self.retain(opened)
+                    await trio.lowlevel.checkpoint()
+
+    def retain(self, opened: PartitionLog) -> int:
+        """Delete what a log need not keep; how many segments went."""
+        now_ms = self.clock.now_ms()
+        opened.producers.expire(now_ms, opened.config.producer_id_expiration_ms)
+        deletion = retention.plan(
+            opened.segments,
+            opened.config,
+            start_offset=opened.start_offset,
+            high_watermark=opened.high_watermark,
+            now_ms=now_ms,
+        )
+        if not deletion.count:
+            return 0
+        try:
+            if deletion.roll:
+                opened.roll(now_ms)
+            paths = opened.drop_segments(deletion.count)
+        except KafkaStorageError:
+            return 0
+        self._remove_later(opened.disk, paths, opened.config.file_delete_delay_ms)
+        log.info("deleted segments=%d partition=%s", deletion.count, opened.partition)
+        return deletion.count
+
+    # -- inside
+
+    async def _in_thread(self, call: Callable[[], None]) -> None:
+        await trio.to_thread.run_sync(call, limiter=self._threads)
+
+    async def _run_flush(self, opened: PartitionLog, flush: Flush) -> None:
+        done = self._flushing[opened] = trio.Event()
+        try:
+            with trio.CancelScope(shield=True):
+                await self._in_thread(flush.run)
+        except OSError as error:
+            self._fail(self.directory_of(opened))
+            raise KafkaStorageError(f"{opened.partition}: {error}") from error
+        finally:
+            opened.end_flush(flush)
+            del self._flushing[opened]
+            done.set()
+
+    async def _try_flush(self, opened: PartitionLog, end_offset: int | None) -> None:
+        try:
+            await self.flush(opened, end_offset)
+        except KafkaStorageError as error:
+            log.error("flush failed partition=%s error=%s", opened.partition, error)
+
+    async def _checkpoint(
+        self, directory: LogDirectory, texts: Sequence[tuple[str, bytes]]
+    ) -> None:
+        if not directory.online:
+            return
+        try:
+            await self._in_thread(partial(directory.write_checkpoints, texts))
+        except OSError as error:
+            self._fail(directory)
+            log.error("checkpoint failed directory=%s error=%s", directory.name, error)
+
+    async def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
+        flushes: list[tuple[PartitionLog, Flush]] = []
+        for opened in directory.logs.values():
+            await self._until_idle(opened)
+            opened.settle()
+            flush = opened.start_flush(closing=True)
+            if flush is not None:
+                flushes.append((opened, flush))
+            opened.close()
+            await trio.lowlevel.checkpoint()
+
+        def sync_all() -> None:
+            for _, flush in flushes:
+                flush.run()
+
+        try:
+            await self._in_thread(sync_all)
+        finally:
+            for opened, flush in flushes:
+                opened.end_flush(flush)
+        await self._in_thread(partial(directory.finish, broker_epoch))
+
+    async def _until_idle(self, opened: PartitionLog) -> None:
+        """Wait until no thread works on a log."""
+        while (running := self._flushing.get(opened)) is not None:
+            await running.wait()
+        while (writing := self._writing.get(opened)) is not None:
+            await writing.wait()
+
+    def _choose(self, directory_id: bytes | None) -> LogDirectory:
+        """The directory asked for, else the one with the fewest partitions."""
+        online = [d for d in self.directories if d.online]
+        chosen = [d for d in online if d.directory_id == directory_id] or online
+        if not chosen:
+            raise KafkaStorageError("no log directory is online")
+        return min(chosen, key=lambda directory: len(directory.logs))
+
+    def _retire(self, wanted: TopicPartition, suffix: str) -> None:
+        for directory in self.directories:
+            opened = directory.logs.get(wanted)
+            if opened is None:
+                continue
+            marked = directory.retire(wanted, self.unique(), suffix)
+            self._forget(opened)
+            self._remove_later(opened.disk, [marked], opened.config.file_delete_delay_ms)
+
+    def _forget(self, opened: PartitionLog) -> None:
+        opened.changed = opened.on_behind = opened.on_roll = _ignore
+        for known in (self._changed_logs, self._rolled):
+            known.discard(opened)
+
+    def _remove_leavings(self, directory: LogDirectory) -> None:
+        paths, directory.leavings = directory.leavings, []
+        self._remove_later(directory.disk, paths, LogConfig().file_delete_delay_ms)
+
+    def _remove_later(self, disk: Disk, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove after a delay; what a stop interrupts the next start does."""
+        if paths and self._nursery is not None:
+            self._nursery.start_soon(self._remove, disk, paths, delay_ms / 1000)
+
+    async def _remove(self, disk: Disk, paths: Sequence[str], seconds: float) -> None:
+        await trio.sleep(seconds)
+
+        def remove() -> None:
+            for path in paths:
+                if "/" in path:
+                    disk.remove(path)
+                else:
+                    disk.remove_tree(path)
+
+        try:
+            await self._in_thread(remove)
+        except OSError as error:
+            log.error("cannot remove paths=%s error=%s", paths, error)
+
+    def _fail(self, directory: LogDirectory) -> None:
+        """Take a directory offline, once."""
+        if directory.name not in self._offline:
+            self._offline.add(directory.name)
+            log.error("directory offline name=%s error=%s", directory.name, directory.disk.failed)
+            self.on_offline(directory)
