@@ -4,7 +4,7 @@ Checks that need no state come first, as in Kafka, so that a bad request gets th
 from every node.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -63,6 +63,20 @@ class LedPartition(Protocol):
     def leader_epoch(self) -> int: ...
 
 
+class Named(Protocol):
+    """A topic, as far as groups look."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Deletions(Protocol):
+    """What groups need of a publication of metadata."""
+
+    @property
+    def deleted_topics(self) -> Mapping[bytes, Named]: ...
+
+
 @attrs.define(eq=False, kw_only=True)
 class GroupCoordinator:
     """The groups of this node."""
@@ -102,6 +116,11 @@ class GroupCoordinator:
             self.service.elected(partition.partition, partition.leader_epoch)
         else:
             self.service.resigned(partition.partition)
+
+    async def apply(self, delta: Deletions) -> None:
+        """A publication of metadata: what groups committed for deleted topics goes."""
+        for topic_id, topic in delta.deleted_topics.items():
+            self.topic_deleted(topic.name, topic_id)
 
     def partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self.partitions())

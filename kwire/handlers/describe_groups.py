@@ -7,7 +7,7 @@ exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
 from typing import Final
 
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from kwire.errors import GroupAuthorizationFailed, KafkaError
+from kwire.errors import GroupAuthorizationFailed, GroupIdNotFound, KafkaError
 from kwire.handlers.dispatch import Context, handles
 
 Described = DescribeGroupsResponse.DescribedGroup
@@ -27,7 +27,7 @@ def _refused(group_id: str, error: KafkaError) -> Described:
         error_code=error.code,
         error_message=error.text,
         group_id=group_id,
-        group_state="",
+        group_state="Dead" if error.code == GroupIdNotFound.code else "",
         protocol_type="",
         protocol_data="",
     )

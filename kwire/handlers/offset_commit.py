@@ -1,10 +1,11 @@
 """OffsetCommit (API key 8): how far a group has read.
 
 A topic is named, or from version 10 on given by its id; both are stored, so that offsets of a
-deleted topic are never taken for a later one's of the same name.
+deleted topic are never taken for a later one's of the same name.  Partitions that do not exist
+fail alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.codec.schema import ZERO_UUID
@@ -16,20 +17,28 @@ from kwire.errors import (
     UnknownTopicOrPartition,
 )
 from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.image import TopicImage
 
 Asked = OffsetCommitRequest.OffsetCommitRequestTopic
 Done = OffsetCommitResponse.OffsetCommitResponseTopic
 
+Codes = dict[tuple[str, int], int]
+"""Topic name and partition -> the outcome."""
+
 
 def _refused(topic: Asked, error: KafkaError) -> Done:
+    return _answer(topic, lambda _: error.code)
+
+
+def _answer(topic: Asked, code: Callable[[int], int]) -> Done:
     return Done(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             Done.OffsetCommitResponsePartition(
-                partition_index=partition.partition_index, error_code=error.code
+                partition_index=spot.partition_index, error_code=code(spot.partition_index)
             )
-            for partition in topic.partitions
+            for spot in topic.partitions
         ],
     )
 
@@ -42,51 +51,61 @@ def failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
 async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     if not context.authorize("Read", "Group", request.group_id):
         raise GroupAuthorizationFailed
-    known: list[Asked] = []
-    answers: list[Done | None] = []
-    for topic in request.topics:
-        try:
-            known.append(_resolved(context, topic))
-        except KafkaError as error:
-            answers.append(_refused(topic, error))
-        else:
-            answers.append(None)
-    committed = await _commit(context, request, known)
-    return OffsetCommitResponse(topics=[answer or next(committed) for answer in answers])
+    found: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
+    known = [
+        _known(topic, image)
+        for topic, image in zip(request.topics, found, strict=True)
+        if isinstance(image, TopicImage)
+    ]
+    codes = await _commit(context, request, [topic for topic in known if topic.partitions])
+    missing = UnknownTopicOrPartition.code
+
+    def answer(topic: Asked, image: TopicImage | KafkaError) -> Done:
+        if isinstance(image, KafkaError):
+            return _refused(topic, image)
+        return _answer(topic, lambda index: codes.get((image.name, index), missing))
+
+    pairs = zip(request.topics, found, strict=True)
+    return OffsetCommitResponse(topics=[answer(topic, image) for topic, image in pairs])
 
 
-async def _commit(
-    context: Context, request: OffsetCommitRequest, topics: Sequence[Asked]
-) -> Iterator[Done]:
-    """The outcome of each of these topics; a failure of all concerns only them."""
+def _find(context: Context, topic: Asked) -> TopicImage | KafkaError:
+    image = context.image
+    if topic.topic_id != ZERO_UUID:
+        found = image.topics.get(topic.topic_id)
+        missing: KafkaError = UnknownTopicId()
+    else:
+        found = image.topic(topic.name)
+        missing = UnknownTopicOrPartition()
+    if not context.authorize("Read", "Topic", found.name if found else topic.name):
+        return TopicAuthorizationFailed()
+    return found or missing
+
+
+def _known(topic: Asked, image: TopicImage) -> Asked:
+    """The topic with its name and its id, and those partitions that it has."""
+    there = [spot for spot in topic.partitions if spot.partition_index in image.partitions]
+    return Asked(name=image.name, topic_id=image.id, partitions=there)
+
+
+async def _commit(context: Context, request: OffsetCommitRequest, topics: list[Asked]) -> Codes:
+    """The outcome for each of these partitions; what fails as a whole fails for them alone."""
     if not topics:
-        return iter(())
+        return {}
     known = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         retention_time_ms=request.retention_time_ms,
-        topics=list(topics),
+        topics=topics,
     )
     try:
         reply = await context.groups.commit(known)
     except KafkaError as error:
         reply = failed(known, error)
-    return iter(reply.topics)
-
-
-def _resolved(context: Context, topic: Asked) -> Asked:
-    """The topic with both its name and its id."""
-    image = context.image
-    if topic.topic_id != ZERO_UUID:
-        found = image.topics.get(topic.topic_id)
-        if found is None:
-            raise UnknownTopicId
-    else:
-        found = image.topic(topic.name)
-    if found is not None and not context.authorize("Read", "Topic", found.name):
-        raise TopicAuthorizationFailed
-    if found is None:
-        raise UnknownTopicOrPartition
-    return Asked(name=found.name, topic_id=found.id, partitions=topic.partitions)
+    return {
+        (topic.name, spot.partition_index): spot.error_code
+        for topic in reply.topics
+        for spot in topic.partitions
+    }

@@ -1,0 +1,125 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete in all their versions.
+
+The codes are those that Apache Kafka 4.3.1 answered to the same requests.
+"""
+
+import pytest
+
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_delete import OffsetDeleteRequest
+from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from tests.handlers.group_node import GroupNode, group_node, topic_id
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+async def test_committed_and_fetched(version: int) -> None:
+    async with group_node() as node:
+        t = topic_id("t") if version == 10 else "t"
+        nope = b"x" * 16 if version == 10 else "nope"
+        codes = await node.commit({nope: {0: 1}, t: {0: 10, 99: 5}}, version=version)
+        assert codes == {nope: {0: 100 if version == 10 else 3}, t: {0: 0, 99: 3}}
+        assert await node.fetch({"t": [0, 2]}) == {"t": {0: 10, 2: -1}}
+        assert await node.fetch(None) == {"t": {0: 10}}
+
+
+async def test_fetched_by_id() -> None:
+    async with group_node() as node:
+        await node.commit({"t": {0: 10, 1: 11}, "u": {0: 5}})
+        t, other = topic_id("t"), b"y" * 16
+        found = await node.fetch({t: [0, 1, 5], other: [0]}, version=10)
+        assert found == {t: {0: 10, 1: 11, 5: -1}, other: {0: -100}}
+        assert await node.fetch(None, version=10) == {t: {0: 10, 1: 11}, topic_id("u"): {0: 5}}
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+async def test_fetched_in_the_old_shape(version: int) -> None:
+    async with group_node() as node:
+        await node.commit({"t": {0: 10}})
+        old = OffsetFetchRequest.OffsetFetchRequestTopic
+        request = OffsetFetchRequest(
+            group_id="g", topics=[old(name="t", partition_indexes=[0]), old(name="nope")]
+        )
+        reply = await node.ask(request, version)
+        assert [t.name for t in reply.topics] == ["t", "nope"]
+        (spot,) = reply.topics[0].partitions
+        assert (spot.committed_offset, spot.metadata, spot.error_code) == (10, "m", 0)
+        node.groups.service.resign_all()
+        reply = await node.ask(request, version)
+        if version == 1:
+            assert reply.topics[0].partitions[0].error_code == 16
+        else:
+            assert reply.error_code == 16
+
+
+async def test_a_group_that_does_not_exist() -> None:
+    async with group_node() as node:
+        member = {"generation_id_or_member_epoch": 5, "member_id": "m"}
+        assert await node.commit({"t": {0: 1}}, version=9, **member) == {"t": {0: 69}}
+        assert await node.commit({"t": {0: 1}}, version=8, **member) == {"t": {0: 22}}
+        assert await node.fetch(None, "none") == {}
+        assert await node.fetch({"t": [0]}, "none") == {"t": {0: -1}}
+
+
+async def test_the_group_without_a_name() -> None:
+    """Kafka takes simple commits for it."""
+    async with group_node() as node:
+        assert await node.commit({"t": {0: 3}}, "") == {"t": {0: 0}}
+        assert await node.fetch(None, "") == {"t": {0: 3}}
+        assert await node.commit({}, "g") == {}
+
+
+async def test_text_that_is_too_long_fails_alone() -> None:
+    async with group_node(**{"offset.metadata.max.bytes": "0"}) as node:
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        spots = [
+            topic.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=text
+            )
+            for index, text in enumerate(["x", "", None])
+        ]
+        request = OffsetCommitRequest(
+            group_id="g", member_id="", topics=[topic(name="t", partitions=spots)]
+        )
+        reply = await node.ask(request, 9)
+        assert [p.error_code for p in reply.topics[0].partitions] == [12, 0, 0]
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(autojump_clock: object) -> None:
+    """Invariants 40 and 73: a later topic of the same name begins anew."""
+    import trio
+
+    async with group_node() as node:
+        await node.commit({"t": {0: 10}, "u": {0: 5}})
+        image, delta = node.broker.services.image.apply(
+            [r.RemoveTopicRecord(topic_id=topic_id("t"))]
+        )
+        await node.broker.replicas.apply(delta)
+        await node.groups.apply(delta)
+        node.broker.services.image = image
+        await node.broker.create("t", identity=b"z" * 16)
+        await node.commit({"t": {0: 1}}, "other")
+        await trio.sleep(1)
+        assert await node.fetch(None) == {"u": {0: 5}}
+        assert await node.fetch(None, "other") == {"t": {0: 1}}
+
+
+async def delete(node: GroupNode, group: str, topic: str, partition: int) -> tuple[int, list[int]]:
+    shape = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    spot = shape.OffsetDeleteRequestPartition(partition_index=partition)
+    reply = await node.ask(
+        OffsetDeleteRequest(group_id=group, topics=[shape(name=topic, partitions=[spot])])
+    )
+    return reply.error_code, [p.error_code for t in reply.topics for p in t.partitions]
+
+
+async def test_offsets_are_deleted() -> None:
+    async with group_node() as node:
+        await node.commit({"t": {0: 10, 1: 11}})
+        assert await delete(node, "g", "t", 0) == (0, [0])
+        assert await delete(node, "g", "t", 99) == (0, [3])
+        assert await delete(node, "g", "nope", 0) == (0, [3])
+        assert await delete(node, "none", "t", 0) == (69, [])
+        assert await delete(node, "none", "nope", 0) == (69, [])
+        assert await delete(node, "", "t", 0) == (24, [])
+        assert await node.fetch(None) == {"t": {1: 11}}
