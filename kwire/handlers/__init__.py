@@ -43,6 +43,7 @@ class Row:
 HANDLERS: Final = (
     Row(0, "produce", "3-13", Side.BROKER, told_first=0),
     Row(1, "fetch", "4-18", Side.BROKER),
+    Row(1, "raft", "4-18", Side.CONTROLLER),
     Row(2, "list_offsets", "1-11", Side.BROKER),
     Row(3, "metadata", "0-13", Side.BROKER),
     Row(8, "offset_commit", "2-10", Side.BROKER),
@@ -75,9 +76,14 @@ HANDLERS: Final = (
     Row(47, "offset_delete", "0", Side.BROKER),
     Row(48, "describe_client_quotas", "0-1", Side.BROKER),
     Row(49, "alter_client_quotas", "0-1", Side.BOTH),
+    Row(52, "raft", "0-2", Side.CONTROLLER),
+    Row(53, "raft", "0-1", Side.CONTROLLER),
+    Row(54, "raft", "0-1", Side.CONTROLLER),
     Row(55, "describe_quorum", "0-2", Side.BOTH),
     Row(56, "alter_partition", "2-3", Side.CONTROLLER),
     Row(57, "update_features", "0-2", Side.BOTH),
+    Row(58, "envelope", "0", Side.CONTROLLER),
+    Row(59, "raft", "0-1", Side.CONTROLLER),
     Row(60, "describe_cluster", "0-2", Side.BOTH),
     Row(61, "describe_producers", "0", Side.BROKER),
     Row(62, "broker_registration", "0-4", Side.CONTROLLER),
@@ -88,6 +94,9 @@ HANDLERS: Final = (
     Row(73, "assign_replicas_to_dirs", "0", Side.CONTROLLER),
     Row(74, "list_config_resources", "0-1", Side.BROKER),
     Row(75, "describe_topic_partitions", "0", Side.BROKER),
+    Row(80, "raft", "0-1", Side.BOTH),
+    Row(81, "raft", "0", Side.BOTH),
+    Row(82, "raft", "0", Side.CONTROLLER),
 )
 
 

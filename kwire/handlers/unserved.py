@@ -5,10 +5,8 @@ Together with the table of handlers this covers every API there is; docs/protoco
 
 from typing import Final
 
-_IN_WORK: Final = "in work"
 _SECURITY: Final = "no listener asks for authentication or authorization yet"
 _TRANSACTIONS: Final = "transactions are not built yet (transaction.version is 0)"
-_QUOTAS: Final = "client quotas are not built yet"
 _NEW_GROUPS: Final = "groups of the new protocol are not built yet (group.version is 0)"
 _TELEMETRY: Final = "not advertised without a receiver of client metrics, as in Kafka"
 _SHARE: Final = "share groups are not built yet (share.version is 0)"
@@ -31,11 +29,6 @@ UNSERVED: Final = {
     41: _SECURITY,  # DescribeDelegationToken
     50: _SECURITY,  # DescribeUserScramCredentials
     51: _SECURITY,  # AlterUserScramCredentials
-    52: _IN_WORK,  # Vote
-    53: _IN_WORK,  # BeginQuorumEpoch
-    54: _IN_WORK,  # EndQuorumEpoch
-    58: _IN_WORK,  # Envelope
-    59: _IN_WORK,  # FetchSnapshot
     65: _TRANSACTIONS,  # DescribeTransactions
     66: _TRANSACTIONS,  # ListTransactions
     68: _NEW_GROUPS,  # ConsumerGroupHeartbeat
@@ -46,9 +39,6 @@ UNSERVED: Final = {
     77: _SHARE,  # ShareGroupDescribe
     78: _SHARE,  # ShareFetch
     79: _SHARE,  # ShareAcknowledge
-    80: _IN_WORK,  # AddRaftVoter
-    81: _IN_WORK,  # RemoveRaftVoter
-    82: _IN_WORK,  # UpdateRaftVoter
     83: _SHARE,  # InitializeShareGroupState
     84: _SHARE,  # ReadShareGroupState
     85: _SHARE,  # WriteShareGroupState

@@ -1,0 +1,66 @@
+"""Envelope (API key 58): a request that a broker passes on for its client (KIP-590).
+
+The request inside is answered as if the client had asked the controller itself; its answer goes
+back unopened.  Only what brokers do forward is taken, and only by the active controller.
+"""
+
+import ipaddress
+
+import attrs
+
+from kwire.codec.apis import BY_KEY
+from kwire.codec.compile import decode
+from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kwire.codec.messages.principal import DefaultPrincipal
+from kwire.codec.primitives import MalformedError
+from kwire.errors import (
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    PrincipalDeserializationFailure,
+)
+from kwire.handlers import Side
+from kwire.handlers.describing import CLUSTER
+from kwire.handlers.dispatch import Context, Disconnect, Dispatcher, Principal, handles
+
+
+def failed(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:
+    return EnvelopeResponse(error_code=error.code)
+
+
+@handles(EnvelopeRequest, versions="0", failed=failed)
+async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeResponse:
+    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
+        raise ClusterAuthorizationFailed
+    if not context.quorum.leader().is_active:
+        raise NotController
+    api = BY_KEY.get(int.from_bytes(request.request_data[:2], "big"))
+    if api is None or not api.forwarded:
+        raise InvalidRequest
+    session = Dispatcher(context.services, Side.CONTROLLER).session(
+        context.listener, _host(request)
+    )
+    session.context = attrs.evolve(session.context, principal=_principal(request))
+    try:
+        parts = await session.answer(memoryview(request.request_data))
+    except Disconnect as error:
+        raise InvalidRequest(str(error)) from error
+    return EnvelopeResponse(response_data=b"".join(parts)[4:] if parts is not None else None)
+
+
+def _host(request: EnvelopeRequest) -> str:
+    try:
+        return str(ipaddress.ip_address(bytes(request.client_host_address)))
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _principal(request: EnvelopeRequest) -> Principal:
+    """Stored with its version before it."""
+    data = request.request_principal or b""
+    try:
+        stored = decode(DefaultPrincipal, data[2:], int.from_bytes(data[:2], "big"))
+    except (MalformedError, ValueError) as error:
+        raise PrincipalDeserializationFailure(str(error)) from error
+    return Principal(stored.type, stored.name)

@@ -1,0 +1,111 @@
+"""Envelope: what is inside is answered by the controller's own handlers."""
+
+import ipaddress
+from typing import Any
+
+import attrs
+import pytest
+
+from kwire.codec.compile import encode
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kwire.codec.messages.principal import DefaultPrincipal
+from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Context, Principal, Services, handles
+from kwire.handlers.envelope import envelope
+from kwire.raftmeta.service import LeaderAndEpoch
+
+KEY = 64
+PRINCIPAL = b"\0\0" + encode(
+    DefaultPrincipal(type="User", name="alice", token_authenticated=False), 0
+)
+
+
+@attrs.define
+class Quorum:
+    active: bool = True
+
+    def leader(self) -> LeaderAndEpoch:
+        return LeaderAndEpoch(1, 1, self.active)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
+    """Contexts in which the request inside was answered."""
+    contexts: list[Context] = []
+
+    @handles(
+        UnregisterBrokerRequest,
+        versions="0",
+        failed=lambda request, error: UnregisterBrokerResponse(error_code=error.code),
+    )
+    async def fake(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        contexts.append(context)
+        return UnregisterBrokerResponse(error_code=request.broker_id)
+
+    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda row: fake)
+    return contexts
+
+
+def inside(version: int = 0, key: int = KEY) -> bytes:
+    data = request_frame(KEY, 0, 99, "alices-client", UnregisterBrokerRequest(broker_id=7))[4:]
+    return key.to_bytes(2, "big") + version.to_bytes(2, "big") + data[4:]
+
+
+async def ask(
+    data: bytes, *, active: bool = True, principal: bytes = PRINCIPAL, host: str = "10.1.2.3"
+) -> EnvelopeResponse:
+    services = Services(quorum=Quorum(active))  # type: ignore[arg-type]
+    context = Context(services=services, side=Side.CONTROLLER, listener="CONTROLLER")
+    answer: Any = await envelope(
+        context,
+        EnvelopeRequest(
+            request_data=data,
+            request_principal=principal,
+            client_host_address=ipaddress.ip_address(host).packed if host else b"",
+        ),
+    )
+    assert isinstance(answer, EnvelopeResponse)
+    return answer
+
+
+async def test_answered_for_the_client(seen: list[Context]) -> None:
+    answer = await ask(inside())
+    assert answer.error_code == 0
+    assert answer.response_data is not None
+    correlation_id, response = read_response(KEY, 0, answer.response_data)
+    assert (correlation_id, response.error_code) == (99, 7)
+    (context,) = seen
+    assert context.principal == Principal("User", "alice")
+    assert (context.client_id, context.client_host) == ("alices-client", "10.1.2.3")
+    assert (context.side, context.listener) == (Side.CONTROLLER, "CONTROLLER")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"active": False}, 41),  # the broker looks for the new controller
+        ({"principal": b""}, 97),
+        ({"principal": b"\0\x09" + PRINCIPAL[2:]}, 97),  # a version that does not exist
+        ({"host": ""}, 42),
+    ],
+)
+async def test_refused(seen: list[Context], change: dict[str, Any], code: int) -> None:
+    assert (await ask(inside(), **change)).error_code == code
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        inside(key=12),  # brokers answer Heartbeat themselves
+        inside(key=999),
+        inside(version=9),
+        inside()[:11],
+        b"",
+    ],
+)
+async def test_what_nobody_forwards(seen: list[Context], data: bytes) -> None:
+    assert (await ask(data)).error_code == 42
+    assert not seen
