@@ -34,17 +34,17 @@ async def describe_log_dirs(
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     return DescribeLogDirsResponse(
-        results=[_described(directory, wanted) for directory in context.logs.directories()]
+        results=[_described(directory, wanted) for directory in context.logs.directories]
     )
 
 
 def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Result:
     if directory.disk.failed is not None:
-        return Result(log_dir=directory.path, error_code=KafkaStorageError.code)
+        return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
     try:
         space = directory.disk.space()
     except OSError:
-        return Result(log_dir=directory.path, error_code=KafkaStorageError.code)
+        return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
     topics: dict[str, Topic] = {}
     for log in _chosen(directory, wanted):
         name, index = log.partition
@@ -58,7 +58,7 @@ def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Res
             )
         )
     return Result(
-        log_dir=directory.path,
+        log_dir=directory.name,
         topics=list(topics.values()),
         total_bytes=space.total,
         usable_bytes=space.usable,
@@ -66,6 +66,6 @@ def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Res
 
 
 def _chosen(directory: Directory, wanted: set[tuple[str, int]] | None) -> Iterator[PartitionLog]:
-    for log in directory.logs():
-        if wanted is None or tuple(log.partition) in wanted:
+    for log in directory.logs.values():
+        if wanted is None or log.partition in wanted:
             yield log

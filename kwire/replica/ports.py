@@ -3,12 +3,13 @@
 Protocols, so that tests stand in for both with a few lines.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Protocol
 
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
+from kwire.types import TopicPartition
 
 
 class PartitionState(Protocol):
@@ -73,23 +74,23 @@ class Directory(Protocol):
     """One log directory, for who describes it."""
 
     @property
-    def path(self) -> str:
-        """As an absolute path, which is how Kafka's tools name it."""
+    def name(self) -> str:
+        """Its path, which is how Kafka's tools name it."""
 
     @property
-    def disk(self) -> Disk:
-        """``disk.failed`` is set once it is offline."""
+    def disk(self) -> Disk: ...
 
-    def logs(self) -> Iterable[PartitionLog]:
-        """The logs that live in it."""
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]: ...
 
 
 class Logs(Protocol):
     """The broker's log directories: what a ``LogManager`` is to the replica layer."""
 
-    def directories(self) -> Iterable[Directory]: ...
+    @property
+    def directories(self) -> Sequence[Directory]: ...
 
-    async def flush(self, log: PartitionLog, end_offset: int) -> None:
+    async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
         """Return when everything below is durable; one fsync serves every waiter."""
 
     async def create(

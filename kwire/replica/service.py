@@ -35,7 +35,7 @@ from kwire.records.validate import keyless
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
 from kwire.replica.partition import Partition, Produced, Traffic
-from kwire.replica.ports import Delta, Logs, Metadata, PartitionState, TopicState
+from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
 
 log = logging.getLogger(__name__)
@@ -230,9 +230,12 @@ class ReplicaService:
         if moved is not None:
             self._moved(partition, moved)
 
-    def has_written(self, partition: Partition) -> None:
+    def log_written(self, opened: PartitionLog) -> None:
         """A slow directory has written what was queued: it can be read and counts now."""
-        _set(partition.writes.reached(partition.log.written_offset))
+        partition = self._by_name.get(opened.partition)
+        if partition is None or partition.log is not opened:
+            return
+        _set(partition.writes.reached(opened.written_offset))
         moved = partition.written(self.now())
         if moved is not None:
             self._moved(partition, moved)
@@ -287,8 +290,13 @@ class ReplicaService:
             return
         if held is None:
             held = await self._add(topic, index)
-        if held is not None:
+        if held is None:
+            return
+        try:
             self._take_role(held, state)
+        except KafkaStorageError as error:
+            log.error("no role topic=%s partition=%d error=%s", topic.name, index, error)
+            self._lose(held)
 
     async def _add(self, topic: TopicState, index: int) -> Partition | None:
         stale = self._by_name.get((topic.name, index))
@@ -312,10 +320,23 @@ class ReplicaService:
         self._by_name[topic, index] = self._by_id[topic_id, index] = made
         return made
 
-    async def _remove(self, partition: Partition) -> None:
+    def directory_failed(self, directory: Directory) -> None:
+        """A log directory went offline: its partitions answer with storage errors from now on."""
+        for partition in list(self._by_name.values()):
+            if partition.log.disk is directory.disk:
+                self._lose(partition)
+
+    def _lose(self, partition: Partition) -> None:
+        self._let_go(partition)
+        self._offline.add((partition.topic_id, partition.partition))
+
+    def _let_go(self, partition: Partition) -> None:
         self._by_name.pop((partition.topic, partition.partition), None)
         self._by_id.pop((partition.topic_id, partition.partition), None)
         self._wake(partition, partition.follow(-1, partition.leader_epoch))
+
+    async def _remove(self, partition: Partition) -> None:
+        self._let_go(partition)
         try:
             await self.logs.delete(partition.topic, partition.partition)
         except (OSError, KafkaStorageError):

@@ -16,9 +16,9 @@ from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.handlers import HANDLERS
 from kwire.handlers.dispatch import Context, Services, handler_of
-from kwire.log import partition_log
 from kwire.log.config import LogConfig
-from kwire.log.partition_log import PartitionLog
+from kwire.log.directory import LogDirectory
+from kwire.log.service import LogManager
 from kwire.raftmeta.image import MetadataImage
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
@@ -26,7 +26,6 @@ from kwire.replica.partition import Partition
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
 from kwire.testing.disk import SimDisk
-from kwire.types import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 NODE = 1
@@ -45,52 +44,6 @@ class Wall:
         return self.ms
 
 
-@attrs.define
-class MemoryLogs:
-    """Log directories on a disk in memory."""
-
-    disk: SimDisk = attrs.Factory(SimDisk)
-    deleted: list[tuple[str, int]] = attrs.Factory(list)
-    failing: set[str] = attrs.Factory(set)
-    made: dict[tuple[str, int], PartitionLog] = attrs.Factory(dict)
-    flushed: list[int] = attrs.Factory(list)
-
-    async def create(
-        self, topic: str, topic_id: bytes, partition: int, config: LogConfig
-    ) -> PartitionLog:
-        await trio.lowlevel.checkpoint()
-        if topic in self.failing:
-            raise OSError("no space")
-        directory = f"{topic}-{partition}"
-        self.disk.make_directory(directory)
-        made = partition_log.create(
-            self.disk, directory, TopicPartition(topic, partition), now_ms=NOW_MS, config=config
-        )
-        made.topic_id = topic_id
-        self.made[topic, partition] = made
-        return made
-
-    @property
-    def path(self) -> str:
-        return "/data"
-
-    def directories(self) -> list["MemoryLogs"]:
-        return [self]
-
-    def logs(self) -> list[PartitionLog]:
-        return list(self.made.values())
-
-    async def flush(self, log: PartitionLog, end_offset: int) -> None:
-        await trio.lowlevel.checkpoint()
-        self.flushed.append(end_offset)
-        log.flush()
-
-    async def delete(self, topic: str, partition: int) -> None:
-        await trio.lowlevel.checkpoint()
-        self.deleted.append((topic, partition))
-        self.disk.remove_tree(f"{topic}-{partition}")
-
-
 def topic_id(name: str) -> bytes:
     return name.encode().rjust(16, b"\x01")
 
@@ -100,9 +53,15 @@ class Broker:
     """What a test talks to."""
 
     services: Services
-    logs: MemoryLogs
+    logs: LogManager
     configs: dict[str, LogConfig]
     wall: Wall
+
+    @property
+    def disk(self) -> SimDisk:
+        found = self.logs.directories[0].disk
+        assert isinstance(found, SimDisk)
+        return found
 
     @property
     def replicas(self) -> ReplicaService:
@@ -185,7 +144,8 @@ def encode_whole(answer: Any, version: int) -> bytes:
 
 def broker(slots: int = 100) -> Broker:
     configs: dict[str, LogConfig] = {}
-    logs, wall = MemoryLogs(), Wall()
+    wall = Wall()
+    logs = LogManager([LogDirectory(SimDisk(), "/data")], wall)
     blocks = itertools.count(0, 10)
 
     async def allocate() -> tuple[int, int]:
@@ -198,13 +158,15 @@ def broker(slots: int = 100) -> Broker:
         configs=lambda name: configs.get(name, LogConfig()),
         sessions=FetchSessions(slots, 120.0, itertools.count(100).__next__),
     )
+    logs.on_written = replicas.log_written
+    logs.on_offline = replicas.directory_failed
     services = Services(
         config=BrokerConfig({}),
         clock=wall,
         image=MetadataImage(),
         replicas=replicas,
         producer_ids=ProducerIds(allocate),
-        logs=logs,  # type: ignore[arg-type]
+        logs=logs,
     )
     return Broker(services, logs, configs, wall)
 

@@ -262,7 +262,7 @@ async def test_directories(asked: list[tuple[str, list[int]]] | None, expected: 
 async def test_a_directory_that_is_offline():
     subject = broker()
     await made(subject)
-    subject.logs.disk.failed = OSError("gone")
+    subject.disk.failed = OSError("gone")
     (found,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
     assert (found.error_code, found.topics) == (errors.KafkaStorageError.code, [])
 

@@ -49,8 +49,9 @@ async def test_why_there_is_none(topic: str, partition: int, expected: type[Exce
     subject = broker()
     await made(subject, "mine")
     await subject.create("others", replicas=(2,), leader=2)
-    subject.logs.failing.add("broken")
-    await subject.create("broken")
+    if topic == "broken":
+        subject.disk.fail_at("mkdir", OSError("no space"))
+        await subject.create("broken")
     with pytest.raises(expected):
         subject.replicas.get(topic, partition)
 
@@ -91,7 +92,7 @@ async def test_a_replica_that_is_taken_away_goes_with_its_data():
             partition_id=0, topic_id=topic_id("t"), leader=2, replicas=[2], isr=[2]
         )
     )
-    assert subject.logs.deleted == [("t", 0)]
+    assert subject.logs.get("t", 0) is None
     with pytest.raises(errors.NotLeaderOrFollower):
         subject.replicas.get("t", 0)
 
@@ -140,14 +141,14 @@ async def test_a_slow_directory(autojump_clock: Any):
     partition = await made(subject)
     log = partition.log
     log.on_behind = lambda _: None
-    log.disk.slow = True
+    subject.disk.slow = True
     end = write(subject, partition)
     assert (log.end_offset, log.written_offset, partition.high_watermark) == (1, 0, 0)
 
     async def recover() -> None:
         await trio.sleep(3)
         log.settle()
-        subject.replicas.has_written(partition)
+        subject.replicas.log_written(log)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recover)
@@ -158,6 +159,29 @@ async def test_a_slow_directory(autojump_clock: Any):
         )
     assert trio.current_time() == pytest.approx(3)
     assert partition.high_watermark == 1
+
+
+async def test_a_directory_that_fails_takes_its_partitions_with_it():
+    """Invariants 88 and 89: no acknowledgement, a storage error, and who waits is told."""
+    subject = broker()
+    partition = await made(subject)
+    write(subject, partition)
+    answers: list[type[Exception]] = []
+
+    async def wait() -> None:
+        try:
+            await subject.replicas.committed(partition, 5, 1e6)
+        except errors.KafkaError as error:
+            answers.append(type(error))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        subject.disk.failed = OSError("io")
+        subject.replicas.directory_failed(subject.logs.directories[0])
+    assert answers == [errors.NotLeaderOrFollower]
+    with pytest.raises(errors.KafkaStorageError):
+        subject.replicas.get("t", 0)
 
 
 async def test_an_idle_broker_sleeps(autojump_clock: Any):
