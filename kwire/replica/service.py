@@ -231,11 +231,14 @@ class ReplicaService:
             self._moved(partition, moved)
 
     def log_written(self, opened: PartitionLog) -> None:
-        """A slow directory has written what was queued: it can be read and counts now."""
+        """A slow directory has written what was queued of a log."""
         partition = self._by_name.get(opened.partition)
-        if partition is None or partition.log is not opened:
-            return
-        _set(partition.writes.reached(opened.written_offset))
+        if partition is not None and partition.log is opened:
+            self.has_written(partition)
+
+    def has_written(self, partition: Partition) -> None:
+        """What a slow directory has written can be read and counts now."""
+        _set(partition.writes.reached(partition.log.written_offset))
         moved = partition.written(self.now())
         if moved is not None:
             self._moved(partition, moved)
