@@ -142,10 +142,12 @@ def _called(name: str | bytes) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def group_node(*, topics: bool = True, **settings: str) -> AsyncIterator[GroupNode]:
+async def group_node(
+    settings: dict[str, str] | None = None, *, topics: bool = True
+) -> AsyncIterator[GroupNode]:
     """A broker with topics ``t`` (3 partitions) and ``u``, and with the groups' own topic."""
     subject = broker()
-    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | settings)
+    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | (settings or {}))
     subject.services.config = config
     names = count(1)
     groups = GroupCoordinator.build(

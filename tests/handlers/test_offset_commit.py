@@ -3,6 +3,8 @@
 The codes are those that Apache Kafka 4.3.1 answered to the same requests.
 """
 
+from typing import Any
+
 import pytest
 
 from kwire.codec.messages import metadata_records as r
@@ -54,7 +56,7 @@ async def test_fetched_in_the_old_shape(version: int) -> None:
 
 async def test_a_group_that_does_not_exist() -> None:
     async with group_node() as node:
-        member = {"generation_id_or_member_epoch": 5, "member_id": "m"}
+        member: dict[str, Any] = {"generation_id_or_member_epoch": 5, "member_id": "m"}
         assert await node.commit({"t": {0: 1}}, version=9, **member) == {"t": {0: 69}}
         assert await node.commit({"t": {0: 1}}, version=8, **member) == {"t": {0: 22}}
         assert await node.fetch(None, "none") == {}
@@ -70,7 +72,7 @@ async def test_the_group_without_a_name() -> None:
 
 
 async def test_text_that_is_too_long_fails_alone() -> None:
-    async with group_node(**{"offset.metadata.max.bytes": "0"}) as node:
+    async with group_node({"offset.metadata.max.bytes": "0"}) as node:
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
         spots = [
             topic.OffsetCommitRequestPartition(
