@@ -13,10 +13,13 @@ from typing import Final
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.codec.schema import ZERO_UUID
 from kwire.errors import (
+    InvalidProducerEpoch,
     InvalidRequiredAcks,
+    InvalidTimestamp,
     InvalidTopicException,
     InvalidTxnState,
     KafkaError,
+    OutOfOrderSequenceNumber,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
@@ -39,13 +42,16 @@ INTERNAL_TOPICS: Final = frozenset(
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_LEADER: Final = Leader()
 _ACKS: Final = (-1, 0, 1)
+_TOLD_THE_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
+"""What is found out against the log itself. Nothing awaits between that and the answer."""
 
 
-def _refused(index: int, error: KafkaError) -> Answer:
+def _refused(index: int, error: KafkaError, log_start: int = -1) -> Answer:
     return Answer(
         index=index,
         error_code=error.code,
         base_offset=-1,
+        log_start_offset=log_start,
         error_message=error.text,
         record_errors=[
             BadRecord(batch_index=at, batch_index_error_message=text)
@@ -95,7 +101,8 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
             try:
                 answers.append(await _append(context, request, topic, asked, answers, waiting))
             except KafkaError as error:
-                answers.append(_refused(asked.index, error))
+                log_start = _log_start(context, topic, asked.index, error)
+                answers.append(_refused(asked.index, error, log_start))
                 _hint(context, error, topic, answers[-1], response)
         response.responses.append(
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
@@ -153,6 +160,15 @@ async def _append(
         log_start_offset=done.log_start,
         current_leader=_NO_LEADER,
     )
+
+
+def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
+    """Where the log begins, which an idempotent producer wants to know after a gap; else -1."""
+    if not isinstance(error, _TOLD_THE_START):
+        return -1
+    if topic.name:
+        return context.replicas.get(topic.name, index).log.start_offset
+    return context.replicas.get_by_id(topic.topic_id, index).log.start_offset
 
 
 def _check_allowed(context: Context, topic: str) -> None:

@@ -113,6 +113,12 @@ async def test_one_bad_partition_fails_alone(
     bad, good = await produce(subject, (*where, batch), ("good", 0, one_batch()), **changes)
     assert (bad.error_code, bad.base_offset) == (expected.code, -1)  # type: ignore[attr-defined]
     assert bad.log_append_time_ms == -1
+    told = (
+        errors.OutOfOrderSequenceNumber,
+        errors.InvalidProducerEpoch,
+        errors.InvalidTimestamp,
+    )
+    assert bad.log_start_offset == (0 if expected in told else -1)
     # acks is of the whole request; everything else is of one partition.
     assert (good.error_code == 0) is (expected is not errors.InvalidRequiredAcks)
 
