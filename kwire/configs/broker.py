@@ -51,6 +51,23 @@ def gzip_level(level: int) -> str | None:
     return "Value must be between 1 and 9 or equal to -1"
 
 
+_FAMILIES: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+
+
+def family(name: str) -> tuple[str, ...]:
+    """Settings that mean the same in other units, the finest first.
+
+    One that is set at run time hides the others of the file.
+    """
+    if name == "log.flush.interval.ms":
+        return (name, "log.flush.scheduler.interval.ms")
+    return next((one for one in _FAMILIES if name in one), (name,))
+
+
 class BrokerConfig(Config):
     """One node's settings. See :meth:`from_properties`."""
 
@@ -461,7 +478,12 @@ class BrokerConfig(Config):
         """What was set at run time for all brokers."""
         self.own = dict(own or {})
         """What was set at run time for this broker."""
-        super().__init__({**self.static, **self.cluster, **self.own})
+        texts = self.static
+        for layer in (self.cluster, self.own):
+            hidden = {other for name in layer for other in family(name)}
+            kept = {name: text for name, text in texts.items() if name not in hidden}
+            texts = {**kept, **layer}
+        super().__init__(texts)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

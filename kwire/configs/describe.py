@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from kwire.config import Key, Scope
-from kwire.configs.broker import BrokerConfig
+from kwire.configs.broker import BrokerConfig, family
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import SYNONYMS, TopicConfig
@@ -26,13 +26,6 @@ DEFAULT: Final = 5
 CLIENT_METRICS_SOURCE: Final = 7
 GROUP_SOURCE: Final = 8
 UNKNOWN_KIND: Final = 0
-
-_FAMILIES: Final = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
-"""Settings that mean the same in other units."""
 
 
 class Synonym(NamedTuple):
@@ -119,26 +112,51 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[E
     config = GroupConfig(overrides)
     entries = []
     for name, key in sorted(GroupConfig.keys().items()):
-        server = f"group.{name}"
-        given = name in overrides or server not in all_broker_keys()
-        value = key.text(config.value(key) if given else broker.raw(server))
-        source = GROUP_SOURCE if name in overrides else DEFAULT
-        entries.append(_entry(key, value, [Synonym(name, value, source)]))
+        server = f"group.{name}" if f"group.{name}" in all_broker_keys() else None
+        given = name in overrides
+        found = config.value(key) if given or server is None else broker.raw(server)
+        value = key.text(found)
+        synonyms = [Synonym(name, value, GROUP_SOURCE)] if given else []
+        if server is not None:
+            synonyms += _broker_synonyms(server, broker, sensitive=False)
+        elif not given:
+            synonyms = [Synonym(name, value, DEFAULT)]
+        entries.append(_entry(key, value, synonyms))
     return entries
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
-    """A subscription's settings; those it does not set are not shown."""
-    keys = ClientMetricsConfig.keys()
-    return [
-        Entry(
-            name=name,
-            value=text,
-            source=CLIENT_METRICS_SOURCE,
-            kind=keys[name].kind if name in keys else UNKNOWN_KIND,
-        )
-        for name, text in sorted(overrides.items())
-    ]
+    """A subscription's settings."""
+    config = ClientMetricsConfig(overrides)
+    entries = []
+    for name, key in sorted(ClientMetricsConfig.keys().items()):
+        value = key.text(config.value(key))
+        given = name in overrides
+        synonyms = [Synonym(name, value, CLIENT_METRICS_SOURCE)] if given else []
+        entries.append(_entry(key, value, synonyms))
+    return entries
+
+
+def describe_new_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
+    """The settings CreateTopics answers with: here every unit counts for the source."""
+    entries = []
+    for entry in describe_topic(overrides, broker):
+        source = entry.source
+        if entry.name not in overrides and entry.name in SYNONYMS:
+            source = _first_source(SYNONYMS[entry.name], broker)
+        entries.append(attrs.evolve(entry, source=source))
+    return entries
+
+
+def _first_source(name: str, broker: BrokerConfig) -> int:
+    for texts, source in (
+        (broker.own, DYNAMIC_BROKER),
+        (broker.cluster, DYNAMIC_DEFAULT),
+        (broker.static, STATIC_BROKER),
+    ):
+        if any(other in texts for other in family(name)):
+            return source
+    return DEFAULT
 
 
 def _entry(key: Key[Any], value: str | None, synonyms: list[Synonym]) -> Entry:
@@ -158,14 +176,8 @@ def _value(broker: BrokerConfig, name: str, key: Key[Any]) -> Any:
     return broker.raw(name) if known is None else broker.value(known)
 
 
-def _family(name: str) -> tuple[str, ...]:
-    if name == "log.flush.interval.ms":
-        return (name, "log.flush.scheduler.interval.ms")
-    return next((family for family in _FAMILIES if name in family), (name,))
-
-
 def _broker_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> list[Synonym]:
-    names = _family(name)
+    names = family(name)
     static = dict(broker.static)
     if "node.id" in static:
         static["broker.id"] = static["node.id"]

@@ -46,7 +46,7 @@ async def describe_client_quotas(
         for entity, held in context.image.quotas.items()
         if _matches(entity, request)
     ]
-    return DescribeClientQuotasResponse(entries=entries)
+    return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
 def _check(components: list[Component]) -> None:
@@ -56,13 +56,16 @@ def _check(components: list[Component]) -> None:
         if not kind:
             raise errors.InvalidRequest("Unexpected empty filter component entity type")
         if kind not in _TYPES:
-            raise errors.UnsupportedVersion(f"Custom entity type '{kind}' not supported")
+            raise errors.UnsupportedVersion(f"Unsupported entity type {kind}")
         if component.match_type not in (EXACT, DEFAULT, ANY):
             raise errors.InvalidRequest(f"Unexpected match type {component.match_type}")
         if component.match_type == EXACT and component.match is None:
             raise errors.InvalidRequest("Request specified MATCH_TYPE_EXACT, but no match")
-    if len(set(types)) != len(types):
-        raise errors.InvalidRequest("Entity type cannot appear more than once in the filter")
+    for kind in types:
+        if types.count(kind) > 1:
+            raise errors.InvalidRequest(
+                f"Entity type {kind} cannot appear more than once in the filter."
+            )
     if "ip" in types and len(types) > 1:
         raise errors.InvalidRequest("Invalid entity filter component combination")
 

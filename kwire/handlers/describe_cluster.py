@@ -24,7 +24,6 @@ def failed(request: DescribeClusterRequest, error: KafkaError) -> DescribeCluste
     return DescribeClusterResponse(
         error_code=error.code,
         error_message=error.text,
-        endpoint_type=request.endpoint_type,
         cluster_id="",
     )
 

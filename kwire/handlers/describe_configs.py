@@ -45,6 +45,7 @@ async def describe_configs(
             return _wrong(asked, error)
         wanted = set(asked.configuration_keys or ())
         return Result(
+            error_message="",
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
             configs=[
@@ -58,7 +59,7 @@ async def describe_configs(
 def _wrong(asked: Asked, error: KafkaError) -> Result:
     return Result(
         error_code=error.code,
-        error_message=error.text,
+        error_message=error.text or "",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
     )

@@ -58,7 +58,9 @@ async def describe_topic_partitions(
             break
         topic = image.topic(name)
         if topic is None:
-            response.topics.append(_wrong(name, _unknown(name)))
+            unknown = _wrong(name, _unknown(name))
+            unknown.topic_authorized_operations = authorized_operations(context, "Topic", name)
+            response.topics.append(unknown)
             continue
         start = first if name == begin else 0
         found = _topic(context, topic, start, left)

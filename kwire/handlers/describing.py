@@ -10,11 +10,13 @@ from kwire.errors import (
     NONE,
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
+    InvalidRequest,
     LeaderNotAvailable,
     ListenerNotFound,
     TopicAuthorizationFailed,
 )
-from kwire.raftmeta.image import GROUP, TOPIC
+from kwire.handlers import Side
+from kwire.raftmeta.image import BROKER, GROUP, TOPIC
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID
 
 if TYPE_CHECKING:
@@ -104,7 +106,9 @@ def some_controller(context: "Context", image: "MetadataImage") -> int:
 
 
 def check_alter(context: "Context", resource_type: int, name: str) -> None:
-    """Whether the asker may change a resource's settings; KafkaError if not."""
+    """Whether the asker may change a resource's settings, here; KafkaError if not."""
+    if resource_type == BROKER and name and context.side is Side.BROKER:
+        check_own_id(context, name)
     if resource_type == TOPIC and not context.authorize("AlterConfigs", "Topic", name):
         raise TopicAuthorizationFailed
     if resource_type == GROUP and not context.authorize("AlterConfigs", "Group", name):
@@ -112,3 +116,14 @@ def check_alter(context: "Context", resource_type: int, name: str) -> None:
     cluster = resource_type not in (TOPIC, GROUP)
     if cluster and not context.authorize("AlterConfigs", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed
+
+
+def check_own_id(context: "Context", name: str) -> None:
+    """A broker's settings are changed through that broker, which judges them."""
+    own = context.config.node_id
+    try:
+        broker = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
+    if broker != own:
+        raise InvalidRequest(f"Unexpected broker id, expected {own}, but received {name}")

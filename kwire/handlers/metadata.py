@@ -49,7 +49,8 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         topics = [_asked(context, image, asked) for asked in by_key.values()]
     if request.include_topic_authorized_operations:
         for topic in topics:
-            if topic.name is not None and topic.error_code == errors.NONE:
+            denied = topic.error_code == errors.TopicAuthorizationFailed.code
+            if topic.name is not None and not denied:
                 topic.topic_authorized_operations = authorized_operations(
                     context, "Topic", topic.name
                 )

@@ -201,7 +201,12 @@ def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:
             raise ConfigError(f"Unknown group config name: {setting}")
         if setting not in keys:
             raise errors.InvalidRequest(f"Unknown {what} configuration: {setting}")
-        keys[setting].parse(text)
+        try:
+            keys[setting].parse(text)
+        except ConfigError as error:
+            if kind == GROUP:
+                raise
+            raise errors.InvalidRequest(str(error)) from None
 
 
 def _check_broker(
@@ -217,7 +222,7 @@ def _check_broker(
     fixed = [one for one in changed if one in keys and keys[one].scope is Scope.READ_ONLY]
     if fixed:
         raise errors.InvalidRequest(
-            f"Cannot update these configs dynamically: {{{', '.join(sorted(fixed))}}}"
+            f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
     for one in changed:
         if one not in keys:
@@ -225,7 +230,7 @@ def _check_broker(
         if not name and keys[one].scope is Scope.PER_BROKER:
             raise errors.InvalidRequest(
                 "Cannot update these configs at default cluster level, broker id must be "
-                f"specified: {{{one}}}"
+                f"specified: [{one}]"
             )
         try:
             keys[one].parse(wanted[one])

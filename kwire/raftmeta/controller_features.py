@@ -173,6 +173,7 @@ _QUOTA_KEYS: Final = {
     "ip": ("connection_creation_rate",),
 }
 _USER_KEYS: Final = (*_QUOTA_KEYS["user"], "controller_mutation_rate")
+_WHOLE: Final = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
@@ -208,10 +209,13 @@ def _quota_records(
     types = [part.entity_type for part in entry.entity]
     if not types:
         raise errors.InvalidRequest("Invalid empty client quota entity")
-    if len(set(types)) != len(types) or not set(types) <= _ENTITY_TYPES:
-        raise errors.InvalidRequest(f"Unhandled client quota entity type: {types}")
+    for kind in types:
+        if kind not in _ENTITY_TYPES:
+            raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if types.count(kind) > 1:
+            raise errors.InvalidRequest(f"Invalid client quota entity: {kind} stands twice")
     if "ip" in types and len(types) > 1:
-        raise errors.InvalidRequest("Invalid quota entity combination")
+        raise errors.InvalidRequest("An address cannot be combined with a user or client id")
     allowed = _QUOTA_KEYS["ip"] if "ip" in types else _USER_KEYS
     entity = tuple(sorted(((p.entity_type, p.entity_name) for p in entry.entity), key=_type))
     held: Mapping[str, float] = state.image.quotas.get(entity) or {}
@@ -221,6 +225,8 @@ def _quota_records(
             raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
         if not op.remove and op.value <= 0:
             raise errors.InvalidRequest(f"Quota {op.key} must be greater than 0")
+        if op.key in _WHOLE and op.value != int(op.value):
+            raise errors.InvalidRequest(f"{op.key} cannot be a fractional value.")
         if held.get(op.key) != (None if op.remove else op.value):
             records.append(_quota_record(entity, op.key, op.value, op.remove))
     return records

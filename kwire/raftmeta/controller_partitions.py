@@ -297,7 +297,7 @@ def _revert(change: Any, name: str) -> None:
     """Back to the replicas that there were before the reassignment began."""
     old = change.partition
     if not old.is_reassigning:
-        raise errors.NoReassignmentInProgress("No partition reassignment is in progress.")
+        raise errors.NoReassignmentInProgress
     change.adding, change.removing = [], []
     change.replicas = [replica for replica in old.replicas if replica not in old.adding]
     change.isr = [replica for replica in old.isr if replica not in old.adding]

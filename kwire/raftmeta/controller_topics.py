@@ -13,7 +13,7 @@ from kwire.codec.messages.create_partitions import (
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kwire.config import ConfigError
-from kwire.configs.describe import describe_topic
+from kwire.configs.describe import describe_new_topic
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decision
@@ -92,7 +92,7 @@ def _create(state: ControllerState, asked: Asked) -> tuple[list[Any], Created]:
         for name, value in configs.items()
     ]
     records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
-    shown = describe_topic(configs, state.cluster_config())
+    shown = describe_new_topic(configs, state.cluster_config())
     result = Created(
         name=asked.name,
         topic_id=topic_id,
@@ -273,14 +273,14 @@ def decide_create_partitions(
     names = [asked.name for asked in request.topics]
     records: list[Any] = []
     results = []
-    for asked in request.topics:
+    for asked in {asked.name: asked for asked in request.topics}.values():
         code, text = errors.NONE, None
         try:
             if names.count(asked.name) > 1:
                 raise errors.InvalidRequest("Duplicate topic name.")
             records += _grow(state, asked)
         except KafkaError as error:
-            code, text = error.code, str(error) if error.text is None else error.text
+            code, text = error.code, error.text
         results.append(
             CreatePartitionsResponse.CreatePartitionsTopicResult(
                 name=asked.name, error_code=code, error_message=text
@@ -295,7 +295,7 @@ def _grow(
 ) -> list[Any]:
     topic = state.image.topic(asked.name)
     if topic is None:
-        raise _unknown_name()
+        raise errors.UnknownTopicOrPartition
     have = len(topic.partitions)
     if asked.count == have:
         raise errors.InvalidPartitions(f"Topic already has {have} partition(s).")

@@ -30,7 +30,8 @@ def place(
     if replicas > len(usable):
         raise InvalidReplicationFactor(
             f"The target replication factor of {replicas} cannot be reached because only "
-            f"{len(usable)} broker(s) are registered."
+            f"{len(usable)} broker(s) are registered or some brokers have all their log "
+            "directories cordoned."
         )
     serving = spread(broker for broker in usable if not broker.fenced)
     if not serving:
