@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 _TOPIC: Final = 2
 _BROKER: Final = 4
 """Types of config resources."""
+_SLICE_SECONDS: Final = 0.002
+"""How long following the metadata may keep the loop."""
 _SLICE_RECORDS: Final = 500
 """About two milliseconds of walking records."""
 _THREAD_BYTES: Final = 32 * 1024
@@ -278,11 +280,15 @@ class ReplicaService:
                 for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
                     self.metrics.forget(metric, topic.name)
         self._reconfigure(delta.configs)
+        turn = self.now()
         for topic_id, indexes in delta.partitions.items():
             changed = image.topics.get(topic_id)
             if changed is not None:
-                for index in indexes:
+                for index in sorted(indexes):
                     await self._apply_partition(changed, index)
+                    if self.now() - turn > _SLICE_SECONDS:
+                        await trio.lowlevel.checkpoint()
+                        turn = self.now()
 
     async def _apply_partition(self, topic: TopicState, index: int) -> None:
         state = topic.partitions.get(index)
