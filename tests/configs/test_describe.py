@@ -1,0 +1,56 @@
+"""What DescribeConfigs says, beside the answers that are compared with Kafka's whole."""
+
+import pytest
+
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.describe import describe_broker, describe_new_topic, describe_topic
+from tests.configs.test_broker import NODE
+
+
+def test_all_of_a_broker_is_shown_and_nothing_internal() -> None:
+    """A Kafka 4.3.1 node shows 340 settings, 241 of them read-only."""
+    entries = {entry.name: entry for entry in describe_broker(BrokerConfig(NODE))}
+    assert len(entries) == 340
+    assert sum(entry.read_only for entry in entries.values()) == 241
+    assert not entries["log.segment.bytes"].read_only
+    assert entries["ssl.key.password"].sensitive
+    assert (entries["log.dirs"].value, entries["log.dirs"].source) == ("a,b", 4)
+    assert (entries["broker.id"].value, entries["broker.id"].source) == ("1", 4)
+    assert (entries["log.retention.ms"].value, entries["log.retention.ms"].synonyms) == (None, ())
+
+
+def test_settings_of_the_file_that_nobody_knows_are_hidden() -> None:
+    entries = describe_broker(BrokerConfig({**NODE, "own.secret": "x"}))
+    last = next(entry for entry in entries if entry.name == "own.secret")
+    assert (last.value, last.sensitive, last.read_only) == (None, True, True)
+
+
+@pytest.mark.parametrize(
+    ("static", "cluster", "own", "source"),
+    [
+        ({}, {}, {}, 5),
+        ({"message.max.bytes": "1"}, {}, {}, 4),
+        ({"message.max.bytes": "1"}, {"message.max.bytes": "2"}, {}, 3),
+        ({}, {"message.max.bytes": "2"}, {"message.max.bytes": "3"}, 2),
+    ],
+)
+def test_source_is_the_first_synonyms(
+    static: dict[str, str], cluster: dict[str, str], own: dict[str, str], source: int
+) -> None:
+    broker = BrokerConfig({**NODE, **static}).with_dynamic(cluster, own)
+    entry = {e.name: e for e in describe_topic({}, broker)}["max.message.bytes"]
+    expected = {5: "1048588", 4: "1", 3: "2", 2: "3"}[source]
+    assert (entry.source, entry.value) == (source, expected)
+    assert entry.synonyms[0].value == expected
+    assert entry.synonyms[-1] == ("message.max.bytes", "1048588", 5)
+    topic = {e.name: e for e in describe_topic({"max.message.bytes": "9"}, broker)}
+    assert (topic["max.message.bytes"].source, topic["max.message.bytes"].value) == (1, "9")
+
+
+def test_other_units_count_for_new_topics_only() -> None:
+    """Kafka's CreateTopics names the file as the source, its DescribeConfigs the default."""
+    broker = BrokerConfig({**NODE, "log.retention.hours": "2"})
+    told = {e.name: e for e in describe_new_topic({}, broker)}["retention.ms"]
+    asked = {e.name: e for e in describe_topic({}, broker)}["retention.ms"]
+    assert (told.value, told.source) == (asked.value, 4)
+    assert (asked.value, asked.source) == ("7200000", 5)

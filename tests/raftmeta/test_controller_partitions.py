@@ -1,0 +1,343 @@
+"""Elections, replicas in sync, reassignments: tables with reasons, and properties."""
+
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwire import errors
+from kwire.codec.messages.alter_partition import AlterPartitionRequest
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
+from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest
+from kwire.codec.messages.metadata_records import ConfigRecord
+from kwire.raftmeta.controller_brokers import fencing, unfencing
+from kwire.raftmeta.controller_partitions import (
+    PREFERRED,
+    UNCLEAN,
+    decide_alter_partition,
+    decide_assign_directories,
+    decide_elect_leaders,
+    decide_reassign,
+    decide_rebalance_leaders,
+)
+from kwire.raftmeta.image import PartitionImage
+from kwire.raftmeta.image_change import merged
+from kwire.raftmeta.partition_change import Election, PartitionChange
+from tests.raftmeta.clusters import Cluster, directory
+
+IsrTopic = AlterPartitionRequest.TopicData
+
+
+def change(
+    partition: PartitionImage, alive: set[int], **more: Any
+) -> tuple[PartitionImage, PartitionChange]:
+    made = PartitionChange(
+        topic_id=b"t" * 16,
+        number=0,
+        partition=partition,
+        acceptable=lambda broker: broker in alive,
+        directory_of=directory,
+        **more,
+    )
+    record = made.build()
+    return (partition if record is None else merged(partition, record)), made
+
+
+def partition(isr: list[int], leader: int, **more: Any) -> PartitionImage:
+    replicas = (1, 2, 3)
+    return PartitionImage(
+        replicas=replicas,
+        directories=tuple(map(directory, replicas)),
+        isr=tuple(isr),
+        leader=leader,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("isr", "leader", "alive", "election", "expected"),
+    [
+        ([1, 2], 2, {1, 2, 3}, Election.ONLINE, (2, 0, False)),  # a leader that may stay stays
+        ([1, 2], 3, {1, 2, 3}, Election.ONLINE, (1, 1, False)),  # the first in sync, by assignment
+        ([2, 3], -1, {1, 3}, Election.ONLINE, (3, 1, False)),  # 1 is alive but not in sync
+        ([2], 2, {1, 3}, Election.ONLINE, (-1, 1, False)),  # nobody in sync is alive
+        ([2], 2, {1, 3}, Election.UNCLEAN, (1, 1, True)),  # data may be lost, and is said so
+        ([1, 2], 2, {1, 2}, Election.PREFERRED, (1, 1, False)),
+        ([2, 3], 2, {1, 2, 3}, Election.PREFERRED, (2, 0, False)),  # the preferred is not in sync
+        ([], -1, {1, 2, 3}, Election.ONLINE, (-1, 0, False)),
+    ],
+)
+def test_election(
+    isr: list[int], leader: int, alive: set[int], election: Election, expected: tuple[Any, ...]
+) -> None:
+    after, _ = change(partition(isr, leader), alive, election=election)
+    assert (after.leader, after.leader_epoch, after.recovering) == expected
+    if after.recovering:
+        assert after.isr == (after.leader,), "an unclean leader is alone in sync"
+
+
+@given(
+    st.lists(st.sampled_from([1, 2, 3]), unique=True),
+    st.sampled_from([-1, 1, 2, 3]),
+    st.sets(st.sampled_from([1, 2, 3])),
+    st.sampled_from(Election),
+    st.booleans(),
+)
+def test_election_never_loses_committed_data_unasked(
+    isr: list[int], leader: int, alive: set[int], election: Election, elr: bool
+) -> None:
+    leader = leader if leader in isr else -1
+    before = partition(isr, leader)
+    after, _ = change(before, alive, election=election, elr_enabled=elr)
+    assert after.leader == -1 or after.leader in alive
+    if after.leader not in (-1, *isr):
+        assert election is Election.UNCLEAN
+        assert after.recovering
+    assert (after.leader_epoch > before.leader_epoch) == (after.leader != before.leader)
+    assert set(after.isr) <= set(after.replicas)
+
+
+def test_eligible_replicas_outlive_the_isr() -> None:
+    """KIP-966: who left the ISR below its minimum may still lead, nobody else."""
+    both = partition([1, 2], 1)
+    made = PartitionChange(
+        topic_id=b"t" * 16,
+        number=0,
+        partition=both,
+        acceptable=lambda broker: broker == 1,
+        directory_of=directory,
+        min_isr=2,
+        elr_enabled=True,
+    )
+    made.isr = [1]
+    record = made.build()
+    assert record is not None
+    one = merged(both, record)
+    assert (one.isr, one.elr, one.leader) == ((1,), (2,), 1)
+    made = PartitionChange(
+        topic_id=b"t" * 16,
+        number=0,
+        partition=one,
+        acceptable=lambda broker: broker == 3,
+        directory_of=directory,
+        min_isr=2,
+        elr_enabled=True,
+    )
+    made.isr = []
+    record = made.build()
+    assert record is not None
+    none = merged(one, record)
+    assert (none.isr, none.elr, none.leader, none.last_known_elr) == ((), (2, 1), -1, (1,))
+    back, _ = change(none, {2}, min_isr=2, elr_enabled=True)
+    assert (back.isr, back.elr, back.leader, back.recovering) == ((2,), (1,), 2, False)
+
+
+def isr_request(cluster: Cluster, topic_id: bytes, isr: list[int], **more: Any) -> Any:
+    held = cluster.state.image.topics[topic_id].partitions[0]
+    broker = more.pop("broker", held.leader)
+    epochs = more.pop("epochs", {})
+    state = IsrTopic.PartitionData.BrokerState
+    data = IsrTopic.PartitionData(
+        partition_index=more.pop("partition", 0),
+        leader_epoch=more.pop("leader_epoch", held.leader_epoch),
+        partition_epoch=more.pop("partition_epoch", held.partition_epoch),
+        new_isr_with_epochs=[
+            state(broker_id=one, broker_epoch=epochs.get(one, one * 100)) for one in isr
+        ],
+        **more,
+    )
+    return AlterPartitionRequest(
+        broker_id=broker,
+        broker_epoch=broker * 100,
+        topics=[IsrTopic(topic_id=topic_id, partitions=[data])],
+    )
+
+
+REFUSED: list[tuple[dict[str, Any], list[int], type[errors.KafkaError]]] = [
+    ({"partition": 7}, [1, 2], errors.UnknownTopicOrPartition),
+    ({"leader_epoch": 9}, [1, 2], errors.NotController),  # we are behind: out of office
+    ({"partition_epoch": 9}, [1, 2], errors.NotController),
+    ({"leader_epoch": -1}, [1, 2], errors.FencedLeaderEpoch),
+    ({"partition_epoch": -1}, [1, 2], errors.InvalidUpdateVersion),
+    ({"broker": 2}, [1, 2], errors.InvalidRequest),  # not the leader
+    ({}, [2, 3], errors.InvalidRequest),  # without the leader itself
+    ({}, [1, 4], errors.InvalidRequest),  # not a replica
+    ({}, [1, 1], errors.InvalidRequest),
+    ({"leader_recovery_state": 1}, [1], errors.InvalidRequest),  # it was not recovering
+    ({"epochs": {2: 5}}, [1, 2], errors.IneligibleReplica),  # an older incarnation (KIP-903)
+]
+
+
+@pytest.mark.parametrize(("more", "isr", "expected"), REFUSED, ids=str)
+def test_claims_that_are_refused(
+    more: dict[str, Any], isr: list[int], expected: type[errors.KafkaError]
+) -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    topic_id = cluster.topic("t", [1, 2, 3])
+    request = isr_request(cluster, topic_id, isr, **more)
+    reply = cluster.do(decide_alter_partition, request)
+    assert reply.topics[0].partitions[0].error_code == expected.code
+    assert not cluster.records
+
+
+def test_fenced_broker_does_not_enter_the_isr() -> None:
+    cluster = Cluster()
+    topic_id = cluster.topic("t", [1, 2, 3])
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[3]))
+    assert cluster.partition("t").isr == (1, 2)
+    reply = cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    assert reply.topics[0].partitions[0].error_code == errors.IneligibleReplica.code
+
+
+def test_isr_shrinks_and_grows() -> None:
+    cluster = Cluster()
+    topic_id = cluster.topic("t", [1, 2, 3])
+    for isr in ([1, 2], [1], [1, 3, 2]):
+        before = cluster.partition("t")
+        reply = cluster.do(decide_alter_partition, isr_request(cluster, topic_id, isr))
+        answer = reply.topics[0].partitions[0]
+        assert (answer.error_code, answer.isr) == (0, isr)
+        assert answer.partition_epoch == before.partition_epoch + 1
+        assert answer.leader_epoch == 0, "no election, no leader epoch"
+
+
+def test_unknown_topic_and_stale_broker() -> None:
+    cluster = Cluster()
+    topic_id = cluster.topic("t", [1, 2, 3])
+    request = isr_request(cluster, topic_id, [1, 2])
+    request.topics[0].topic_id = b"x" * 16
+    reply = cluster.do(decide_alter_partition, request)
+    assert reply.topics[0].partitions[0].error_code == errors.UnknownTopicId.code
+    with pytest.raises(errors.StaleBrokerEpoch):
+        cluster.do(decide_alter_partition, attrs.evolve(request, broker_epoch=99))
+
+
+def test_fencing_moves_leaders_and_unfencing_wakes_the_leaderless() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("a", [1, 2])
+    cluster.topic("b", [1])
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    moved, alone = cluster.partition("a"), cluster.partition("b")
+    assert (moved.leader, moved.isr, moved.leader_epoch) == (2, (2,), 1)
+    assert (alone.leader, alone.isr, alone.leader_epoch) == (-1, (1,), 1), "the last stays in sync"
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[1]))
+    assert cluster.partition("b").leader == 1
+    assert cluster.partition("a").leader == 2, "it has to catch up first"
+
+
+def test_unclean_election_only_where_the_topic_allows_it() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("safe", [1, 2])
+    cluster.topic("loose", [1, 2])
+    cluster.write(
+        ConfigRecord(
+            resource_type=2,
+            resource_name="loose",
+            name="unclean.leader.election.enable",
+            value="true",
+        )
+    )
+    for broker in (2, 1):
+        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    assert cluster.partition("safe").leader == -1
+    loose = cluster.partition("loose")
+    assert (loose.leader, loose.isr, loose.recovering) == (2, (2,), True)
+
+
+def elect(kind: int, topic: str, number: int = 0) -> ElectLeadersRequest:
+    asked = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[number])
+    return ElectLeadersRequest(election_type=kind, topic_partitions=[asked])
+
+
+def test_preferred_election_and_rebalancing() -> None:
+    cluster = Cluster((1, 2))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[1]))
+
+    def outcome(reply: Any) -> int:
+        code: int = reply.replica_election_results[0].partition_result[0].error_code
+        return code
+
+    reply = cluster.do(decide_elect_leaders, elect(PREFERRED, "t"))
+    assert outcome(reply) == errors.PreferredLeaderNotAvailable.code
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [2, 1]))
+    assert cluster.do(decide_rebalance_leaders, None) is False
+    assert cluster.partition("t").leader == 1
+    reply = cluster.do(decide_elect_leaders, elect(PREFERRED, "t"))
+    assert outcome(reply) == errors.ElectionNotNeeded.code
+    reply = cluster.do(decide_elect_leaders, elect(UNCLEAN, "t"))
+    assert outcome(reply) == errors.ElectionNotNeeded.code
+
+
+def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    asked = topic.ReassignablePartition(partition_index=0, replicas=replicas)
+    return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[asked])])
+
+
+def test_reassignment_waits_for_the_new_replicas() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([3, 4]))
+    moving = cluster.partition("t")
+    assert (moving.replicas, moving.adding, moving.removing) == ((3, 4, 1, 2), (3, 4), (1, 2))
+    assert (moving.leader, moving.isr) == (1, (1, 2))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    assert cluster.partition("t").is_reassigning, "4 is not in sync yet"
+    reply = cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3, 4]))
+    done = cluster.partition("t")
+    assert (done.replicas, done.isr, done.leader) == ((3, 4), (3, 4), 3)
+    assert done.directories == (directory(3), directory(4))
+    answer = reply.topics[0].partitions[0]
+    assert answer.error_code == errors.NewLeaderElected.code, "the old leader is told"
+
+
+def test_reassignment_cancelled_goes_back() -> None:
+    cluster = Cluster((1, 2, 3))
+    topic_id = cluster.topic("t", [1, 2])
+    before = cluster.partition("t")
+    cluster.do(decide_reassign, reassign([3, 1]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1]))
+    cluster.do(decide_reassign, reassign(None))
+    after = cluster.partition("t")
+    assert (after.replicas, after.adding, after.removing) == (before.replicas, (), ())
+    assert (after.leader, after.isr) == (1, (1,))
+
+
+def test_order_of_replicas_changes_at_once() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([2, 1]))
+    after = cluster.partition("t")
+    assert (after.replicas, after.leader, after.is_reassigning) == ((2, 1), 1, False)
+    assert after.directories == (directory(2), directory(1)), "directories go with replicas"
+
+
+def test_directories_are_assigned() -> None:
+    cluster = Cluster((1, 2))
+    topic_id = cluster.topic("t", [1, 2])
+    data = AssignReplicasToDirsRequest.DirectoryData
+    asked = [
+        data.TopicData(
+            topic_id=one,
+            partitions=[data.TopicData.PartitionData(partition_index=n) for n in (0, 5)],
+        )
+        for one in (topic_id, b"x" * 16)
+    ]
+    request = AssignReplicasToDirsRequest(
+        broker_id=2, broker_epoch=200, directories=[data(id=directory(2), topics=asked)]
+    )
+    request.directories[0].id = b"e" * 16
+    reply = cluster.do(decide_assign_directories, request)
+    codes = [p.error_code for t in reply.directories[0].topics for p in t.partitions]
+    assert codes == [0, errors.UnknownTopicOrPartition.code] + [errors.UnknownTopicId.code] * 2
+    held = cluster.partition("t")
+    assert held.directory(2) == b"e" * 16
+    assert held.isr == (1,), "a directory that is not registered is taken for failed"
