@@ -166,6 +166,8 @@ class PartitionLog:
                 self.take_snapshot(base_offset)
             else:
                 self.remove_segments([closing])
+                if not self.segments:  # an empty log begins where its first batch is
+                    self.start_offset = max(self.start_offset, base_offset)
             begun = self._begin(base_offset, now_ms)
         self.on_roll(self)
         return begun

@@ -239,7 +239,10 @@ def _recover(
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
-        if segment.base_offset < end_offset:
+        lost = segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact
+        if segment.base_offset < end_offset or (lost and index > first):
+            # Overlapping, or the end of the segment before never reached the disk. (Compaction
+            # leaves gaps too; it syncs what it writes, so there nothing is lost.)
             _drop_from(log, index)
             break
         if index > first:

@@ -1,0 +1,145 @@
+"""What a file of a log says, line by line: the text of ``kwire dump-log``.
+
+Reads only, and tells what is wrong instead of stopping at it, as far as there is something to go
+on with.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final
+
+from kwire.log import names, offset_index, time_index, txn_index
+from kwire.log.producers import CorruptSnapshot, read_snapshot
+from kwire.records import compression
+from kwire.records.control import ControlType, parse_key
+from kwire.records.header import BatchHeader, crc_ok
+from kwire.records.iterate import BadRecords, Record, batches
+from kwire.records.iterate import records as records_of
+
+CODECS: Final = {
+    compression.NONE: "none",
+    compression.GZIP: "gzip",
+    compression.SNAPPY: "snappy",
+    compression.LZ4: "lz4",
+    compression.ZSTD: "zstd",
+}
+
+
+def dump(path: str, *, records: bool = False) -> Iterator[str]:
+    """The lines for one file, by the end of its name; ``records``: also what is in the batches."""
+    name = PurePath(path).name.removesuffix(names.DELETED)
+    with open(path, "rb") as file:
+        data = file.read()
+    yield f"{path}"
+    stem = names.stem_offset(name)
+    base_offset = 0 if stem is None else stem
+    if name.endswith((names.LOG, ".checkpoint", names.CLEANED, names.SWAP)):
+        yield from _log(data, records)
+    elif name.endswith(names.TIME_INDEX):
+        for timestamp, offset in time_index.entries(data, base_offset):
+            if timestamp > 0:
+                yield f"timestamp={timestamp} offset={offset}"
+    elif name.endswith(names.TXN_INDEX):
+        for aborted in txn_index.entries(data):
+            told = aborted._asdict().items()
+            yield " ".join(f"{key}={value}" for key, value in told)
+    elif name.endswith(names.INDEX):
+        for offset, position in offset_index.entries(data, base_offset):
+            if position > 0:
+                yield f"offset={offset} position={position}"
+    elif name.endswith(names.SNAPSHOT):
+        yield from _snapshot(data)
+    else:
+        yield from data.decode(errors="replace").splitlines()
+
+
+def _log(data: bytes, with_records: bool) -> Iterator[str]:
+    end, previous = 0, -1
+    try:
+        for pos, header in batches(data):
+            yield _batch(data, pos, header)
+            if header.base_offset <= previous:
+                yield f"  problem: offsets go back, {previous} was before"
+            previous = header.last_offset
+            if with_records:
+                yield from _records(data, pos, header)
+            end = pos + header.size
+    except ValueError as error:
+        yield f"  problem: {error}"
+    except Exception as error:  # noqa: BLE001 - whatever the bytes do, the rest is told
+        yield f"  problem: {error!r}"
+    if end < len(data):
+        yield f"trailing={len(data) - end} bytes that are no whole batch"
+
+
+def _batch(data: bytes, pos: int, header: BatchHeader) -> str:
+    good = header.magic < 2 or crc_ok(data, pos, header)
+    flags = [
+        word
+        for word, is_set in (
+            ("control", header.is_control),
+            ("transactional", header.is_transactional),
+            ("log-append-time", header.is_log_append_time),
+        )
+        if is_set
+    ]
+    horizon = header.delete_horizon_ms
+    return " ".join(
+        [
+            f"offsets={header.base_offset}..{header.last_offset}",
+            f"position={pos}",
+            f"size={header.size}",
+            f"records={header.record_count}",
+            f"epoch={header.leader_epoch}",
+            f"time={header.max_timestamp}",
+            f"codec={CODECS.get(header.compression, header.compression)}",
+            f"producer={header.producer_id}:{header.producer_epoch}",
+            f"sequence={header.base_sequence}..{header.last_sequence}",
+            f"magic={header.magic}",
+            f"crc={header.crc:08x}{'' if good else ' WRONG'}",
+            *flags,
+            *([] if horizon is None else [f"delete-horizon={horizon}"]),
+        ]
+    )
+
+
+def _records(data: bytes, pos: int, header: BatchHeader) -> Iterator[str]:
+    try:
+        for record in records_of(data, pos, header):
+            yield _record(record, header)
+    except BadRecords as error:
+        yield f"  problem: {error}"
+
+
+def _record(record: Record, header: BatchHeader) -> str:
+    told = [f"  offset={record.offset}", f"time={record.timestamp}"]
+    if header.is_control:
+        control = parse_key(record.key)
+        known = control is not None and control.type in set(ControlType)
+        told.append(f"control={ControlType(control.type).name if known and control else control}")
+    else:
+        told += [f"key={record.key!r}", f"value={record.value!r}"]
+    if record.headers:
+        told.append(f"headers={list(record.headers)!r}")
+    return " ".join(told)
+
+
+def _snapshot(data: bytes) -> Iterator[str]:
+    try:
+        found = read_snapshot(data)
+    except CorruptSnapshot as error:
+        yield f"problem: {error}"
+        return
+    for producer in found:
+        last = producer.batches[-1] if producer.batches else None
+        yield " ".join(
+            [
+                f"producer={producer.producer_id}:{producer.epoch}",
+                f"last-sequence={producer.last_sequence}",
+                f"last-offset={last.last_offset if last else -1}",
+                f"offset-delta={last.offset_delta if last else 0}",
+                f"time={producer.timestamp}",
+                f"coordinator-epoch={producer.coordinator_epoch}",
+                f"open-from={producer.open_from}",
+            ]
+        )

@@ -1,0 +1,180 @@
+"""Every file of the golden directories says to kwire what it says to Kafka's own classes."""
+
+import base64
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.log import epochs, offset_index, time_index, txn_index
+from kwire.log.checkpoints import (
+    clean_shutdown_text,
+    offsets_text,
+    parse_clean_shutdown,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+    partition_metadata_text,
+)
+from kwire.log.producers import Producer, ProducerStates, read_snapshot
+from kwire.records.header import crc_ok, headers
+from kwire.records.iterate import records
+from kwire.types import uuid_text
+from tests.log import golden
+
+COUNTS = {  # log, checkpoint, index, timeindex, txnindex, snapshot
+    "clean": (58, 1, 40, 59, 7, 55),
+    "killed": (64, 2, 193, 202, 10, 31),
+    "three": (54, 3, 40, 62, 6, 58),
+    "quorum": (12, 6, 17, 19, 0, 11),
+}
+FULL_SETS = ("clean", "killed", "three", "quorum")
+
+
+def content_of(part: str, stem: str, suffix: str, root: Path) -> bytes:
+    return (root / part / f"{stem}.{suffix}").read_bytes()
+
+
+def described(buf: bytes) -> tuple[list[dict[str, Any]], int]:
+    """A log file as the JSON has it, and how many bytes are no whole batch."""
+    found, end = [], 0
+    for pos, header in headers(buf):
+        end = pos + header.size
+        found.append(
+            {
+                "position": pos,
+                "size": header.size,
+                "base_offset": header.base_offset,
+                "last_offset": header.last_offset,
+                "leader_epoch": header.leader_epoch,
+                "magic": header.magic,
+                "crc": header.crc,
+                "crc_valid": crc_ok(buf, pos, header),
+                "attributes": header.attributes,
+                "base_timestamp_field": header.base_timestamp,
+                "max_timestamp": header.max_timestamp,
+                "producer_id": header.producer_id,
+                "producer_epoch": header.producer_epoch,
+                "base_sequence": header.base_sequence,
+                "is_transactional": header.is_transactional,
+                "is_control": header.is_control,
+                "delete_horizon_ms": header.delete_horizon_ms,
+                "records": [record_of(r) for r in records(buf, pos, header)],
+            }
+        )
+    return found, len(buf) - end
+
+
+def record_of(record: Any) -> dict[str, Any]:
+    told: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+    told["key"] = None if record.key is None else base64.b64encode(record.key).decode()
+    value = record.value
+    if value is not None and len(value) > 48:
+        told |= {"value_size": len(value), "value_sha256": hashlib.sha256(value).hexdigest()}
+    else:
+        told["value"] = None if value is None else base64.b64encode(value).decode()
+    return told
+
+
+def producers_of(found: list[Producer]) -> list[dict[str, Any]]:
+    told = [
+        {
+            "producer_id": p.producer_id,
+            "epoch": p.epoch,
+            "last_sequence": p.last_sequence,
+            "last_offset": p.batches[-1].last_offset if p.batches else -1,
+            "offset_delta": p.batches[-1].offset_delta if p.batches else 0,
+            "timestamp": p.timestamp,
+            "coordinator_epoch": p.coordinator_epoch,
+            "current_txn_first_offset": p.open_from,
+        }
+        for p in found
+    ]
+    return sorted(told, key=lambda producer: producer["producer_id"])
+
+
+def check_log(data: bytes, stem: str, expected: list[dict[str, Any]]) -> None:
+    found, _ = described(data)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        skipped = {"compression", "timestamp_type", "records"}
+        told = {k: v for k, v in other.items() if k not in skipped}
+        assert {k: one[k] for k in told} == told
+        for record, wanted in zip(one["records"], other["records"], strict=True):
+            told = {k: v for k, v in wanted.items() if k in record}
+            assert record == told
+
+
+def check_index(data: bytes, stem: str, expected: list[list[int]]) -> None:
+    found = offset_index.entries(data, int(stem))
+    assert [list(e) for e in found if e[1]] == expected  # the rest is preallocated
+
+
+def check_time_index(data: bytes, stem: str, expected: list[list[int]]) -> None:
+    found = time_index.entries(data, int(stem))
+    assert [list(e) for e in found if e[0]] == expected
+
+
+def check_txn_index(data: bytes, stem: str, expected: list[dict[str, int]]) -> None:
+    assert [e._asdict() for e in txn_index.entries(data)] == [
+        {k: v for k, v in e.items() if k != "version"} for e in expected
+    ]
+    assert txn_index.plausible(data, int(stem))
+    assert b"".join(map(txn_index.pack, txn_index.entries(data))) == data
+
+
+def check_snapshot(data: bytes, stem: str, expected: list[dict[str, int]]) -> None:
+    found = read_snapshot(data)
+    assert producers_of(found) == sorted(expected, key=lambda p: p["producer_id"])
+    state = ProducerStates()
+    state.restore(found)
+    assert state.snapshot() == data
+
+
+CHECKS: dict[str, Callable[[bytes, str, Any], None]] = {
+    "log": check_log,
+    "checkpoint": check_log,
+    "index": check_index,
+    "timeindex": check_time_index,
+    "txnindex": check_txn_index,
+    "snapshot": check_snapshot,
+}
+
+
+@pytest.mark.parametrize("name", FULL_SETS)
+def test_files_read_alike(name: str, unpacked) -> None:
+    root = golden.root(name, unpacked(name))
+    counts = dict.fromkeys(CHECKS, 0)
+    for part, stems in golden.expected_files(name).items():
+        for stem, kinds in stems.items():
+            for suffix, wanted in kinds.items():
+                kind = suffix.removesuffix(".deleted")
+                if kind in CHECKS:
+                    CHECKS[kind](content_of(part, stem, suffix, root), stem, wanted)
+                    counts[kind] += 1
+    assert tuple(counts.values()) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", FULL_SETS)
+def test_text_files_are_read_and_written_alike(name: str) -> None:
+    counts: dict[str, int] = {}
+    for path, text in golden.disk_part(name)["text"].items():
+        file, data = path.rsplit("/", 1)[-1], text.encode()
+        counts[file] = counts.get(file, 0) + 1
+        if file == "leader-epoch-checkpoint":
+            assert epochs.from_text(data).to_text() == data
+        elif file.endswith("-offset-checkpoint"):
+            assert offsets_text(parse_offsets(data)) == data
+        elif file == "partition.metadata":
+            assert partition_metadata_text(parse_partition_metadata(data)) == data
+        elif file == ".kafka_cleanshutdown":
+            assert clean_shutdown_text(parse_clean_shutdown(data)) == data
+        elif file == "meta.properties":
+            meta = parse_meta_properties(data)
+            assert meta.directory_id is not None
+            for value in (meta.cluster_id, uuid_text(meta.directory_id), f"node.id={meta.node_id}"):
+                assert value in text
+            assert parse_meta_properties(meta.to_text()) == meta
+    assert counts["partition.metadata"] > 10

@@ -1,0 +1,347 @@
+"""Opening Kafka's directories, and writing from their batches what Kafka wrote beside them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.log import names, offset_index, time_index
+from kwire.log.checkpoints import parse_offsets
+from kwire.log.disk import RealDisk
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.producers import ProducerStates, read_snapshot
+from kwire.log.recovery import Known, open_log
+from kwire.log.segment import Segment
+from kwire.records.header import headers
+from kwire.records.iterate import records
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log import golden
+from tests.log.test_golden_files import producers_of
+
+NOW_MS = 1_795_240_000_000
+
+
+def partition_of(directory: str) -> TopicPartition | None:
+    found = names.parse_directory(directory.rsplit("/", 1)[-1])
+    return TopicPartition(*found) if found else None
+
+
+def live(name: str) -> list[str]:
+    """The directories of partitions that are in use."""
+    return [d for d in golden.expected_files(name) if d and partition_of(d) is not None]
+
+
+def simulated(path: Path) -> SimDisk:
+    """A partition's directory, in memory, so that a test may change it."""
+    disk = SimDisk()
+    disk.make_directory("p")
+    for file in path.iterdir():
+        disk.write(f"p/{file.name}", file.read_bytes())
+    return disk
+
+
+def checkpoint(root: Path, directory: str, name: str) -> int:
+    partition = partition_of(directory)
+    assert partition is not None
+    return parse_offsets((root / directory).parent.joinpath(name).read_bytes()).get(partition, 0)
+
+
+def opened(name: str, root: Path, directory: str, *, clean: bool) -> tuple[SimDisk, PartitionLog]:
+    disk = simulated(root / directory)
+    partition = partition_of(directory)
+    assert partition is not None
+    known = Known(
+        clean=clean,
+        recovery_point=checkpoint(root, directory, names.RECOVERY_POINTS),
+        start_offset=checkpoint(root, directory, names.LOG_STARTS),
+        high_watermark=checkpoint(root, directory, names.HIGH_WATERMARKS),
+    )
+    config = golden.topic_config(name, directory)
+    return disk, open_log(disk, "p", partition, now_ms=NOW_MS, config=config, known=known)
+
+
+# -- what a directory says
+
+
+def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[list[int]]:
+    """The runs of offsets that a consumer would be given."""
+    runs: list[list[int]] = []
+    offset = log.start_offset
+    while offset < end_offset:
+        with log.read(offset, 1 << 20, end_offset=end_offset) as region:
+            data = region.read()
+        if not data:
+            break
+        aborted = log.aborted(offset, end_offset) if committed else []
+        for pos, header in headers(data):
+            offset = header.next_offset
+            if header.is_control or any(
+                header.is_transactional
+                and a.producer_id == header.producer_id
+                and a.first_offset <= header.base_offset <= a.last_offset
+                for a in aborted
+            ):
+                continue
+            for record in records(data, pos, header):
+                if record.offset < log.start_offset:
+                    continue
+                if runs and runs[-1][1] == record.offset - 1:
+                    runs[-1][1] = record.offset
+                else:
+                    runs.append([record.offset, record.offset])
+    return runs
+
+
+def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
+    assert log.start_offset == seen["log_start"]
+    assert log.high_watermark == seen["high_watermark"]
+    assert log.last_stable_offset(log.high_watermark) == seen["last_stable"]
+    if "max_timestamp" in seen:
+        found = log.max_timestamp()
+        assert found == (seen["max_timestamp"], seen["max_timestamp_offset"])
+        if found != (-1, -1):
+            assert log.offset_for_timestamp(found[0]) == (found[1], found[0])
+        assert log.offset_for_timestamp(found[0] + 1) is None
+    for key, end, committed in (
+        ("read_uncommitted_runs", log.high_watermark, False),
+        ("read_committed_runs", seen["last_stable"], True),
+    ):
+        if key in seen:
+            assert read_runs(log, end, committed=committed) == seen[key]
+    for producer in seen.get("active_producers", ()):
+        mine = log.producers.get(producer["producer_id"])
+        assert mine is not None
+        assert (mine.epoch, mine.last_sequence, mine.timestamp) == (
+            producer["epoch"],
+            producer["last_sequence"],
+            producer["last_timestamp"],
+        )
+        open_from = producer["current_txn_first_offset"]
+        assert mine.open_from == (-1 if open_from is None else open_from)
+
+
+@pytest.mark.parametrize("name", ["clean", "quorum"])
+def test_a_cleanly_stopped_directory_says_what_clients_saw(name: str, unpacked) -> None:
+    root = golden.root(name, unpacked(name))
+    observed = golden.expected(name)["observed"]["offsets"]
+    checked = 0
+    for directory, seen in observed.items():
+        _, log = opened(name, root, directory, clean=True)
+        check_observed(log, seen)
+        checked += 1
+    assert checked == {"clean": 12, "quorum": 23}[name]
+
+
+def test_all_logs_of_a_killed_broker_are_there(unpacked) -> None:
+    """Also: the open transaction is open, and every producer known."""
+    root = golden.root("killed", unpacked("killed"))
+    found = golden.expected("killed")
+    observed, acked = found["observed_after_restart"]["offsets"], found["acked"]
+    checked = open_transactions = 0
+    for directory in live("killed"):
+        partition = partition_of(directory)
+        if f"{partition}" not in observed:
+            continue
+        _, log = opened("killed", root, directory, clean=False)
+        seen = observed[f"{partition}"]
+        log.high_watermark = log.end_offset  # one replica: what it has is committed
+        check_observed(log, seen)
+        checked += 1
+        open_transactions += log.producers.first_open() is not None
+        if partition is not None and partition.topic == acked["topic"]:
+            assert log.end_offset > acked["acked_high"][partition.partition]
+    assert (checked, open_transactions) == (15, 2)
+
+
+def test_a_damaged_directory_is_cut_where_kafka_cuts_it(unpacked) -> None:
+    root = golden.root("torn", unpacked("torn"))
+    checked = 0
+    for directory, stems in golden.expected_files("torn").items():
+        if partition_of(directory) is None or not (root / directory).exists():
+            continue
+        _, log = opened("torn", root, directory, clean=False)
+        batches = [
+            (b["base_offset"], b["last_offset"], b["crc"])
+            for stem in sorted(stems)
+            for b in stems[stem].get("log", [])
+        ]
+        with_new = [
+            (h.base_offset, h.last_offset, h.crc)
+            for segment in log.segments
+            for _, h in segment.scan()
+        ]
+        if not directory.endswith(INTERNAL):
+            assert with_new == batches
+        assert with_new == batches[: len(with_new)]
+        checked += 1
+    assert checked > 20
+
+
+INTERNAL = ("__cluster_metadata-0",)
+
+
+# -- what a writer leaves
+
+
+def rebuilt(
+    disk: SimDisk, base_offset: int, interval: int, restart: int | None
+) -> tuple[bytes, bytes]:
+    """The indexes of a segment as kwire writes them, with a restart before one batch."""
+    size = len(disk.read(f"p/{names.stem(base_offset)}{names.LOG}"))
+    segment = Segment(disk, "p", base_offset, size)
+    end, segment.size = segment.size, 0
+    batches = list(segment.scan(0, end))
+    segment.start_indexes()
+    for number, (_, header) in enumerate(batches):
+        if number == restart:
+            segment.resume_indexes()
+        segment.note(header.size, header.next_offset, header.max_timestamp, interval)
+    index, times, _ = segment.index_data()
+    segment.close_indexes()
+    return index, segment.index_data()[1] if times is not None else times
+
+
+def trimmed(data: bytes, entry: int) -> bytes:
+    """Without what was preallocated."""
+    used = len(data.rstrip(b"\0"))
+    return data[: -(-used // entry) * entry]
+
+
+@pytest.mark.parametrize("name", ["clean", "killed", "three", "quorum"])
+def test_indexes_are_written_byte_for_byte(name: str, unpacked) -> None:
+    root = golden.root(name, unpacked(name))
+    checked = restarted = 0
+    for directory, stems in golden.expected_files(name).items():
+        for stem, kinds in stems.items():
+            for mark in ("", ".deleted"):
+                if f"log{mark}" not in kinds or f"timeindex{mark}" not in kinds:
+                    continue
+                path = root / directory / stem
+                disk = SimDisk()
+                disk.make_directory("p")
+                disk.write(f"p/{stem}.log", Path(f"{path}.log{mark}").read_bytes())
+                index = Path(f"{path}.index{mark}").read_bytes()
+                times = Path(f"{path}.timeindex{mark}").read_bytes()
+                restarted += check_rebuilt(name, directory, disk, stem, index, times)
+                checked += 1
+    assert (checked, restarted) == EXPECTED_REBUILT[name]
+
+
+EXPECTED_REBUILT = {"clean": (58, 0), "killed": (64, 0), "three": (54, 17), "quorum": (12, 0)}
+
+
+def check_rebuilt(
+    name: str, directory: str, disk: SimDisk, stem: str, index: bytes, times: bytes
+) -> bool:
+    """Whether it took a restart to come to the same bytes."""
+    interval = golden.topic_config(name, directory.split(".", maxsplit=1)[0]).index_interval_bytes
+    preallocated = len(index) + len(times)
+    index = trimmed(index, offset_index.ENTRY_SIZE)
+    times = trimmed(times, time_index.ENTRY_SIZE)
+    kept_open = preallocated > len(index) + len(times)
+    count = len(list(headers(disk.read(f"p/{stem}.log"))))
+    for restart in (None, *range(count)):
+        made = rebuilt(disk, int(stem), interval, restart)
+        without_closing = made[1][: -time_index.ENTRY_SIZE]
+        if made[0] == index and (made[1] == times or (kept_open and without_closing == times)):
+            assert restart is None or not directory.startswith("n1/")  # it was never restarted
+            return restart is not None
+    raise AssertionError(f"{directory}/{stem}: other indexes")
+
+
+@pytest.mark.parametrize("name", ["clean", "killed", "three", "quorum"])
+def test_snapshots_and_transaction_indexes_follow_from_the_batches(name: str, unpacked) -> None:
+    """Replayed from the start (or the oldest snapshot), each later file comes out the same."""
+    root = golden.root(name, unpacked(name))
+    snapshots = transactions = 0
+    for directory in live(name):
+        stems = golden.expected_files(name)[directory]
+        state = ProducerStates()
+        bases = sorted(int(stem) for stem, kinds in stems.items() if "log" in kinds)
+        for number, base in enumerate(bases):
+            stem = names.stem(base)
+            data = (root / directory / f"{stem}.log").read_bytes()
+            given = stems[stem].get("snapshot")
+            if not number and given is not None:
+                raw = (root / directory / f"{stem}.snapshot").read_bytes()
+                state.restore(read_snapshot(raw))
+            elif given is not None and not compacted(directory):
+                assert same_producers(state, given, directory)
+                snapshots += 1
+            aborted = []
+            for pos, header in headers(data):
+                if header.producer_id >= 0:
+                    found = state.replay(data, pos, header)
+                    aborted += [] if found is None else [found._asdict()]
+            wanted = [
+                {k: v for k, v in e.items() if k != "version"}
+                for e in stems[stem].get("txnindex", [])
+            ]
+            if not compacted(directory):
+                assert aborted == wanted
+            transactions += len(aborted)
+        last = max((int(stem) for stem in stems if stem.isdigit()), default=-1)
+        final = stems.get(names.stem(last), {}) if last >= 0 else {}
+        if bases and last > bases[-1] and "snapshot" in final and not compacted(directory):
+            assert same_producers(state, final["snapshot"], directory)
+            snapshots += 1
+    assert (snapshots, transactions) == EXPECTED_REPLAYED[name]
+
+
+EXPECTED_REPLAYED = {
+    "clean": (38, 18),
+    "killed": (17, 24),
+    "three": (29, 18),
+    "quorum": (11, 0),
+}
+
+
+def compacted(directory: str) -> bool:
+    """Compaction takes batches away that the files beside them still speak of."""
+    return "compact" in directory
+
+
+def same_producers(state: ProducerStates, given: list[dict[str, Any]], directory: str) -> bool:
+    mine = {p["producer_id"]: p for p in producers_of(list(state.all()))}
+    theirs = {p["producer_id"]: p for p in given}
+    # Records of 2023 have no producers any more in what a broker wrote after it was restarted.
+    mine = {i: p for i, p in mine.items() if i in theirs or p["timestamp"] > NOW_MS - 10**10}
+    assert mine == theirs, directory
+    return True
+
+
+@pytest.mark.parametrize("name", ["clean", "killed"])
+def test_a_log_written_from_the_same_batches_has_the_same_files(
+    name: str, unpacked, tmp_path
+) -> None:
+    """Append every batch as a follower does, close as a clean stop does, compare the files."""
+    root = golden.root(name, unpacked(name))
+    checked = 0
+    for directory in live(name):
+        config = golden.topic_config(name, directory)
+        logs = sorted((root / directory).glob("*.log"))
+        if compacted(directory) or int(logs[0].stem) or "__" in directory:
+            continue
+        disk = RealDisk(str(tmp_path))
+        target = directory.rsplit("/", 1)[-1]
+        disk.make_directory(target)
+        log = create(disk, target, TopicPartition("t", 0), now_ms=NOW_MS, config=config)
+        for file in logs:
+            data = file.read_bytes()
+            for pos, header in headers(data):
+                log.append_follower(memoryview(data)[pos : pos + header.size], NOW_MS)
+        log.close()
+        for file in logs if name == "clean" else logs[:-1]:
+            for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+                theirs = file.with_suffix(suffix)
+                mine = tmp_path / target / theirs.name
+                assert mine.exists() == theirs.exists(), theirs
+                if theirs.exists():
+                    assert mine.read_bytes() == theirs.read_bytes(), theirs
+        if name == "clean":
+            assert {f.name for f in (tmp_path / target).iterdir()} == {
+                f.name for f in (root / directory).iterdir() if f.name != "partition.metadata"
+            }
+        checked += 1
+    assert checked > 5

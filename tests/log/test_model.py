@@ -1,0 +1,243 @@
+"""A log against a list, through crashes: whatever happens, what was promised is there.
+
+Two kinds of death: ``kill -9`` in the middle of any write (the page cache stays), and the loss of
+power (everything not synced may be lost, torn or reordered).
+"""
+
+from contextlib import suppress
+from random import Random
+
+import attrs
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kwire.errors import KafkaStorageError
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog
+from kwire.log.recovery import Known, open_log
+from kwire.records.header import headers, parse
+from kwire.testing.disk import Killed, SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, content, made
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=200)
+COMPACTED = attrs.evolve(CONFIG, cleanup_compact=True)
+PARTITION = TopicPartition("t", 0)
+
+
+class LogModel(RuleBasedStateMachine):
+    """Batches as (base offset, values, leader epoch)."""
+
+    config = CONFIG
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = SimDisk()
+        self.disk.make_directory("t-0")
+        self.start = 0
+        self.log: PartitionLog = self.reopen(clean=False)
+        self.batches: list[tuple[int, list[bytes], int]] = []
+        self.end = 0
+        self.durable = 0
+        self.epoch = 0
+        self.count = 0
+        self.cut_unsynced = False
+        """A truncation is not synced: what it cut off can come back with the power."""
+
+    def reopen(self, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
+        known = Known(clean=clean, recovery_point=recovery_point, start_offset=self.start)
+        return open_log(
+            self.disk, "t-0", PARTITION, now_ms=TIME_MS, config=self.config, known=known
+        )
+
+    def values(self, count: int) -> list[bytes]:
+        self.count += 1
+        return [b"%d-%d" % (self.count, n) for n in range(count)]
+
+    def settle_end(self) -> None:
+        """After a truncation into a gap a restart only knows where the last batch ended."""
+        last = max((base + len(values) for base, values, _ in self.batches), default=self.start)
+        end = self.log.end_offset
+        assert min(last, self.end) <= end <= self.end or end == self.start
+        self.end = end
+        self.start, self.durable = min(self.start, end), min(self.durable, end)
+
+    @rule(count=st.integers(1, 4), size=st.sampled_from([0, 0, 50, 700]))
+    def append_as_leader(self, count: int, size: int) -> None:
+        values = [v + b"." * size for v in self.values(count)]
+        done = append(self.log, values, epoch=self.epoch)
+        assert done.base_offset == self.end
+        self.batches.append((self.end, values, self.epoch))
+        self.end += count
+
+    @rule(counts=st.lists(st.integers(1, 3), max_size=4))
+    def append_as_follower(self, counts: list[int]) -> None:
+        self.follow(0, counts)
+
+    def follow(self, gap: int, counts: list[int]) -> None:
+        data = b""
+        for count in counts:
+            values, base = self.values(count), self.end + gap
+            data += made(values, base_offset=base, leader_epoch=self.epoch)
+            self.batches.append((base, values, self.epoch))
+            self.end, gap = base + count, 0
+        self.log.append_follower(data)
+        self.start = max(self.start, self.log.segments[0].base_offset)
+
+    @rule()
+    def new_epoch(self) -> None:
+        self.epoch += 1
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(TIME_MS)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        self.durable, self.cut_unsynced = self.end, False
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        if not self.batches:
+            return
+        place = data.draw(st.integers(0, len(self.batches) - 1))
+        self.log.truncate_to(self.batches[place][0])
+        self.end, self.cut_unsynced = self.batches[place][0], True
+        self.batches = self.batches[:place]
+        self.start, self.durable = min(self.start, self.end), min(self.durable, self.end)
+
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        self.start = data.draw(st.integers(self.start, self.end))
+        self.log.advance_start(self.start)
+
+    @precondition(lambda self: len(self.log.segments) > 1)
+    @rule(data=st.data())
+    def drop_segments(self, data: st.DataObject) -> None:
+        count = data.draw(st.integers(1, len(self.log.segments) - 1))
+        for path in self.log.drop_segments(count):
+            if data.draw(st.booleans()):
+                self.disk.remove(path)
+        self.start = max(self.start, self.log.segments[0].base_offset)
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.log.flush()
+        self.log.close()
+        self.durable = self.end
+
+        self.log = self.reopen(clean=True, recovery_point=self.end)
+        self.settle_end()
+
+    @rule()
+    def kill(self) -> None:
+        """Between calls: everything written is there."""
+        self.disk = self.disk.killed()
+        self.log = self.reopen(clean=False, recovery_point=self.log.recovery_point)
+        self.settle_end()
+
+    @rule(count=st.integers(1, 4), data=st.data())
+    def kill_in_an_append(self, count: int, data: st.DataObject) -> None:
+        """Invariant 77: the batch is there as a whole or not at all."""
+        values = self.values(count)
+        size = len(made(values))
+        self.disk.cut = data.draw(st.integers(0, size + 40))
+        point = self.log.recovery_point
+        with suppress(Killed):
+            append(self.log, values, epoch=self.epoch)
+        self.disk = self.disk.killed()
+        self.log = self.reopen(clean=False, recovery_point=point)
+        if any(value == values[0] for _, value in content(self.log)):
+            self.batches.append((self.end, values, self.epoch))
+            self.end += count
+        self.settle_end()
+
+    @precondition(lambda self: not self.cut_unsynced)
+    @rule(seed=st.integers(0, 1 << 16))
+    def lose_power(self, seed: int) -> None:
+        """What was synced is there, and a prefix of the rest."""
+        self.disk.sync_directory()  # names survive: whole directories are not the log's to save
+        point = self.log.recovery_point
+        self.disk = self.disk.power_loss(Random(seed))
+        self.log = self.reopen(clean=False, recovery_point=point)
+        end = self.log.end_offset
+        assert self.durable <= end <= self.end
+        self.batches = [b for b in self.batches if b[0] + len(b[1]) <= end]
+        self.end = end
+        self.start = min(self.start, end)
+
+    @rule()
+    def run_out_of_space(self) -> None:
+        """Invariant 88: no ack, and a restart works once there is space."""
+        point = self.log.recovery_point
+        self.disk.capacity = sum(len(i.data) for i in self.disk.files.values()) + 30
+        try:
+            append(self.log, self.values(2), epoch=self.epoch)
+            raise AssertionError("written to a full disk")
+        except KafkaStorageError:
+            pass
+        self.disk = self.disk.killed()
+        self.log = self.reopen(clean=False, recovery_point=point)
+        self.settle_end()
+
+    @invariant()
+    def ends_are_right(self) -> None:
+        assert self.log.end_offset == self.log.written_offset == self.end
+        assert self.log.start_offset == self.start
+        assert self.log.recovery_point <= self.end
+
+    @invariant()
+    def every_record_can_be_read(self) -> None:
+        expected = [
+            (base + n, value)
+            for base, values, _ in self.batches
+            for n, value in enumerate(values)
+            if base + n >= self.start
+        ]
+        assert content(self.log) == expected
+
+    @invariant()
+    def every_offset_finds_its_batch(self) -> None:
+        """Invariant 16."""
+        for base, values, _ in self.batches[-6:]:
+            for offset in (base, base + len(values) - 1):
+                if offset >= self.start:
+                    with self.log.read(offset, 1, end_offset=self.end) as region:
+                        header = parse(region.read())
+                    assert header.base_offset <= offset < header.next_offset
+
+    @invariant()
+    def epochs_are_those_of_the_batches(self) -> None:
+        """Invariant 85."""
+        for base, _, epoch in self.batches:
+            if base >= self.start:
+                assert self.log.epochs.at(base) == epoch
+
+    @invariant()
+    def segments_hold_together(self) -> None:
+        ends = [s.base_offset for s in self.log.segments]
+        assert ends == sorted(set(ends))
+        for segment in self.log.segments:
+            data = segment.file.read(0, segment.size)
+            assert sum(h.size for _, h in headers(data)) == len(data) == segment.size
+
+
+class GapsModel(LogModel):
+    """As a follower of a compacted log sees it: batches and whole stretches are missing."""
+
+    config = COMPACTED
+
+    @rule(gap=st.sampled_from([3, 1 << 31]), counts=st.lists(st.integers(1, 3), max_size=4))
+    def append_after_a_gap(self, gap: int, counts: list[int]) -> None:
+        self.follow(gap, counts)
+
+    def lose_power(self, seed: int) -> None:
+        """Not here: a gap and a loss look alike."""
+
+
+TestLogModel = LogModel.TestCase
+TestLogModel.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestGapsModel = GapsModel.TestCase
+TestGapsModel.settings = TestLogModel.settings
