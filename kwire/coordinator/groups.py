@@ -24,6 +24,7 @@ from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.service import Clock, CoordinatorLog, CoordinatorService
 from kwire.errors import (
     CoordinatorLoadInProgress,
+    InconsistentGroupProtocol,
     InvalidGroupId,
     InvalidSessionTimeout,
     KafkaError,
@@ -138,6 +139,8 @@ class GroupCoordinator:
         return reply
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        if request.must_name_protocol and None in (request.protocol_type, request.protocol_name):
+            raise InconsistentGroupProtocol
         _check_id(request.group_id)
         reply: SyncGroupResponse = await self._call(
             request.group_id, lambda shard, *when: shard.sync(request, *when)

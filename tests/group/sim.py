@@ -112,6 +112,12 @@ class Sim:
             self.shard.waiting.pop(ticket, None)
         return [(who, w.error or w.reply) for _, who, w in done]
 
+    def forget(self, who: str) -> None:
+        """A client's connection is gone: what it waits for will not reach it."""
+        for ticket in [ticket for ticket, (name, _) in self.waits.items() if name == who]:
+            del self.waits[ticket]
+            del self.shard.waiting[ticket]
+
     def advance(self, seconds: float) -> None:
         """Let time pass; every deadline fires at its time."""
         until = self.now + seconds

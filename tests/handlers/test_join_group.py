@@ -51,7 +51,8 @@ async def test_the_round_of_a_member(autojump_clock: object) -> None:
         member = (await node.join(version=3)).member_id
         share = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"all")
         for version in range(6):
-            named = {"protocol_type": "consumer", "protocol_name": "range"} if version > 4 else {}
+            both = {"protocol_type": "consumer", "protocol_name": "range"}
+            named: dict[str, Any] = both if version > 4 else {}
             reply = await node.ask(
                 SyncGroupRequest(
                     group_id="g",
@@ -70,7 +71,8 @@ async def test_the_round_of_a_member(autojump_clock: object) -> None:
             await node.ask(HeartbeatRequest(group_id="", generation_id=1, member_id="m"))
         ).error_code == 24
         wrong = SyncGroupRequest(group_id="nope", generation_id=1, member_id="x")
-        assert (await node.ask(wrong)).error_code == 25
+        assert (await node.ask(wrong, 4)).error_code == 25
+        assert (await node.ask(wrong, 5)).error_code == 23
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -2,6 +2,7 @@
 
 from kwire.codec.schema import (
     Array,
+    Bool,
     Bytes,
     Int16,
     Int32,
@@ -27,6 +28,8 @@ class SyncGroupRequest:
     group_instance_id: NullableString = field("3+", default=None, nullable="3+")
     protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     protocol_name: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
+    must_name_protocol: Bool = field("", default=False, ignorable=True)
+    """Whether the client has to say which protocol it means."""
 
     @struct
     class SyncGroupRequestAssignment:
@@ -49,3 +52,9 @@ class SyncGroupResponse:
     protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     protocol_name: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     assignment: Bytes = field("0+")
+
+
+def widen_request(request: SyncGroupRequest, version: int) -> SyncGroupRequest:
+    """From version 5 on a request without its protocol is refused."""
+    request.must_name_protocol = version >= 5
+    return request

@@ -1,0 +1,114 @@
+"""Where groups live, how their records look, and what is read of subscriptions."""
+
+import pytest
+
+from kwire.codec.messages.offset_records import GroupMetadataKey, GroupMetadataValue
+from kwire.configs.broker import BrokerConfig
+from kwire.coordinator.decision import Record
+from kwire.group.model import ClassicGroup, Member
+from kwire.group.records import (
+    ForeignGroup,
+    group_from,
+    load,
+    partition_for,
+    store,
+    subscribed_topics,
+)
+from kwire.group.settings import GroupSettings, following
+from tests.group.sim import Sim, subscription
+
+
+@pytest.mark.parametrize(
+    ("group", "partitions", "expected"),
+    [
+        ("", 50, 0),
+        ("Aa", 50, 2112 % 50),
+        ("BB", 50, 2112 % 50),
+        ("polygenelubricants", 50, 0),  # its hash is -2^31, which has no absolute value
+        ("\U0001f600", 1_000_003, (31 * 0xD83D + 0xDE00) % 1_000_003),  # counts as two units
+    ],
+)
+def test_partition(group: str, partitions: int, expected: int) -> None:
+    assert partition_for(group, partitions) == expected
+
+
+def test_negative_hashes_are_made_positive_not_masked() -> None:
+    """Trap 34."""
+    value = 0
+    for letter in "a-group-with-a-long-name":
+        value = (31 * value + ord(letter)) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >= 1 << 31 else value
+    assert partition_for("a-group-with-a-long-name", 50) == abs(signed) % 50
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_stored_version_of_a_group_is_read(version: int) -> None:
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=7, protocol=None, leader=None, members=[]
+    )
+    record = load(*store(Record(GroupMetadataKey(group="g"), value, version)))
+    assert record is not None
+    group = group_from("g", record.value)
+    assert (group.generation, group.protocol_type, group.leader) == (7, "consumer", None)
+
+
+def test_types_nobody_knows_are_passed_over() -> None:
+    assert load(b"\x00\x63", b"\0\0") is None
+    with pytest.raises(ValueError, match="type"):
+        load(b"", b"")
+
+
+def test_a_group_of_another_protocol_is_carried() -> None:
+    """It cannot be joined or deleted as a classic one; its offsets can be read."""
+    sim = Sim()
+    sim.commit("c", {("t", 0): 5})
+    key = b"\0\3\0\1g"
+    found = load(key, b"\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0")
+    assert found is not None
+    assert found.key == ForeignGroup("g", "consumer")
+    sim.groups.apply(found)
+    assert sim.groups.foreign == {"g": "consumer"}
+    assert "g" not in sim.groups.groups
+    assert sim.fetched() == {"t-0": 5}
+    assert sim.reply(sim.join("c")).error_code == 23
+    gone = load(key, None)
+    assert gone is not None
+    sim.groups.apply(gone)
+    assert sim.groups.foreign == {}
+    assert sim.groups.groups["g"].state.value == "Empty"
+
+
+def member(metadata: bytes) -> Member:
+    return Member(
+        member_id="m",
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=1,
+        session_timeout_ms=1,
+        protocols=(("range", metadata),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "topics"),
+    [
+        ("consumer", subscription("t", "u"), {"t", "u"}),
+        ("consumer", subscription(), set()),
+        ("consumer", b"not a subscription", None),
+        ("consumer", b"", None),
+        ("connect", subscription("t"), None),
+    ],
+)
+def test_subscriptions(kind: str, metadata: bytes, topics: set[str] | None) -> None:
+    group = ClassicGroup(group_id="g", protocol="range").add(member(metadata), kind)
+    assert subscribed_topics(group) == topics
+
+
+def test_settings_follow_the_configuration() -> None:
+    configs = [BrokerConfig({}), BrokerConfig({"group.max.size": "3"})]
+    current = following(lambda: configs[0])
+    assert current() == GroupSettings()
+    assert current() is current()
+    configs.pop(0)
+    assert current().group_max_size == 3
