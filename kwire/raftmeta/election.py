@@ -60,6 +60,8 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     """Fetch from the leader of ``epoch``."""
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
+    if epoch > state.epoch or state.leader_id is None:
+        state.calls.succeeded(leader.id)  # whatever it answered before it led
     state.save(ElectionState(epoch, leader.id, voted))
     fetch_timeout = state.config.fetch_timeout
     deadline = state.now + fetch_timeout if state.is_voter else inf
@@ -175,8 +177,8 @@ def _would_vote(state: RaftState) -> bool:
     match state.role:
         case Leader():
             return False
-        case Follower(has_fetched=has_fetched):
-            return not has_fetched
+        case Follower(heard_until=heard_until):
+            return state.now >= heard_until
         case _:
             return True
 
@@ -185,7 +187,8 @@ def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
     """Raft 5.2: at most one vote an epoch; none in an epoch that has a leader."""
     voted = state.election.voted
     if voted is not None:
-        return voted == candidate
+        unknown = ZERO_UUID in (voted.directory_id, candidate.directory_id)
+        return voted == candidate or (unknown and voted.id == candidate.id)
     return state.leader_id is None and isinstance(state.role, Unattached | Prospective)
 
 
@@ -196,6 +199,7 @@ def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pr
         return
     part = response.topics[0].partitions[0] if response.topics else None
     if part is None or part.error_code != errors.NONE:
+        state.back_off(node_id)
         return
     assert isinstance(role, Prospective | Candidate)
     (role.ballot.granted if part.vote_granted else role.ballot.rejected).add(node_id)

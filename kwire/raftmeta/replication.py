@@ -154,7 +154,9 @@ def _whom_to_ask(state: RaftState) -> Node | None:
         return role.leader
     nodes = [*(state.other_voters or _foreign_bootstrap(state))]
     if isinstance(role, Follower):
-        nodes.append(role.leader)
+        is_ready = state.calls.is_ready(role.leader.id, FetchRequest, state.now)
+        if is_ready and state.random.random() < 0.5:
+            return role.leader
     ready = [n for n in nodes if state.calls.is_ready(n.id, FetchRequest, state.now)]
     return ready[int(state.random.random() * len(ready))] if ready else None
 
@@ -204,7 +206,7 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
 
 
 def _take(state: RaftState, role: Follower, part: Part) -> None:
-    role.has_fetched = True
+    role.heard_until = state.now + state.config.fetch_timeout
     if state.is_voter:
         role.deadline = state.now + state.config.fetch_timeout
     if part.diverging_epoch.epoch >= 0:

@@ -36,8 +36,11 @@ class Follower:
 
     leader: Node
     deadline: float
-    has_fetched: bool = False
-    """Until then a pre-vote is granted as if there were no leader (KIP-996)."""
+    heard_until: float = -inf
+    """Pre-votes are refused until then: the leader answered within the fetch timeout (KIP-996).
+
+    Also of a node that does not know yet that it votes, and so never stands itself.
+    """
     snapshot: SnapshotFetch | None = None
     update_voter_at: float = inf
 

@@ -98,8 +98,9 @@ def _take(
     got = SnapshotId(part.snapshot_id.end_offset, part.snapshot_id.epoch)
     if got != fetch.id or part.position != fetch.position:
         return
+    role.heard_until = state.now + state.config.fetch_timeout
     if state.is_voter:
-        role.deadline = state.now + state.config.fetch_timeout
+        role.deadline = role.heard_until
     data = part.unaligned_records
     state.emit(WriteSnapshot(fetch.id, fetch.position, data))
     fetch.position += len(data)
@@ -118,7 +119,6 @@ def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
     state.advance_high_watermark(event.id.end_offset)
     if isinstance(state.role, Follower):
         state.role.snapshot = None
-        state.role.has_fetched = True
 
 
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:

@@ -3,6 +3,7 @@
 * Election safety: one leader an epoch; one vote an epoch, also across a crash.
 * Leader completeness: a leader's log has everything that is committed.
 * State machine safety: whatever any node calls committed is the same bytes at the same place.
+* A leader commits by records of its own epoch only (5.4.2).
 * A majority of the voters holds on its platters what the leader calls committed.
 * Epoch and high watermark never fall; an epoch once told is still known after a restart.
 """
@@ -17,6 +18,7 @@ import attrs
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta import messages
 from kwire.raftmeta.events import (
+    Answered,
     Committed,
     Effect,
     Event,
@@ -47,6 +49,8 @@ class Checks:
     chain: dict[int, int] = attrs.field(factory=lambda: {0: 0})
     """Of everything committed: a running digest after each batch, by end offset."""
     committed_end: int = 0
+    commits: list[tuple[int, int]] = attrs.field(factory=list)
+    """The epoch in which each end was first called committed."""
     seen: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
     """By node and incarnation: the epoch and the end of what was compared."""
     lost: dict[ReplicaKey, int] = attrs.field(factory=dict)
@@ -68,8 +72,16 @@ class Checks:
             known = self.leaders.setdefault(state.epoch, node.id)
             if known != node.id:
                 raise Violation(f"n{known} and n{node.id} both lead epoch {state.epoch}")
+            if not isinstance(event, Answered):
+                self._check_own_epoch(node, state.role, effects)
         if isinstance(event, Received) and isinstance(event.request, VoteRequest):
             self._note_grant(event, effects)
+
+    def _check_own_epoch(self, node: SimNode, role: Leader, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Committed) and effect.end_offset <= role.epoch_start:
+                end = effect.end_offset
+                raise Violation(f"n{node.id}: {end} committed before a record of its epoch")
 
     def _note_grant(self, event: Received, effects: Sequence[Effect]) -> None:
         asked = messages.partition_of(event.request)
@@ -136,6 +148,8 @@ class Checks:
         if end_offset > self.committed_end:
             raise Violation(f"n{node.id}: committed up to {end_offset} without having it")
         self.seen[place] = (epoch, end_offset)
+        if not self.commits or self.commits[-1][1] < end_offset:
+            self.commits.append((epoch, end_offset))
 
     def _check_majority(self, node: SimNode, end_offset: int) -> None:
         assert node.raft is not None
@@ -158,17 +172,18 @@ class Checks:
         return voters.has_majority(holders)
 
     def _check_complete(self, node: SimNode, epoch: int) -> None:
-        """Raft 5.4: whoever is elected has everything that is committed."""
+        """Raft 5.4: whoever is elected has everything committed in earlier epochs."""
         if node.raft is None or node.raft.state.epoch != epoch:
             return
         if not isinstance(node.raft.state.role, Leader):
             return
         disk = node.storage.cache
-        if disk.end_offset < self.committed_end:
-            raise Violation(f"n{node.id} leads without {disk.end_offset} to {self.committed_end}")
+        end = next((end for at, end in reversed(self.commits) if at < epoch), 0)
+        if disk.end_offset < end:
+            raise Violation(f"n{node.id} leads without {disk.end_offset} to {end}")
         start = max(self.seen[node.id, node.incarnation][1], disk.start_offset)
         for base, following, data in batches_from(node, start):
-            if following > self.committed_end:
+            if following > end:
                 return
             if self.chain.get(following) != crc32(data, self.chain.get(base, -1)):
                 raise Violation(f"n{node.id} leads with other records at {base}")

@@ -109,6 +109,13 @@ class RaftSim:
         while self.scheduler.events < events:
             self._chaos(5 + 20 * self.random.random())
             self.calm()
+            drill = self.random.random()
+            if drill < 0.25:
+                self.drill_lost_sight()
+            elif drill < 0.4:
+                self.drill_isolated_leader()
+            elif drill < 0.6:
+                self.drill_lost_disk()
 
     def _chaos(self, seconds: float) -> None:
         until = self.scheduler.now + seconds
@@ -273,8 +280,10 @@ class RaftSim:
         if self.healing is not None or len(leaders) != 1 or leaders[0].raft is None:
             return
         voters = leaders[0].raft.state.voters
-        if not voters.has(node.config.key) or len(voters) < 3:
-            return
+        if voters.has(node.config.key) and len(voters) >= 3:
+            self._replace_disk(node)
+
+    def _replace_disk(self, node: SimNode) -> None:
         self.trace.add(self.scheduler.now, node.id, "down", 0, 0, 0, "disk lost")
         self._directories += 1
         node.crash()
@@ -304,6 +313,67 @@ class RaftSim:
             assert node.raft is not None
             if (node.raft.state.high_watermark or 0) < end:
                 raise Violation(f"n{node.id} has not learnt of {end} in calm")
+
+    def _one_leader(self) -> tuple[SimNode, VoterSet]:
+        leader = self.leaders()[0]
+        assert leader.raft is not None
+        return leader, leader.raft.state.voters
+
+    def drill_lost_sight(self) -> None:
+        """KIP-996: a voter that loses only its leader, and comes back, disturbs nobody."""
+        leader, voters = self._one_leader()
+        assert leader.raft is not None
+        others = [n for n in self._able(voters) if n is not leader]
+        if len(voters) < 3 or len(others) < 2:
+            return
+        epoch = leader.raft.state.epoch
+        node = self.random.choice(others)
+        self.network.cut |= {(leader.id, node.id), (node.id, leader.id)}
+        self.scheduler.run_until(self.scheduler.now + 10)
+        self.network.cut.clear()
+        self.scheduler.run_until(self.scheduler.now + 3)
+        now = [(n.id, n.raft.state.epoch) for n in self.leaders() if n.raft is not None]
+        if now != [(leader.id, epoch)]:
+            raise Violation(f"n{node.id} disturbed n{leader.id} in {epoch}: now {now}")
+
+    def drill_isolated_leader(self) -> None:
+        """KIP-595: a leader that hears no majority resigns, and the others elect."""
+        leader, voters = self._one_leader()
+        assert leader.raft is not None
+        others = [n for n in self._able(voters) if n is not leader]
+        if len(others) < voters.majority:
+            return
+        epoch = leader.raft.state.epoch
+        self.network.isolate(leader.id, list(self.nodes), inwards=True, outwards=True)
+        self.scheduler.run_until(self.scheduler.now + ELECTION_SECONDS)
+        role = leader.raft.state.role
+        if isinstance(role, Leader) and leader.raft.state.epoch == epoch:
+            raise Violation(f"n{leader.id} leads on though it hears nobody")
+        if not [n for n in self.leaders() if n is not leader]:
+            raise Violation(f"no leader without n{leader.id}")
+        self.network.cut.clear()
+        self.calm()
+
+    def drill_lost_disk(self) -> None:
+        """KIP-853: a voter without its disk is not that voter, however much it is needed."""
+        leader, voters = self._one_leader()
+        others = [n for n in self._able(voters) if n is not leader]
+        if not self.is_dynamic or self.healing is not None or len(voters) != 3 or len(others) < 2:
+            return
+        behind, keeper = others
+        self.network.isolate(behind.id, list(self.nodes), inwards=True, outwards=True)
+        for _ in range(3):
+            self.propose()
+        self.scheduler.run_until(self.scheduler.now + 1)
+        leader.crash()
+        self._replace_disk(keeper)
+        self.network.cut.clear()
+        self.scheduler.run_until(self.scheduler.now + 10)
+        self.calm()
+
+    def _able(self, voters: VoterSet) -> list[SimNode]:
+        """The voters that still have the disk they became voters with."""
+        return [n for n in self.nodes.values() if voters.has(n.config.key)]
 
     def describe(self) -> str:
         """What a failure prints: the seed and one line an event."""
