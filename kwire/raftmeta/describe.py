@@ -10,7 +10,7 @@ from kwire.raftmeta import messages
 from kwire.raftmeta.roles import Leader
 from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Endpoint, ReplicaKey
-from kwire.types import METADATA_TOPIC
+from kwire.types import METADATA_TOPIC, ZERO_UUID
 
 OBSERVER_SESSION_MS = 300_000
 """An observer that has not fetched for that long is no longer listed."""
@@ -76,8 +76,9 @@ def _replica(state: RaftState, role: Leader, key: ReplicaKey) -> ReplicaState:
             last_fetch_timestamp=state.now_ms,
             last_caught_up_timestamp=state.now_ms,
         )
-    seen = [r for k, r in role.replicas.items() if k == key or k.id == key.id]
-    best = max(seen, key=lambda r: (r.key == key, r.fetched_at), default=None)
+    is_named = key.directory_id != ZERO_UUID
+    seen = [r for k, r in role.replicas.items() if (k == key if is_named else k.id == key.id)]
+    best = max(seen, key=lambda r: r.fetched_at, default=None)
     return ReplicaState(
         replica_id=key.id,
         replica_directory_id=key.directory_id,
