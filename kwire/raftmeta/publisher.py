@@ -34,6 +34,7 @@ class MetadataPublisher:
         self._subscribers: list[Subscriber] = []
         self._queue: deque[MetadataDelta] = deque()
         self._news = trio.Event()
+        self._running = False
         self._waiters: list[tuple[int, trio.Event]] = []
         self.leader = LeaderAndEpoch(None, 0)
         self.applied = self._loader.image
@@ -59,6 +60,7 @@ class MetadataPublisher:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Apply publications until cancelled; needed only with appliers."""
+        self._running = True
         task_status.started()
         while True:
             while self._queue:
@@ -71,8 +73,11 @@ class MetadataPublisher:
             await self._news.wait()
 
     async def wait_applied(self, offset: int) -> None:
-        """Until an image with the record at ``offset`` is in force on this node."""
-        if self.applied.applied.offset < offset:
+        """Until an image with the record at ``offset`` is in force on this node.
+
+        While a node starts and nothing is applied yet, nobody can wait for it.
+        """
+        if self._running and self.applied.applied.offset < offset:
             event = trio.Event()
             self._waiters.append((offset, event))
             await event.wait()

@@ -241,3 +241,21 @@ async def test_reply_waits_for_this_nodes_replicas() -> None:
         await made.controller.call(decide_create_topics, create("t"))
         assert opened == ["t"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_starts_registers_before_it_applies() -> None:
+    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+
+    async def apply(delta: Any) -> None:
+        assert delta.after is not None
+
+    made.publisher.add_applier(apply)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.quorum.run)
+        request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
+        await directly(made.controller)(request)
+        assert not made.publisher.applied.controllers
+        await nursery.start(made.publisher.run)
+        await made.publisher.wait_applied(made.quorum.next_offset - 1)
+        assert sorted(made.publisher.applied.controllers) == [1]
+        nursery.cancel_scope.cancel()
