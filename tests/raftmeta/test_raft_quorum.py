@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from kwire import errors
-from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.testing.raft_peers import quorum_of
 
@@ -89,7 +89,8 @@ async def test_describe_quorum_names_voters_and_their_progress(autojump_clock: M
             await (await leader.append([topic(1)], leader.leader().epoch)).wait()
             await trio.sleep(1)
             answer = await leader.handle(describe())
-            part = answer.topics[0].partitions[0]  # type: ignore[union-attr]
+            assert isinstance(answer, DescribeQuorumResponse)
+            part = answer.topics[0].partitions[0]
             assert part.leader_id == leader.leader().leader_id
             assert [v.replica_id for v in part.current_voters] == [1, 2, 3]
             assert {v.log_end_offset for v in part.current_voters} == {leader.high_watermark}
