@@ -8,7 +8,7 @@ from kwire.codec.messages.alter_client_quotas import (
 from kwire.errors import KafkaError
 from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_features import decide_alter_quotas
+from kwire.raftmeta.controller_limits import decide_alter_quotas
 
 Entry = AlterClientQuotasResponse.EntryData
 

@@ -19,8 +19,8 @@ from kwire.configs.describe import (
 from kwire.errors import KafkaError
 from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_topics import check_topic_name
 from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kwire.raftmeta.names import check_topic_name
 
 Asked = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult

@@ -12,9 +12,9 @@ from kwire.codec.messages.describe_topic_partitions import (
 from kwire.errors import KafkaError
 from kwire.handlers.describing import authorized_operations, seen
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_topics import check_topic_name
 from kwire.raftmeta.image import TopicImage
 from kwire.raftmeta.internal_topics import is_internal
+from kwire.raftmeta.names import check_topic_name
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition

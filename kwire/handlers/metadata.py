@@ -12,9 +12,9 @@ from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.errors import KafkaError
 from kwire.handlers.describing import CLUSTER, authorized_operations, seen, some_controller
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_topics import check_topic_name
 from kwire.raftmeta.image import MetadataImage, TopicImage
 from kwire.raftmeta.internal_topics import is_internal
+from kwire.raftmeta.names import check_topic_name
 from kwire.types import ZERO_UUID
 
 Topic = MetadataResponse.MetadataResponseTopic

@@ -5,7 +5,7 @@ from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFe
 from kwire.errors import KafkaError
 from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_features import decide_update_features
+from kwire.raftmeta.controller_limits import decide_update_features
 
 
 def failed(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:

@@ -17,7 +17,15 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.topic import TopicConfig
 from kwire.errors import NONE, KafkaError, StaleBrokerEpoch
 from kwire.raftmeta.broker_sessions import BrokerSessions
-from kwire.raftmeta.image import BROKER, TOPIC, Applied, BrokerImage, MetadataImage, PartitionImage
+from kwire.raftmeta.image import (
+    BROKER,
+    NO_LEADER,
+    TOPIC,
+    Applied,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+)
 from kwire.raftmeta.partition_change import PartitionChange
 from kwire.raftmeta.placement import spread
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
@@ -185,6 +193,31 @@ class ControllerState:
             for number, partition in sorted(self.image.topics[topic_id].partitions.items()):
                 if wanted(partition):
                     yield topic_id, number
+
+
+def leader_updates(
+    state: ControllerState,
+    where: Callable[[PartitionImage], bool],
+    *,
+    remove: int = NO_LEADER,
+    add: int = NO_LEADER,
+    unclean_shutdown: int = NO_LEADER,
+) -> list[Any]:
+    """Changes to partitions because a broker goes (``remove``) or comes (``add``)."""
+
+    def acceptable(broker: int) -> bool:
+        if broker in (remove, unclean_shutdown):
+            return False
+        return broker == add or state.is_active(broker)
+
+    records = []
+    for topic_id, number in state.partitions_where(where):
+        change = state.change(topic_id, number, acceptable=acceptable)
+        change.isr = [broker for broker in change.isr if broker not in (remove, unclean_shutdown)]
+        change.unclean_shutdown = unclean_shutdown
+        if (record := change.build()) is not None:
+            records.append(record)
+    return records
 
 
 def _undotted(name: str) -> str:

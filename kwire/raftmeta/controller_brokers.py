@@ -18,8 +18,7 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from kwire.raftmeta.controller import ControllerState, Decision
-from kwire.raftmeta.controller_partitions import leader_updates
+from kwire.raftmeta.controller import ControllerState, Decision, leader_updates
 from kwire.raftmeta.image import NO_LEADER, BrokerImage
 from kwire.types import uuid_text
 

@@ -17,8 +17,8 @@ from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import TopicConfig, check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller import ControllerState, Decision, Outcome, outcome
-from kwire.raftmeta.controller_topics import check_topic_name
 from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kwire.raftmeta.names import check_topic_name
 
 SET: Final = 0
 DELETE: Final = 1

@@ -32,31 +32,6 @@ REBALANCED_MAX: Final = 1000
 """Leaders moved in one go by the rebalancing."""
 
 
-def leader_updates(
-    state: ControllerState,
-    where: Callable[[PartitionImage], bool],
-    *,
-    remove: int = NO_LEADER,
-    add: int = NO_LEADER,
-    unclean_shutdown: int = NO_LEADER,
-) -> list[Any]:
-    """Changes to partitions because a broker goes (``remove``) or comes (``add``)."""
-
-    def acceptable(broker: int) -> bool:
-        if broker in (remove, unclean_shutdown):
-            return False
-        return broker == add or state.is_active(broker)
-
-    records = []
-    for topic_id, number in state.partitions_where(where):
-        change = state.change(topic_id, number, acceptable=acceptable)
-        change.isr = [broker for broker in change.isr if broker not in (remove, unclean_shutdown)]
-        change.unclean_shutdown = unclean_shutdown
-        if (record := change.build()) is not None:
-            records.append(record)
-    return records
-
-
 def decide_alter_partition(
     state: ControllerState, request: AlterPartitionRequest, now: float
 ) -> Decision[AlterPartitionResponse]:

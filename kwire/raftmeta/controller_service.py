@@ -9,30 +9,31 @@ may have seen is committed. Timers run only while there are other brokers to wat
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from kwire import errors
 from kwire.clock import Clock
-from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.metadata_records import AbortTransactionRecord
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_brokers import begin_sessions, decide_fence_stale
 from kwire.raftmeta.controller_features import bootstrap_records
-from kwire.raftmeta.controller_partitions import decide_elect_unclean, decide_rebalance_leaders
-from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.image import Applied
 from kwire.raftmeta.internal_topics import creatable
 from kwire.raftmeta.publisher import MetadataPublisher
 from kwire.raftmeta.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
 
+if TYPE_CHECKING:
+    from kwire.codec.messages.create_topics import CreateTopicsResponse
+
+    Created = CreateTopicsResponse.CreatableTopicResult
+
 logger = logging.getLogger(__name__)
 
 Q = TypeVar("Q")
 R = TypeVar("R")
-Created = CreateTopicsResponse.CreatableTopicResult
 Decide = Callable[[ControllerState, Q, float], Decision[R]]
 
 UNCLEAN_ELECTION_SECONDS: Final = 300.0
@@ -106,7 +107,7 @@ class Controller:
         while self._epoch is None:
             await self._news.wait()
 
-    async def ensure_topics(self, names: Sequence[str]) -> dict[str, Created]:
+    async def ensure_topics(self, names: Sequence[str]) -> "dict[str, Created]":
         """Create topics on first use, internal ones in their own shape; what came of each.
 
         Topics that are there already are left out. Requests for the same topic at the same
@@ -118,6 +119,9 @@ class Controller:
         missing = [name for name in names if self._publisher.applied.topic(name) is None]
         if not missing:
             return {}
+        from kwire.codec.messages.create_topics import CreateTopicsRequest
+        from kwire.raftmeta.controller_topics import decide_create_topics
+
         config = self.state.cluster_config()
         done = trio.Event()
         self._creating.update(dict.fromkeys(missing, done))
@@ -132,7 +136,7 @@ class Controller:
         exists = errors.TopicAlreadyExists.code
         return {made.name: made for made in response.topics if made.error_code != exists}
 
-    async def ensure_topic(self, name: str) -> Created | None:
+    async def ensure_topic(self, name: str) -> "Created | None":
         """Create one topic on first use; None if it is there already."""
         return (await self.ensure_topics([name])).get(name)
 
@@ -199,12 +203,14 @@ class Controller:
             if not self.is_active or len(self.state.image.brokers) < 2:
                 await self._news.wait()
                 continue
+            from kwire.raftmeta import controller_partitions as deciders
+
             interval = self.state.config.leader_imbalance_check_interval_seconds
             with trio.move_on_after(min(interval, UNCLEAN_ELECTION_SECONDS)):
                 await trio.sleep_forever()
             if self.state.config.auto_leader_rebalance_enable:
-                await self._try(decide_rebalance_leaders)
-            await self._try(decide_elect_unclean)
+                await self._try(deciders.decide_rebalance_leaders)
+            await self._try(deciders.decide_elect_unclean)
 
     async def _try(self, decide: "Decide[None, bool]") -> None:
         """Run a decider of our own as long as it says that there is more to do."""

@@ -1,6 +1,5 @@
 """Topics: created, deleted, given more partitions. One bad topic fails alone."""
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decisio
 from kwire.raftmeta.controller_partitions import check_assignment
 from kwire.raftmeta.image import TOPIC, PartitionImage, TopicImage
 from kwire.raftmeta.image_records import partition_record
+from kwire.raftmeta.names import check_topic_name
 from kwire.raftmeta.placement import place
 from kwire.types import ZERO_UUID
 
@@ -27,27 +27,7 @@ Asked = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-_NAME_MAX: Final = 249
 ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
-
-
-def check_topic_name(name: str) -> None:
-    """Judge a topic's name; InvalidTopicException says what is wrong with it."""
-    wrong = None
-    if not name:
-        wrong = "the empty string is not allowed"
-    elif name in (".", ".."):
-        wrong = f"'{name}' is not allowed"
-    elif len(name) > _NAME_MAX:
-        wrong = f"the length of '{name}' is longer than the max allowed length {_NAME_MAX}"
-    elif _NAME.fullmatch(name) is None:
-        wrong = (
-            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
-    if wrong is not None:
-        raise errors.InvalidTopicException(f"Topic name is invalid: {wrong}")
 
 
 def decide_create_topics(

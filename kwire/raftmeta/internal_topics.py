@@ -1,8 +1,7 @@
 """The topics that the broker keeps for itself: their partitions, replicas and settings."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.configs.broker import BrokerConfig
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
@@ -11,7 +10,10 @@ SHARE_GROUP_STATE: Final = "__share_group_state"
 INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """Topics that Metadata marks as internal."""
 
-Topic = CreateTopicsRequest.CreatableTopic
+if TYPE_CHECKING:
+    from kwire.codec.messages.create_topics import CreateTopicsRequest
+
+    Topic = CreateTopicsRequest.CreatableTopic
 
 
 def is_internal(name: str) -> bool:
@@ -19,7 +21,7 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL
 
 
-def creatable(name: str, config: BrokerConfig) -> Topic:
+def creatable(name: str, config: BrokerConfig) -> "Topic":
     """A topic as it is created when it is first used."""
     if name == CONSUMER_OFFSETS:
         return _topic(
@@ -50,7 +52,7 @@ def creatable(name: str, config: BrokerConfig) -> Topic:
     return _topic(name, -1, -1, {})
 
 
-def _share_state(config: BrokerConfig) -> Topic:
+def _share_state(config: BrokerConfig) -> "Topic":
     prefix = "share.coordinator.state.topic."
     return _topic(
         SHARE_GROUP_STATE,
@@ -66,10 +68,13 @@ def _share_state(config: BrokerConfig) -> Topic:
     )
 
 
-def _topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> Topic:
-    return Topic(
+def _topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> "Topic":
+    from kwire.codec.messages.create_topics import CreateTopicsRequest
+
+    topic = CreateTopicsRequest.CreatableTopic
+    return topic(
         name=name,
         num_partitions=partitions,
         replication_factor=replicas,
-        configs=[Topic.CreatableTopicConfig(name=n, value=v) for n, v in configs.items()],
+        configs=[topic.CreatableTopicConfig(name=n, value=v) for n, v in configs.items()],
     )

@@ -16,7 +16,8 @@ from kwire.raftmeta.controller_brokers import (
     decide_register_broker,
     decide_unregister_broker,
 )
-from kwire.raftmeta.controller_features import SUPPORTED, decide_allocate_producer_ids
+from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
 from tests.raftmeta.clusters import CLUSTER, Cluster, directory
 
 

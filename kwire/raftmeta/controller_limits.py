@@ -1,0 +1,199 @@
+"""What is asked for seldom: feature levels, producer-id blocks, client quotas."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from kwire.codec.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
+from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller import ELR, ControllerState, Decision
+from kwire.raftmeta.controller_features import cluster_min_isr
+from kwire.raftmeta.image import BROKER
+
+PRODUCER_IDS: Final = 1000
+"""How many producer ids a broker is given at once."""
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+def decide_update_features(
+    state: ControllerState, request: UpdateFeaturesRequest, now: float
+) -> Decision[UpdateFeaturesResponse]:
+    """Feature levels go up or down: all that are asked for, or none."""
+    del now
+    records: list[Any] = []
+    results = []
+    failed: KafkaError | None = None
+    names = [update.feature for update in request.feature_updates]
+    for update in request.feature_updates:
+        code, text = errors.NONE, None
+        try:
+            if names.count(update.feature) > 1:
+                raise errors.InvalidRequest("Duplicate feature in the request.")
+            records += _update(state, update)
+        except KafkaError as error:
+            code, text = error.code, error.text
+            failed = failed or error
+        results.append(
+            UpdateFeaturesResponse.UpdatableFeatureResult(
+                feature=update.feature, error_code=code, error_message=text
+            )
+        )
+    if failed is not None:
+        reply = UpdateFeaturesResponse(
+            error_code=failed.code,
+            error_message=f"The update failed for all features since the following feature had "
+            f"an error: {failed.text}",
+            results=[] if len(results) > 1 else results,
+        )
+        return Decision((), reply)
+    reply = UpdateFeaturesResponse(results=results)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _update(state: ControllerState, update: UpdateFeaturesRequest.FeatureUpdateKey) -> list[Any]:
+    name, level = update.feature, update.max_version_level
+    kind = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
+    begin = f"Invalid update version {level} for feature {name}. "
+
+    def wrong(why: str) -> KafkaError:
+        return errors.InvalidUpdateVersion(begin + why)
+
+    if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        raise wrong("The controller does not support the given upgrade type.")
+    if level < 0:
+        raise wrong("A feature version cannot be less than 0.")
+    _check_supported(state, name, level, wrong)
+    current = state.image.features.get(name, 0)
+    if level < current and kind == _UPGRADE:
+        raise wrong(
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    if level > current and kind != _UPGRADE:
+        raise wrong("Can't downgrade to a newer version.")
+    records: list[Any] = [r.FeatureLevelRecord(name=name, feature_level=level)]
+    if name == ELR and level and "min.insync.replicas" not in state.image.config(BROKER, ""):
+        records.append(cluster_min_isr(state))
+    return records
+
+
+def _check_supported(state: ControllerState, name: str, level: int, wrong: Any) -> None:
+    """Every node must be able to work at a level before it is finalized."""
+    offered = state.supported_features.get(name)
+    if offered is None:
+        raise wrong("The controller does not support the given feature.")
+    nodes: list[tuple[str, Mapping[str, Any]]] = [("Local controller", state.supported_features)]
+    nodes += [(f"Broker {b.id}", b.features) for b in state.image.brokers.values()]
+    nodes += [(f"Controller {c.id}", c.features) for c in state.image.controllers.values()]
+    for who, features in nodes:
+        low, high = features.get(name, (0, 0))
+        if level and not low <= level <= high:
+            raise wrong(f"{who} only supports versions {low}-{high}")
+
+
+def decide_allocate_producer_ids(
+    state: ControllerState, request: AllocateProducerIdsRequest, now: float
+) -> Decision[AllocateProducerIdsResponse]:
+    """A broker needs producer ids that nobody else will ever be given."""
+    del now
+    state.broker(request.broker_id, request.broker_epoch)
+    start = max(state.image.next_producer_id, 0)
+    if start > (1 << 63) - 1 - PRODUCER_IDS:
+        raise errors.UnknownServerError("There are no producer ids left.")
+    record = r.ProducerIdsRecord(
+        broker_id=request.broker_id,
+        broker_epoch=request.broker_epoch,
+        next_producer_id=start + PRODUCER_IDS,
+    )
+    reply = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=PRODUCER_IDS)
+    return Decision((record,), reply)
+
+
+_QUOTA_KEYS: Final = {
+    "user": ("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
+    "ip": ("connection_creation_rate",),
+}
+_USER_KEYS: Final = (*_QUOTA_KEYS["user"], "controller_mutation_rate")
+_WHOLE: Final = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
+_ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
+
+
+def decide_alter_quotas(
+    state: ControllerState, request: AlterClientQuotasRequest, now: float
+) -> Decision[AlterClientQuotasResponse]:
+    """Limits of users, client ids and addresses are kept; nothing enforces them yet."""
+    del now
+    records: list[Any] = []
+    entries = []
+    for entry in request.entries:
+        code, text = errors.NONE, None
+        try:
+            records += _quota_records(state, entry)
+        except KafkaError as error:
+            code, text = error.code, error.text
+        entity = [
+            AlterClientQuotasResponse.EntryData.EntityData(
+                entity_type=part.entity_type, entity_name=part.entity_name
+            )
+            for part in entry.entity
+        ]
+        entries.append(
+            AlterClientQuotasResponse.EntryData(error_code=code, error_message=text, entity=entity)
+        )
+    reply = AlterClientQuotasResponse(entries=entries)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _quota_records(
+    state: ControllerState, entry: AlterClientQuotasRequest.EntryData
+) -> list[r.ClientQuotaRecord]:
+    types = [part.entity_type for part in entry.entity]
+    if not types:
+        raise errors.InvalidRequest("Invalid empty client quota entity")
+    for kind in types:
+        if kind not in _ENTITY_TYPES:
+            raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if types.count(kind) > 1:
+            raise errors.InvalidRequest(f"Invalid client quota entity: {kind} stands twice")
+    if "ip" in types and len(types) > 1:
+        raise errors.InvalidRequest("An address cannot be combined with a user or client id")
+    allowed = _QUOTA_KEYS["ip"] if "ip" in types else _USER_KEYS
+    entity = tuple(sorted(((p.entity_type, p.entity_name) for p in entry.entity), key=_type))
+    held: Mapping[str, float] = state.image.quotas.get(entity) or {}
+    records = []
+    for op in entry.ops:
+        if op.key not in allowed:
+            raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
+        if not op.remove and op.value <= 0:
+            raise errors.InvalidRequest(f"Quota {op.key} must be greater than 0")
+        if op.key in _WHOLE and op.value != int(op.value):
+            raise errors.InvalidRequest(f"{op.key} cannot be a fractional value.")
+        if held.get(op.key) != (None if op.remove else op.value):
+            records.append(_quota_record(entity, op.key, op.value, op.remove))
+    return records
+
+
+def _type(pair: tuple[str, str | None]) -> str:
+    return pair[0]
+
+
+def _quota_record(entity: Any, key: str, value: float, remove: bool) -> r.ClientQuotaRecord:
+    return r.ClientQuotaRecord(
+        entity=[
+            r.ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name)
+            for kind, name in entity
+        ],
+        key=key,
+        value=0.0 if remove else value,
+        remove=remove,
+    )
