@@ -16,6 +16,8 @@ from kwire.errors import (
     KafkaError,
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
 from kwire.handlers.dispatch import Context, handles
@@ -31,6 +33,8 @@ Aborted = Answer.AbortedTransaction
 _NO_DIVERGENCE: Final = Answer.EpochEndOffset()
 _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = Answer.SnapshotId()
+_NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
+"""Errors for which Kafka answers an empty list of aborted transactions instead of none."""
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 
@@ -221,7 +225,7 @@ class _Reading:
             partition_index=asked.partition,
             error_code=error.code,
             high_watermark=-1,
-            aborted_transactions=None,
+            aborted_transactions=[] if isinstance(error, _NOT_EVEN_LOOKED) else None,
             records=b"",
         )
         self.failed.append((asked, answer, error))
