@@ -123,6 +123,8 @@ class Broker:
         answer = await handler(Context(services=self.services, **context), request)
         if answer is None:
             return None
+        if hasattr(shapes, "narrow_response"):
+            answer = shapes.narrow_response(answer, version, request)
         return decode(type(answer), encode_whole(answer, version), version)
 
 

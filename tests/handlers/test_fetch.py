@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from kwire import errors
+from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.records import control, header, iterate
 from kwire.replica.partition import Partition
@@ -125,6 +126,34 @@ async def test_errors(topic: Topic, version: int, expected: type[errors.KafkaErr
     assert found.error_code == (0 if expected is None else expected.code)
 
 
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(4, False), (11, False), (12, False), (15, False), (16, True), (18, True)],
+)
+async def test_leaders_are_hinted_to_those_who_understand(version: int, told: bool):
+    """KIP-951."""
+    subject = broker()
+    await subject.create("t", replicas=(2,), leader=2)
+    await subject.publish(
+        r.RegisterBrokerRecord(
+            broker_id=2,
+            incarnation_id=bytes(16),
+            broker_epoch=1,
+            end_points=[
+                r.RegisterBrokerRecord.BrokerEndpoint(
+                    name="PLAINTEXT", host="there", port=99, security_protocol=0
+                )
+            ],
+            rack=None,
+        )
+    )
+    answer = await subject.call(request(at("t")), version)
+    (found,) = answer.responses[0].partitions
+    assert found.error_code == errors.NotLeaderOrFollower.code
+    assert found.current_leader.leader_id == (2 if told else -1)
+    assert [(n.node_id, n.port) for n in answer.node_endpoints] == ([(2, 99)] if told else [])
+
+
 @pytest.mark.parametrize(("version", "expected"), [(9, 76), (10, 0)])
 async def test_zstd_is_not_for_old_clients(version: int, expected: int):
     subject = broker()
@@ -233,8 +262,6 @@ class TestWaiting:
         assert len(subject.replicas._bytes) == 0
 
     async def test_deleted_topic(self, autojump_clock: Any):
-        from kwire.codec.messages import metadata_records as r
-
         subject = broker()
         await made(subject)
 
@@ -384,8 +411,6 @@ class TestSessions:
 
 async def test_a_topic_made_again_is_another():
     """Invariant 40: the old id is unknown, and nothing of the old data is seen."""
-    from kwire.codec.messages import metadata_records as r
-
     subject = broker()
     write(subject, await made(subject), b"old")
     await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))

@@ -247,6 +247,10 @@ async def test_leaders_are_hinted():
             rack="r",
         )
     )
+    for old in (3, 9):
+        answer = await subject.call(request(("other", 0, one_batch())), old)
+        (failed,) = answer.responses[0].partition_responses
+        assert failed.error_code == errors.NotLeaderOrFollower.code
     answer = await subject.call(request(("other", 0, one_batch())), 12)
     (failed,) = answer.responses[0].partition_responses
     assert failed.error_code == errors.NotLeaderOrFollower.code

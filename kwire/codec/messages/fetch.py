@@ -156,3 +156,14 @@ class FetchResponse:
 def widen_request(request: FetchRequest, version: int) -> FetchRequest:
     request.zstd_allowed = version >= 10
     return request
+
+
+def narrow_response(response: FetchResponse, version: int, request: FetchRequest) -> FetchResponse:
+    """Who leads instead is told from version 16 on."""
+    if version < 16 and response.node_endpoints:
+        response.node_endpoints = []
+        unknown = FetchResponse.FetchableTopicResponse.PartitionData.LeaderIdAndEpoch()
+        for topic in response.responses:
+            for partition in topic.partitions:
+                partition.current_leader = unknown
+    return response
