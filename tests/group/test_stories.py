@@ -4,6 +4,10 @@ A story is blocks of a command, ``----`` and what it led to: answers, records (`
 group afterwards (``=``).  ``KWIRE_REWRITE=1`` writes down what happens now, to be read in review.
 Played against Apache Kafka 4.3.1 the stories gave the same answers, as far as they need neither
 changed settings nor hours.
+
+Invariants: 66 (cooperative), 67 (errors, leave_expire), 68 (static, static_absent), 69 (errors,
+static, offsets), 71 (errors, rebalance_timeout, initial_delay), 72 (restart), 73 (retention,
+offsets), 76 (errors, offsets).
 """
 
 import os
