@@ -1,17 +1,13 @@
-"""Elections: who may lead, and how a node moves between roles.
+"""How a node moves between roles, and the timers that make it.
 
-Raft with KIP-595's epochs, KIP-996's pre-vote and the pull-based hints of BeginQuorumEpoch and
-EndQuorumEpoch.  Rules: a vote is given once an epoch, only to a log that is not behind ours,
-and is saved before it is told; a pre-vote changes nothing.
+Raft with KIP-595's epochs and KIP-996's pre-vote.  Rules: what must not be forgotten is saved
+when a role is entered; the timers of a node that only waits go on running through changes of
+the epoch, so that nobody can keep it from ever standing.
 """
 
 from math import inf
+from typing import Final
 
-from kwire import errors
-from kwire.codec.messages.fetch import FetchRequest
-from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest
-from kwire.codec.messages.vote import VoteRequest, VoteResponse
-from kwire.raftmeta import messages
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.roles import (
     Candidate,
@@ -24,11 +20,12 @@ from kwire.raftmeta.roles import (
 )
 from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Node, ReplicaKey
-from kwire.types import ZERO_UUID
+
+_MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
 
 
 # Moving between roles -----------------------------------------------------------------------
-def _enter(state: RaftState, role: Role) -> None:
+def enter(state: RaftState, role: Role) -> None:
     """Leave the present role, whose requests no longer matter, and take another."""
     if isinstance(state.role, Leader):
         from kwire.raftmeta.progress import dismiss_waiting
@@ -36,8 +33,7 @@ def _enter(state: RaftState, role: Role) -> None:
         old, state.role = state.role, role
         dismiss_waiting(state, old)
     state.role = role
-    for kind in (VoteRequest, FetchRequest, FetchSnapshotRequest):
-        state.calls.give_up(kind)
+    state.calls.give_up(_MOOT)
 
 
 def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None) -> None:
@@ -53,7 +49,7 @@ def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None
         state.save(ElectionState(epoch, leader_id))
     elif leader_id is not None:
         state.save(ElectionState(epoch, leader_id, state.election.voted))
-    _enter(state, Unattached(deadline))
+    enter(state, Unattached(deadline))
 
 
 def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
@@ -66,7 +62,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     fetch_timeout = state.config.fetch_timeout
     deadline = state.now + fetch_timeout if state.is_voter else inf
     update_at = state.now + fetch_timeout if state.config.can_vote else inf
-    _enter(state, Follower(leader, deadline, update_voter_at=update_at))
+    enter(state, Follower(leader, deadline, update_voter_at=update_at))
 
 
 def become_prospective(state: RaftState) -> None:
@@ -76,7 +72,7 @@ def become_prospective(state: RaftState) -> None:
         return
     leader = state.role.leader if isinstance(state.role, Follower) else None
     role = Prospective(state.random_election_timeout(), leader)
-    _enter(state, role)
+    enter(state, role)
     role.ballot.granted.add(state.config.node_id)
 
 
@@ -84,7 +80,7 @@ def become_candidate(state: RaftState) -> None:
     """Raise the epoch, vote for ourselves and ask for votes."""
     state.save(ElectionState(state.epoch + 1, None, state.key))
     role = Candidate(state.random_election_timeout())
-    _enter(state, role)
+    enter(state, role)
     role.ballot.granted.add(state.config.node_id)
 
 
@@ -98,14 +94,14 @@ def become_leader(state: RaftState, granted: frozenset[int]) -> None:
         assert state.voters.is_only(state.key)
         state.save(ElectionState(state.epoch + 1, state.config.node_id))
     role = Leader(state.log.end_offset, granted)
-    _enter(state, role)
+    enter(state, role)
     progress.start(state, role)
 
 
 def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None:
     """Give up leading; the others are told so that one of them stands at once."""
     untold = {node.id for node in state.other_voters}
-    _enter(state, Resigned(state.random_election_timeout(), preferred, untold))
+    enter(state, Resigned(state.random_election_timeout(), preferred, untold))
 
 
 def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | None) -> None:
@@ -128,93 +124,9 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
             become_follower(state, epoch, Node(leader_id, address.host, address.port))
 
 
-# Vote ---------------------------------------------------------------------------------------
-def on_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
-    """Another node asks for this node's vote, or whether it would get it."""
-    error = _refusal(state, request)
-    if error is not None:
-        return error
-    asked = messages.partition_of(request)
-    assert asked is not None
-    if asked.replica_epoch < state.epoch:
-        return messages.vote_response(state, error=errors.FencedLeaderEpoch.code)
-    if asked.replica_epoch > state.epoch:
-        become_unattached(state, asked.replica_epoch)
-    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
-    is_current = (asked.last_offset_epoch, asked.last_offset) >= state.log.end
-    if asked.pre_vote:
-        return messages.vote_response(state, granted=is_current and _would_vote(state))
-    granted = is_current and _may_vote(state, candidate)
-    if granted and state.election.voted is None:
-        state.save(ElectionState(state.epoch, None, candidate))
-        _enter(state, Unattached(state.random_election_timeout()))
-    return messages.vote_response(state, granted=granted)
-
-
-def _refusal(state: RaftState, request: VoteRequest) -> VoteResponse | None:
-    if request.cluster_id not in (None, state.config.cluster_id):
-        return VoteResponse(error_code=errors.InconsistentClusterId.code)
-    asked = messages.partition_of(request)
-    if asked is None:
-        return VoteResponse(error_code=errors.InvalidRequest.code)
-    newest = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
-    if asked.replica_id < 0 or asked.last_offset < 0 or not 0 <= asked.last_offset_epoch <= newest:
-        return messages.vote_response(state, error=errors.InvalidRequest.code)
-    if not is_me(state, request.voter_id, asked.voter_directory_id):
-        return messages.vote_response(state, error=errors.InvalidVoterKey.code)
-    return None
-
-
-def is_me(state: RaftState, voter_id: int, directory_id: bytes) -> bool:
-    """Whether a request for this voter is for this node and its disk (KIP-853)."""
-    if voter_id not in (-1, state.config.node_id):
-        return False
-    return directory_id in (ZERO_UUID, state.config.directory_id)
-
-
-def _would_vote(state: RaftState) -> bool:
-    """KIP-996: no pre-vote while the leader is heard."""
-    match state.role:
-        case Leader():
-            return False
-        case Follower(heard_until=heard_until):
-            return state.now >= heard_until
-        case _:
-            return True
-
-
-def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
-    """Raft 5.2: at most one vote an epoch; none in an epoch that has a leader."""
-    voted = state.election.voted
-    if voted is not None:
-        unknown = ZERO_UUID in (voted.directory_id, candidate.directory_id)
-        return voted == candidate or (unknown and voted.id == candidate.id)
-    return state.leader_id is None and isinstance(state.role, Unattached | Prospective)
-
-
-def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pre: bool) -> None:
-    """Count an answer of the round that is under way."""
-    role = state.role
-    if not isinstance(role, Prospective if pre else Candidate):
-        return
-    part = response.topics[0].partitions[0] if response.topics else None
-    if part is None or part.error_code != errors.NONE:
-        state.back_off(node_id)
-        return
-    assert isinstance(role, Prospective | Candidate)
-    (role.ballot.granted if part.vote_granted else role.ballot.rejected).add(node_id)
-    if state.voters.has_majority(role.ballot.granted):
-        if isinstance(role, Prospective):
-            become_candidate(state)
-        else:
-            become_leader(state, frozenset(role.ballot.granted))
-        return
-    undecided = set(state.voters.ids) - role.ballot.rejected
-    if not state.voters.has_majority(undecided):
-        _lose(state, role)
-
-
-def _lose(state: RaftState, role: Prospective | Candidate) -> None:
+# The end of a round --------------------------------------------------------------------------
+def lose(state: RaftState, role: Prospective | Candidate) -> None:
+    """This round is lost: fall back to the known leader, or wait."""
     if isinstance(role, Candidate):
         if not role.backing_off:
             role.backing_off = True
@@ -224,7 +136,7 @@ def _lose(state: RaftState, role: Prospective | Candidate) -> None:
     if role.leader is not None and state.leader_id == role.leader.id:
         become_follower(state, state.epoch, role.leader)
     else:
-        _enter(state, Unattached(state.random_election_timeout()))
+        enter(state, Unattached(state.random_election_timeout()))
 
 
 # Timers -------------------------------------------------------------------------------------
@@ -235,7 +147,7 @@ def poll(state: RaftState) -> None:
         return
     if state.now >= role.deadline:
         if isinstance(role, Prospective):
-            _lose(state, role)
+            lose(state, role)
         elif isinstance(role, Resigned):
             become_unattached(state, state.epoch + 1)
         elif state.installing:
@@ -244,26 +156,7 @@ def poll(state: RaftState) -> None:
             become_prospective(state)
         else:
             role.deadline = inf
-    _ask(state)
-    if isinstance(state.role, Resigned):
-        _tell_end(state, state.role)
+    if isinstance(state.role, Prospective | Candidate | Resigned):
+        from kwire.raftmeta import voting
 
-
-def _ask(state: RaftState) -> None:
-    role = state.role
-    if not isinstance(role, Prospective | Candidate):
-        return
-    if isinstance(role, Candidate) and role.backing_off:
-        return
-    pre_vote = isinstance(role, Prospective)
-    heard = role.ballot.granted | role.ballot.rejected
-    for node in state.other_voters:
-        if node.id not in heard:
-            voter = state.voters.key_of(node.id)
-            state.send(node, messages.vote_request(state, voter, pre_vote=pre_vote))
-
-
-def _tell_end(state: RaftState, role: Resigned) -> None:
-    for node in state.other_voters:
-        if node.id in role.untold:
-            state.send(node, messages.end_request(state, role.preferred))
+        voting.ask(state)

@@ -8,61 +8,71 @@ The contract of whoever performs the effects of a step, or of several steps toge
 3. the rest in order: messages and answers leave, commits and leadership are announced.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kwire.codec.messages.begin_quorum_epoch import (
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
-)
-from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
-from kwire.codec.messages.fetch import FetchRequest, FetchResponse
-from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
-from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.voters import Node, VoterSet
 
-RaftRequest: TypeAlias = (
-    VoteRequest
-    | BeginQuorumEpochRequest
-    | EndQuorumEpochRequest
-    | FetchRequest
-    | FetchSnapshotRequest
-    | DescribeQuorumRequest
-    | AddRaftVoterRequest
-    | RemoveRaftVoterRequest
-    | UpdateRaftVoterRequest
-)
-OwnRequest: TypeAlias = (
-    VoteRequest
-    | BeginQuorumEpochRequest
-    | EndQuorumEpochRequest
-    | FetchRequest
-    | FetchSnapshotRequest
-    | UpdateRaftVoterRequest
-    | ApiVersionsRequest
-)
-RaftResponse: TypeAlias = (
-    VoteResponse
-    | BeginQuorumEpochResponse
-    | EndQuorumEpochResponse
-    | FetchResponse
-    | FetchSnapshotResponse
-    | DescribeQuorumResponse
-    | AddRaftVoterResponse
-    | RemoveRaftVoterResponse
-    | UpdateRaftVoterResponse
-    | ApiVersionsResponse
-)
+if TYPE_CHECKING:  # the tables of messages that a quorum of one never sends stay unread
+    from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+    from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+    from kwire.codec.messages.begin_quorum_epoch import (
+        BeginQuorumEpochRequest,
+        BeginQuorumEpochResponse,
+    )
+    from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+    from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+    from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+    from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+    from kwire.codec.messages.remove_raft_voter import (
+        RemoveRaftVoterRequest,
+        RemoveRaftVoterResponse,
+    )
+    from kwire.codec.messages.update_raft_voter import (
+        UpdateRaftVoterRequest,
+        UpdateRaftVoterResponse,
+    )
+    from kwire.codec.messages.vote import VoteRequest, VoteResponse
+
+    RaftRequest: TypeAlias = (
+        VoteRequest
+        | BeginQuorumEpochRequest
+        | EndQuorumEpochRequest
+        | FetchRequest
+        | FetchSnapshotRequest
+        | DescribeQuorumRequest
+        | AddRaftVoterRequest
+        | RemoveRaftVoterRequest
+        | UpdateRaftVoterRequest
+    )
+    OwnRequest: TypeAlias = (
+        VoteRequest
+        | BeginQuorumEpochRequest
+        | EndQuorumEpochRequest
+        | FetchRequest
+        | FetchSnapshotRequest
+        | UpdateRaftVoterRequest
+        | ApiVersionsRequest
+    )
+    RaftResponse: TypeAlias = (
+        VoteResponse
+        | BeginQuorumEpochResponse
+        | EndQuorumEpochResponse
+        | FetchResponse
+        | FetchSnapshotResponse
+        | DescribeQuorumResponse
+        | AddRaftVoterResponse
+        | RemoveRaftVoterResponse
+        | UpdateRaftVoterResponse
+        | ApiVersionsResponse
+    )
 
 
 # Events -------------------------------------------------------------------------------------

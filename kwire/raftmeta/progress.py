@@ -8,7 +8,6 @@ if it is a voter at all; a leader that a majority stopped fetching from resigns 
 from math import inf
 
 from kwire import errors
-from kwire.raftmeta import messages
 from kwire.raftmeta.control import (
     ControlMessage,
     control_batch,
@@ -139,6 +138,18 @@ def heard(state: RaftState, role: Leader, replica: Replica) -> None:
         role.check_at = _check_deadline(state)
 
 
+def is_alone(state: RaftState) -> bool:
+    """Whether this leader is the quorum, with nobody waiting for anything."""
+    role = state.role
+    return (
+        isinstance(role, Leader)
+        and role.check_at == inf
+        and not role.waiting
+        and role.change is None
+        and state.voters.is_only(state.key)
+    )
+
+
 def _check_timeout(state: RaftState) -> float:
     return state.config.fetch_timeout * CHECK_QUORUM_FACTOR
 
@@ -151,11 +162,12 @@ def _check_deadline(state: RaftState) -> float:
 
 def poll(state: RaftState) -> None:
     """Tell voters that do not fetch who leads; resign when a majority is gone."""
+    role = state.role
+    if not isinstance(role, Leader) or is_alone(state):
+        return
+    from kwire.raftmeta import messages
     from kwire.raftmeta.election import become_resigned
 
-    role = state.role
-    if not isinstance(role, Leader):
-        return
     if role.check_at == inf and not state.voters.is_only(state.key):
         role.check_at = _check_deadline(state)
     if state.now >= role.check_at:
@@ -199,7 +211,9 @@ def preferred_candidates(state: RaftState, role: Leader) -> tuple[ReplicaKey, ..
 
 def dismiss_waiting(state: RaftState, role: Leader) -> None:
     """Whoever waits for this leader is told that it no longer is one."""
-    from kwire.raftmeta import reconfig
+    if not role.waiting and role.change is None:
+        return
+    from kwire.raftmeta import messages, reconfig
 
     code = errors.NotLeaderOrFollower.code
     for held in role.waiting:

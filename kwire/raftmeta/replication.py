@@ -166,14 +166,6 @@ def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
     return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in own)
 
 
-def fetch_deadline(state: RaftState) -> float:
-    """When a node that was left alone may be asked again."""
-    if isinstance(state.role, Leader):
-        return float("inf")
-    later = [at for at in state.calls.retry_at.values() if at > state.now]
-    return min(later, default=float("inf"))
-
-
 def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:
     """Take what the leader sent: records, where we part, or that we need a snapshot."""
     part = response.responses[0].partitions[0] if response.responses else None

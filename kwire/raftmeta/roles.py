@@ -4,15 +4,19 @@ A vote in the current epoch is part of the election state, not a role: an Unatta
 has one is KIP-595's Voted.  Deadlines are monotonic seconds; ``inf`` means never.
 """
 
+from __future__ import annotations
+
 from collections.abc import Hashable
 from math import inf
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from kwire.codec.messages.fetch import FetchRequest
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.voters import Node, ReplicaKey, Voter
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.fetch import FetchRequest
 
 
 @attrs.define

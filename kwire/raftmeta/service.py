@@ -8,9 +8,11 @@
   Sending never waits for a peer, and delivery to listeners never holds up consensus.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -27,9 +29,6 @@ from kwire.raftmeta.events import (
     Effect,
     Event,
     LeaderKnown,
-    OwnRequest,
-    RaftRequest,
-    RaftResponse,
     Received,
     Refused,
     Reply,
@@ -56,6 +55,9 @@ from kwire.raftmeta.state import RaftConfig, Random
 from kwire.raftmeta.storage import MetadataStorage
 from kwire.raftmeta.turn import Outcome, write
 from kwire.raftmeta.voters import Node, VoterSet
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.events import OwnRequest, RaftRequest, RaftResponse
 
 BACKLOG_MAX: Final = 10_000
 """Effects waiting for a turn above which appends have to wait."""

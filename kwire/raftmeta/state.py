@@ -4,16 +4,21 @@ Rules: only the functions of this package change it, inside one step; what the w
 do about it is put into ``effects``.  Time and randomness come from outside.
 """
 
+from __future__ import annotations
+
 from math import inf
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import attrs
 
-from kwire.raftmeta.events import Committed, Effect, OwnRequest, SaveElection, Send
+from kwire.raftmeta.events import Committed, Effect, SaveElection, Send
 from kwire.raftmeta.log import LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.roles import Role, Unattached
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.events import OwnRequest
 
 CHECK_QUORUM_FACTOR: Final = 1.5
 """A leader waits this many fetch timeouts for a majority before it resigns."""
@@ -98,9 +103,9 @@ class Calls:
             del self.busy[call.node.id, type(call.request)]
         return call
 
-    def give_up(self, kind: type) -> None:
-        """Forget all requests of a kind: their answers no longer matter."""
-        for call in [c for c in self.open.values() if type(c.request) is kind]:
+    def give_up(self, kinds: frozenset[str]) -> None:
+        """Forget all requests of these kinds: their answers no longer matter."""
+        for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
             self.finish(call.id)
 
     def deadline(self) -> float:

@@ -4,11 +4,10 @@ Synchronous, so that the simulation runs the same lines as the service.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 
-from kwire.codec.messages.fetch import FetchResponse
-from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.errors import PositionOutOfRange
 from kwire.raftmeta.events import (
     AppendLog,
@@ -27,6 +26,11 @@ from kwire.raftmeta.events import (
     WriteSnapshot,
 )
 from kwire.raftmeta.storage import MetadataStorage
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.fetch import FetchResponse
+    from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
+    from kwire.raftmeta.events import RaftResponse
 
 Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded
 """What is left to do once everything is synced."""
@@ -63,10 +67,7 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
                 outcomes.append(storage.install_snapshot(snapshot))
                 needs_sync = True
             case Reply(_, response):
-                if isinstance(response, FetchResponse):
-                    _fill_fetch(storage, response)
-                elif isinstance(response, FetchSnapshotResponse):
-                    _fill_snapshot(storage, response)
+                _fill(storage, response)
                 outcomes.append(effect)
             case Send() | Committed() | LeaderKnown():
                 outcomes.append(effect)
@@ -75,7 +76,18 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
     return Written(needs_sync, outcomes)
 
 
-def _fill_fetch(storage: MetadataStorage, response: FetchResponse) -> None:
+def _fill(storage: MetadataStorage, response: "RaftResponse") -> None:
+    """Put the bytes into answers that have a place for them."""
+    from kwire.codec.messages.fetch import FetchResponse
+    from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
+
+    if isinstance(response, FetchResponse):
+        _fill_fetch(storage, response)
+    elif isinstance(response, FetchSnapshotResponse):
+        _fill_snapshot(storage, response)
+
+
+def _fill_fetch(storage: MetadataStorage, response: "FetchResponse") -> None:
     for topic in response.responses:
         for part in topic.partitions:
             if isinstance(part.records, LogSlice):
@@ -85,7 +97,7 @@ def _fill_fetch(storage: MetadataStorage, response: FetchResponse) -> None:
                 )
 
 
-def _fill_snapshot(storage: MetadataStorage, response: FetchSnapshotResponse) -> None:
+def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") -> None:
     for topic in response.topics:
         for part in topic.partitions:
             if not isinstance(part.unaligned_records, SnapshotSlice):

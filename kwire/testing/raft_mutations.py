@@ -12,7 +12,16 @@ from typing import Any, Final
 import attrs
 
 from kwire import errors
-from kwire.raftmeta import election, messages, progress, reconfig, replication, snapshot, turn
+from kwire.raftmeta import (
+    cleaning,
+    election,
+    messages,
+    progress,
+    reconfig,
+    replication,
+    turn,
+    voting,
+)
 from kwire.raftmeta.events import CleanLog, SnapshotTaken
 from kwire.raftmeta.log import LogState, Valid
 from kwire.raftmeta.roles import Leader
@@ -74,7 +83,7 @@ def _forget_vote(state: RaftState, request: Any) -> Any:
     return response
 
 
-_on_vote = election.on_vote
+_on_vote = voting.on_vote
 _leader_error = replication.leader_error
 
 
@@ -166,12 +175,12 @@ MUTATIONS: Final = (
     Mutation(
         "vote-twice",
         "the vote of this epoch is forgotten",
-        ((election, "_may_vote", _vote_again),),
+        ((voting, "_may_vote", _vote_again),),
     ),
     Mutation(
         "vote-for-shorter-log",
         "a candidate's log is not compared with our own",
-        ((election, "on_vote", _forget_vote),),
+        ((voting, "on_vote", _forget_vote),),
     ),
     Mutation(
         "no-divergence-check",
@@ -196,12 +205,12 @@ MUTATIONS: Final = (
     Mutation(
         "ignore-directory-id",
         "a voter that lost its disk votes as if it had not",
-        ((VoterSet, "has", _any_directory), (election, "is_me", _is_anybody)),
+        ((VoterSet, "has", _any_directory), (voting, "is_me", _is_anybody)),
     ),
     Mutation(
         "clean-uncommitted",
         "the log is cleaned beyond the snapshot that replaces it",
-        ((snapshot, "on_taken", _clean_everything),),
+        ((cleaning, "on_taken", _clean_everything),),
     ),
     Mutation(
         "never-resign",
@@ -216,6 +225,6 @@ MUTATIONS: Final = (
     Mutation(
         "pre-vote-always",
         "pre-votes are granted while the leader is heard",
-        ((election, "_would_vote", _always_would_vote),),
+        ((voting, "_would_vote", _always_would_vote),),
     ),
 )

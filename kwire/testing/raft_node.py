@@ -7,7 +7,7 @@ Events that come while a turn is being synced wait for the next one, as under
 from collections.abc import Callable, Sequence
 from math import inf
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,7 +19,6 @@ from kwire.raftmeta.events import (
     Effect,
     Event,
     LeaderKnown,
-    RaftResponse,
     Received,
     Reply,
     Send,
@@ -33,6 +32,9 @@ from kwire.raftmeta.voters import VoterSet
 from kwire.testing.cluster import Scheduler, Trace
 from kwire.testing.network import SimNetwork
 from kwire.testing.raft_disk import SimStorage
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.events import RaftResponse
 
 WALL_MS = 1_700_000_000_000
 
@@ -207,7 +209,7 @@ class SimNode:
         there = target
         self.network.send(self.id, there.id, lambda: void(there.feed(event)))
 
-    def _answer(self, caller: Caller, response: RaftResponse) -> None:
+    def _answer(self, caller: Caller, response: "RaftResponse") -> None:
         there = self.nodes[caller.node]
 
         def deliver() -> None:

@@ -3,15 +3,18 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
-from kwire.raftmeta.events import OwnRequest, RaftResponse
 from kwire.raftmeta.service import Quorum
 from kwire.raftmeta.storage import MemoryStorage
 from kwire.raftmeta.voters import Node
 from kwire.testing.raft import TestClock, Watcher, config_of, voters_of
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.events import OwnRequest, RaftResponse
 
 
 @attrs.define(eq=False)
@@ -32,7 +35,7 @@ class Members:
     nursery: trio.Nursery
     members: dict[int, Member]
 
-    async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
+    async def call(self, node: Node, request: "OwnRequest") -> "RaftResponse | None":
         """The network: a millisecond to whoever runs."""
         await trio.sleep(0.001)
         member = self.members.get(node.id)

@@ -1,0 +1,33 @@
+"""Snapshots in place: the log goes on after a fetched one, and is cleaned behind our own.
+
+Rules: a leader never loads a snapshot; the log is cleaned only up to where one of our own
+snapshots ends.
+"""
+
+from kwire.raftmeta.events import CleanLog, SnapshotLoaded, SnapshotTaken
+from kwire.raftmeta.roles import Follower, Leader
+from kwire.raftmeta.state import RaftState
+
+
+def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
+    """The snapshot is in place: go on fetching after it."""
+    assert not isinstance(state.role, Leader), "a leader never loads a snapshot"
+    assert event.id == state.installing
+    state.installing = None
+    state.log.reset(event.id)
+    state.history.reset(event.id.end_offset - 1, event.voters, event.kraft_version)
+    state.advance_high_watermark(event.id.end_offset)
+    if isinstance(state.role, Follower):
+        state.role.snapshot = None
+
+
+def on_taken(state: RaftState, event: SnapshotTaken) -> None:
+    """Our own snapshot is on disk: what it and its predecessor replace may go."""
+    assert event.id.end_offset <= (state.high_watermark or 0)
+    older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]
+    state.log.add_snapshot(event.id)
+    if older and older[-1].end_offset > state.log.start_offset:
+        start = older[-1].end_offset
+        state.log.trimmed(start)
+        state.history.forget_before(start)
+        state.emit(CleanLog(start))
