@@ -480,7 +480,7 @@ class PartitionLog:
             self.segments[self.segment_index(next_offset - 1)].note_aborted(aborted)
 
     def _begin(self, base_offset: int, now_ms: int) -> Segment:
-        segment = Segment(self.disk, self.directory, base_offset, 0)
+        segment = Segment(self.disk, self.directory, base_offset, 0, self.config)
         segment.create(now_ms)
         if self.config.preallocate:
             segment.allocate(0, self.config)

@@ -139,7 +139,7 @@ def opening(
     log = PartitionLog(disk, directory, partition, config)
     log.snapshots = found.snapshots
     for base_offset, size, changed_ms in found.segments:
-        segment = Segment(disk, directory, base_offset, size)
+        segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = changed_ms
         log.segments.append(segment)
     log.active = log.segments[-1]
@@ -363,7 +363,7 @@ def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     """Make one old segment's indexes anew, its transactions from the state before it."""
     yield
-    segment.reindex(log.config.index_interval_bytes)
+    segment.reindex()
     segment.forget_aborted()
     lookup.replay_producers(log, segment.base_offset)
     for position, header in segment.scan():

@@ -37,6 +37,7 @@ class Segment:
     __slots__ = (
         "_disk",
         "_index",
+        "_interval",
         "_recent_next",
         "_recent_position",
         "_since_index",
@@ -56,13 +57,16 @@ class Segment:
         "written",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, size: int, config: LogConfig = DEFAULTS
+    ) -> None:
         self._disk = disk
         self.directory = directory
         self.base_offset = base_offset
         self.file = disk.open(f"{directory}/{names.stem(base_offset)}{names.LOG}")
         self.size = size
         self.written = size
+        self._interval = config.index_interval_bytes
         self.created_ms = 0
         self.modified_ms = 0
         self.first_timestamp = -1
@@ -210,7 +214,7 @@ class Segment:
             with suppress(FileNotFoundError):
                 self._disk.sync(self.path(suffix))
 
-    def reindex(self, interval: int = DEFAULTS.index_interval_bytes) -> None:
+    def reindex(self) -> None:
         """Make offset and time index anew from the batches: what was there is not to be trusted."""
         active, self._txns, txns = self._index is not None, None, self.aborted()
         end = self.written
@@ -218,7 +222,7 @@ class Segment:
         self._txns, self.size = txns, 0
         for position, header in self.scan(0, end):
             self.size = position
-            self.note(header.size, header.next_offset, header.max_timestamp, interval)
+            self.note(header.size, header.next_offset, header.max_timestamp, self._interval)
         self.size = end
         self.close_indexes()
         if not active:
@@ -257,14 +261,18 @@ class Segment:
             after = self._recent_position[following] if following < len(ends) else self.size
             return position, after - position
         start, last_offset = self.floor(offset)
+        sound = last_offset is None
         for position, header in self.scan(start):
             last = header.base_offset + header.last_offset_delta
-            if position == start and last_offset not in (last, None):
-                self.reindex()
-                return self.locate(offset)
+            sound = sound or last == last_offset
+            if not sound:
+                break
             if last >= offset:
                 return position, header.length + LENGTH_END
-        return None
+        if sound:
+            return None
+        self.reindex()
+        return self.locate(offset)
 
     def scan(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch that readers may see, from a batch's start."""

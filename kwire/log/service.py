@@ -7,7 +7,7 @@ until the broker is started again, the others go on.
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,7 @@ SLICE_SECONDS: Final = 0.002
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
 Unique = Callable[[], bytes]
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +45,11 @@ class LogSettings:
     """``log.flush.offset.checkpoint.interval.ms``, and the one of start offsets"""
     retention_check_ms: int = 300_000
     """``log.retention.check.interval.ms``"""
+
+
+def threads() -> InThread:
+    """Calls that wait for a disk, a few at a time."""
+    return partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(THREADS))
 
 
 def _ignore(_: PartitionLog) -> None: ...
@@ -65,9 +71,8 @@ class LogManager:
     on_offline: Callable[[LogDirectory], None] = _ignore_directory
     """A directory has failed; its logs answer with storage errors."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-    _threads: trio.CapacityLimiter = attrs.field(
-        init=False, factory=partial(trio.CapacityLimiter, THREADS)
-    )
+    in_thread: InThread = attrs.field(factory=threads)
+    """Where calls that wait for the disk are made; tests make them at once."""
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     _rolled: set[PartitionLog] = attrs.field(init=False, factory=set)
@@ -263,7 +268,7 @@ class LogManager:
                 job = opened.behind.take()
                 try:
                     with trio.CancelScope(shield=True):  # a job that was taken is not in the queue
-                        await self._in_thread(job.run)
+                        await self.in_thread(job.run)
                 except OSError as error:
                     opened.behind.done()
                     self._fail(self.directory_of(opened))
@@ -348,14 +353,11 @@ class LogManager:
 
     # -- inside
 
-    async def _in_thread(self, call: Callable[[], None]) -> None:
-        await trio.to_thread.run_sync(call, limiter=self._threads)
-
     async def _run_flush(self, opened: PartitionLog, flush: Flush) -> None:
         done = self._flushing[opened] = trio.Event()
         try:
             with trio.CancelScope(shield=True):
-                await self._in_thread(flush.run)
+                await self.in_thread(flush.run)
         except OSError as error:
             self._fail(self.directory_of(opened))
             raise KafkaStorageError(f"{opened.partition}: {error}") from error
@@ -376,7 +378,7 @@ class LogManager:
         if not directory.online:
             return
         try:
-            await self._in_thread(partial(directory.write_checkpoints, texts))
+            await self.in_thread(partial(directory.write_checkpoints, texts))
         except OSError as error:
             self._fail(directory)
             log.error("checkpoint failed directory=%s error=%s", directory.name, error)
@@ -397,11 +399,11 @@ class LogManager:
                 flush.run()
 
         try:
-            await self._in_thread(sync_all)
+            await self.in_thread(sync_all)
         finally:
             for opened, flush in flushes:
                 opened.end_flush(flush)
-        await self._in_thread(partial(directory.finish, broker_epoch))
+        await self.in_thread(partial(directory.finish, broker_epoch))
 
     async def _until_idle(self, opened: PartitionLog) -> None:
         """Wait until no thread works on a log."""
@@ -452,7 +454,7 @@ class LogManager:
                     disk.remove_tree(path)
 
         try:
-            await self._in_thread(remove)
+            await self.in_thread(remove)
         except OSError as error:
             log.error("cannot remove paths=%s error=%s", paths, error)
 

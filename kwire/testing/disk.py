@@ -124,7 +124,7 @@ class SimLock:
 
     def release(self) -> None:
         self.disk.locked.discard(self.path)
-        self.disk.remove(self.path)
+        self.disk.files.pop(self.path, None)
 
 
 @attrs.define(eq=False)

@@ -1,0 +1,301 @@
+"""The broker's log directories under trio, on simulated and real disks."""
+
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.disk import AlreadyLocked, RealDisk
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, content
+
+ID, OTHER = bytes(15) + b"\7", bytes(15) + b"\x08"
+
+
+class Clock:
+    """trio's clock, and wall time that follows it."""
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def now_ms(self) -> int:
+        return TIME_MS + int(trio.current_time() * 1000)
+
+
+def config_of(topic: str) -> LogConfig:
+    return LogConfig(segment_bytes=200, retention_ms=3_600_000, file_delete_delay_ms=60_000)
+
+
+def manager(*disks: SimDisk | RealDisk) -> LogManager:
+    directories = [LogDirectory(d, f"dir{n}") for n, d in enumerate(disks)]
+    return LogManager(directories, Clock(), in_thread=at_once)
+
+
+async def at_once(call: Callable[[], None]) -> None:
+    """In place of a thread, which the test's clock would not wait for."""
+    await trio.lowlevel.checkpoint()
+    call()
+
+
+@asynccontextmanager
+async def running(*disks: SimDisk | RealDisk) -> AsyncIterator[LogManager]:
+    logs = manager(*disks)
+    await logs.open(config_of)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        yield logs
+        nursery.cancel_scope.cancel()
+
+
+async def made(logs: LogManager, topic: str = "t", partition: int = 0) -> PartitionLog:
+    log = await logs.create(topic, ID, partition, config_of(topic))
+    assert isinstance(log, PartitionLog)
+    return log
+
+
+@pytest.fixture(params=["real", "simulated"])
+def disks(request, tmp_path):
+    """Two log directories, and how to see them again after a restart."""
+    if request.param == "simulated":
+        first, second = SimDisk(), SimDisk()
+        return lambda: (first, second)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.mkdir()
+    return lambda: tuple(RealDisk(str(path)) for path in paths)
+
+
+async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
+    """Invariants 39, 81 and 109."""
+    first, second = disks()
+    async with running(first, second) as logs:
+        for partition in range(4):
+            log = await made(logs, partition=partition)
+            for _ in range(partition * 3):
+                append(
+                    log, [b"v"] * 2, producer_id=5, producer_epoch=0, base_sequence=log.end_offset
+                )
+            log.high_watermark = log.end_offset
+        log.advance_start(3)
+    await logs.close(broker_epoch=42)
+    assert first.read(".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
+    assert {e.name for e in first.entries()} >= {"t-0", "t-2", "recovery-point-offset-checkpoint"}
+    assert {e.name for e in second.entries()} >= {"t-1", "t-3"}
+    assert second.read("log-start-offset-checkpoint").startswith(b"0\n")
+    names = {e.name for e in first.entries("t-0")}
+    assert names == {
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "partition.metadata",
+    }
+    third, fourth = disks()
+    async with running(third, fourth) as logs:
+        assert ".kafka_cleanshutdown" not in {e.name for e in third.entries()}
+        for partition in range(4):
+            log = await made(logs, partition=partition)
+            assert log.topic_id == ID
+            assert log.end_offset == log.high_watermark == log.recovery_point == partition * 6
+        assert log.start_offset == 3
+        assert len(content(log)) == 15
+        assert log.producers.get(5) is not None
+    await logs.close()
+
+
+async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await made(logs)
+        for _ in range(7):
+            append(log, [b"v"])
+        log.high_watermark = 5
+        await trio.sleep(100)
+    after = disk.killed()
+    async with running(after) as logs:
+        log = await made(logs)
+        assert (log.end_offset, log.high_watermark) == (7, 5)
+        assert log.recovery_point == log.active.base_offset == 6  # closed segments were synced
+
+
+async def test_nothing_wakes_while_nothing_changes(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await made(logs)
+        append(log, [b"v"])
+        await trio.sleep(130)
+        assert disk.read("replication-offset-checkpoint") == b"0\n1\nt 0 0\n"
+        calls = len(disk.calls)
+        await trio.sleep(3000)
+        assert len(disk.calls) == calls
+
+
+async def test_a_deleted_partition_goes_after_its_delay(autojump_clock) -> None:
+    """Invariants 40 and 83."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        append(await made(logs), [b"v"])
+        await logs.delete("t", 0)
+        assert logs.get("t", 0) is None
+        [name] = [e.name for e in disk.entries() if e.is_directory]
+        assert name.startswith("t-0.")
+        assert name.endswith("-delete")
+        again = await logs.create("t", OTHER, 0, config_of("t"))
+        assert again.end_offset == 0
+        await trio.sleep(61)
+        assert [e.name for e in disk.entries() if e.is_directory] == ["t-0"]
+        await logs.delete("t", 0)
+    async with running(disk.killed()) as logs:  # killed before the delay was over
+        assert logs.get("t", 0) is None
+        await trio.sleep(61)
+        assert not [e for e in logs.directories[0].disk.entries() if e.is_directory]
+
+
+async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
+    """Invariant 40."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        append(await made(logs), [b"old"])
+    async with running(disk.killed()) as logs:
+        log = await logs.create("t", OTHER, 0, config_of("t"))
+        assert (log.end_offset, log.topic_id) == (0, OTHER)
+
+
+async def test_strays_are_put_aside(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        await made(logs, "t")
+        await made(logs, "u")
+        assert logs.strays(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
+        assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
+
+
+async def test_a_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
+    """Invariant 91."""
+    disk = SimDisk()
+    written: list[int] = []
+    async with running(disk) as logs:
+        logs.on_written = lambda log: written.append(log.written_offset)
+        log = await made(logs)
+        disk.slow = True
+        for _ in range(3):
+            append(log, [b"v"])
+        assert log.written_offset == 0
+        await logs.delete("t", 1)
+        while log.behind:
+            await trio.lowlevel.checkpoint()
+        assert written == [3]
+    await logs.close()
+
+
+async def test_one_fsync_serves_all_who_wait(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await made(logs)
+        append(log, [b"v"])
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(logs.flush, log)
+        assert log.recovery_point == 1
+        assert disk.calls.count(("sync", "t-0/00000000000000000000.log")) == 1
+
+
+async def test_flush_ms_counts_from_the_first_message(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await logs.create("t", ID, 0, LogConfig(flush_ms=1000))
+        await trio.sleep(10)
+        append(log, [b"v"])
+        await trio.sleep(0.9)
+        assert log.recovery_point == 0
+        await trio.sleep(0.2)
+        assert log.recovery_point == 1
+
+
+async def test_a_failed_directory_goes_and_the_other_stays(autojump_clock) -> None:
+    """Invariant 89."""
+    broken, good = SimDisk(), SimDisk()
+    offline: list[LogDirectory] = []
+    async with running(broken, good) as logs:
+        logs.on_offline = offline.append
+        bad, fine = await made(logs, "t"), await made(logs, "u")
+        broken.fail_at("write", OSError(errno.EIO, "broken"))
+        with pytest.raises(errors.KafkaStorageError):
+            append(bad, [b"v"])
+        assert [d.name for d in offline] == ["dir0"]
+        append(fine, [b"v"])
+        with pytest.raises(errors.KafkaStorageError):
+            await made(logs, "t")
+        for partition in range(1, 4):
+            assert (await made(logs, "t", partition)).disk is good
+        await trio.sleep(400)
+    await logs.close()
+    assert ".kafka_cleanshutdown" not in broken.files
+    assert ".kafka_cleanshutdown" in good.files
+
+
+async def test_retention_by_time(autojump_clock) -> None:
+    """Invariant 86."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await made(logs)
+        for _ in range(7):
+            append(log, [b"v"])
+        log.high_watermark = 3
+        await trio.sleep(3_950)
+        assert [s.base_offset for s in log.segments] == [2, 4, 6]  # 2 reaches past 3
+        assert any(e.name.endswith(".log.deleted") for e in disk.entries("t-0"))
+        log.high_watermark = 7
+        await trio.sleep(400)
+        assert (log.start_offset, log.end_offset, len(log.segments)) == (7, 7, 1)
+        assert not any(e.name.endswith(".deleted") for e in disk.entries("t-0"))
+
+
+async def test_a_second_broker_is_refused(tmp_path) -> None:
+    """Invariant 92."""
+    logs = manager(RealDisk(str(tmp_path)))
+    await logs.open(config_of)
+    with pytest.raises(AlreadyLocked):
+        manager(RealDisk(str(tmp_path))).lock()
+    await logs.close()
+    again = manager(RealDisk(str(tmp_path)))
+    again.lock()
+    again.directories[0].unlock()
+
+
+async def test_threads_do_it_too(tmp_path) -> None:
+    """The same on a real disk, with the real threads."""
+    logs = LogManager([LogDirectory(RealDisk(str(tmp_path)), "dir")], Clock())
+    await logs.open(config_of)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        log = await made(logs)
+        for _ in range(5):
+            append(log, [b"v"])
+        await logs.flush(log)
+        assert log.recovery_point == 5
+        done = trio.Event()
+        logs.on_written = lambda _: done.set()
+        log.disk.slow = True
+        append(log, [b"w"])
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    await logs.close()
+    assert len(content(log)) == 6
+
+
+async def test_a_thousand_partitions_are_created_without_a_sync(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        for partition in range(1000):
+            await made(logs, partition=partition)
+        assert not [call for call in disk.calls if call[0].startswith("sync")]
+        await trio.testing.wait_all_tasks_blocked()
