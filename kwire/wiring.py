@@ -1,0 +1,84 @@
+"""What each part is built with, from the configuration: pure, one function a part."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kwire.configs import listeners
+from kwire.configs.broker import BrokerConfig
+from kwire.formatting import Identity
+from kwire.log.service import LogSettings
+from kwire.net.limits import Limits
+from kwire.raftmeta.state import RaftConfig
+from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+
+Told = listeners.Endpoint
+"""An address as others are told it."""
+
+_FIRST_BOOTSTRAP_ID: Final = -2
+
+
+def limits(config: BrokerConfig) -> Limits:
+    """What bounds connections and requests."""
+    overrides = (pair.rpartition(":") for pair in config.max_connections_per_ip_overrides)
+    return Limits(
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides={host: int(count) for host, _, count in overrides},
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        socket_send_buffer_bytes=config.socket_send_buffer_bytes,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        queued_max_request_bytes=config.queued_max_request_bytes,
+    )
+
+
+def log_settings(config: BrokerConfig) -> LogSettings:
+    return LogSettings(
+        high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        flush_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        retention_check_ms=config.log_retention_check_interval_ms,
+    )
+
+
+def advertised(config: BrokerConfig, bound: Mapping[str, int], this_host: str) -> tuple[Told, ...]:
+    """What clients and other nodes are told, with the ports that were really bound."""
+    return tuple(
+        endpoint._replace(
+            host=endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else this_host,
+            port=endpoint.port or bound.get(endpoint.name, 0),
+        )
+        for endpoint in config.advertised_endpoints
+    )
+
+
+def raft_config(
+    config: BrokerConfig, identity: Identity, directory_id: bytes, told: tuple[Endpoint, ...]
+) -> RaftConfig:
+    """This node in the quorum; ``told`` are its controller listeners."""
+    return RaftConfig(
+        node_id=config.node_id,
+        directory_id=directory_id,
+        cluster_id=identity.cluster_id,
+        endpoints=told,
+        bootstrap=tuple(
+            Node(_FIRST_BOOTSTRAP_ID - index, address.host, address.port)
+            for index, address in enumerate(config.bootstrap_servers)
+        ),
+        can_vote=config.is_controller,
+        election_timeout=config.controller_quorum_election_timeout_ms / 1000,
+        election_backoff_max=config.controller_quorum_election_backoff_max_ms / 1000,
+        fetch_timeout=config.controller_quorum_fetch_timeout_ms / 1000,
+        request_timeout=config.controller_quorum_request_timeout_ms / 1000,
+        retry_backoff=config.controller_quorum_retry_backoff_ms / 1000,
+    )
+
+
+def configured_voters(config: BrokerConfig) -> VoterSet:
+    """The fixed voters, if that is how the quorum is configured."""
+    name = config.controller_listener_names[0].upper() if config.controller_listener_names else ""
+    return VoterSet.of(
+        Voter(ReplicaKey(node), (Endpoint(name, address.host, address.port),))
+        for node, address in config.voters.items()
+    )
