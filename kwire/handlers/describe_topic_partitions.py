@@ -10,7 +10,7 @@ from kwire.codec.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import authorized_operations, seen
+from kwire.handlers.describing import View, authorized_operations
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.image import TopicImage
 from kwire.raftmeta.internal_topics import is_internal
@@ -88,20 +88,21 @@ def _wrong(name: str, code: int) -> Topic:
 
 def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic:
     partitions = []
+    view = View(context.image, context.listener)
     for number in range(start, min(start + limit, len(topic.partitions))):
         partition = topic.partitions[number]
-        view = seen(context.image, partition, context.listener)
+        seen = view.seen(partition)
         partitions.append(
             Partition(
-                error_code=view.error_code,
+                error_code=seen.error_code,
                 partition_index=number,
-                leader_id=view.leader,
+                leader_id=seen.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=list(partition.last_known_elr),
-                offline_replicas=view.offline,
+                offline_replicas=seen.offline,
             )
         )
     return Topic(

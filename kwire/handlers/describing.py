@@ -76,26 +76,39 @@ class Seen(NamedTuple):
     offline: list[int]
 
 
-def seen(image: "MetadataImage", partition: "PartitionImage", listener: str) -> Seen:
-    """Who leads that can be reached, and which replicas cannot."""
-    offline = [r for r in partition.replicas if _is_offline(image, partition, r, listener)]
-    broker = image.brokers.get(partition.leader)
-    if broker is None:
+class View:
+    """An image as it is seen from a listener; made once per request, asked per partition."""
+
+    def __init__(self, image: "MetadataImage", listener: str) -> None:
+        brokers = image.brokers.values()
+        self._registered = frozenset(broker.id for broker in brokers)
+        self._reachable = frozenset(b.id for b in brokers if b.endpoint(listener) is not None)
+        self._directories = {
+            broker.id: frozenset((*broker.log_dirs, *_ANY_DIRECTORY)) if broker.log_dirs else None
+            for broker in brokers
+            if broker.id in self._reachable and not broker.fenced
+        }
+        """Where replicas may lie, of brokers that serve; None is anywhere."""
+
+    def seen(self, partition: "PartitionImage") -> Seen:
+        """Who leads that can be reached, and which replicas cannot."""
+        directories = partition.directories or (ZERO_UUID,) * len(partition.replicas)
+        offline = [
+            replica
+            for replica, directory in zip(partition.replicas, directories, strict=False)
+            if (known := self._directories.get(replica, _NOWHERE)) is not None
+            and directory not in known
+        ]
+        if partition.leader in self._reachable:
+            return Seen(NONE, partition.leader, offline)
+        if partition.leader in self._registered:
+            return Seen(ListenerNotFound.code, -1, offline)
         return Seen(LeaderNotAvailable.code, -1, offline)
-    if broker.endpoint(listener) is None:
-        return Seen(ListenerNotFound.code, -1, offline)
-    return Seen(NONE, partition.leader, offline)
 
 
-def _is_offline(
-    image: "MetadataImage", partition: "PartitionImage", replica: int, listener: str
-) -> bool:
-    broker = image.brokers.get(replica)
-    if broker is None or broker.fenced or broker.endpoint(listener) is None:
-        return True
-    directory = partition.directory(replica)
-    known = directory in (None, ZERO_UUID, METADATA_TOPIC_ID)
-    return not (known or not broker.log_dirs or directory in broker.log_dirs)
+_ANY_DIRECTORY: Final = (ZERO_UUID, METADATA_TOPIC_ID)
+"""Directory ids that say nothing."""
+_NOWHERE: Final[frozenset[bytes]] = frozenset()
 
 
 def some_controller(context: "Context", image: "MetadataImage") -> int:

@@ -10,7 +10,7 @@ from typing import Final
 from kwire import errors
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER, authorized_operations, seen, some_controller
+from kwire.handlers.describing import CLUSTER, View, authorized_operations, some_controller
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.image import MetadataImage, TopicImage
 from kwire.raftmeta.internal_topics import is_internal
@@ -38,15 +38,16 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     if may_create and request.topics:
         await _create_missing(context, request.topics)
     image = context.image
+    view = View(image, context.listener)
     if request.topics is None:
         topics = [
-            _topic(context, image, topic)
+            _topic(view, topic)
             for topic in image.topics.values()
             if context.authorize("Describe", "Topic", topic.name)
         ]
     else:
         by_key = {(asked.name or "", asked.topic_id): asked for asked in request.topics}
-        topics = [_asked(context, image, asked) for asked in by_key.values()]
+        topics = [_asked(context, image, view, asked) for asked in by_key.values()]
     if request.include_topic_authorized_operations:
         for topic in topics:
             denied = topic.error_code == errors.TopicAuthorizationFailed.code
@@ -90,7 +91,10 @@ async def _create_missing(
 
 
 def _asked(
-    context: Context, image: MetadataImage, asked: MetadataRequest.MetadataRequestTopic
+    context: Context,
+    image: MetadataImage,
+    view: View,
+    asked: MetadataRequest.MetadataRequestTopic,
 ) -> Topic:
     if asked.name is None or asked.topic_id != ZERO_UUID:
         topic = image.topics.get(asked.topic_id)
@@ -99,12 +103,12 @@ def _asked(
         if not context.authorize("Describe", "Topic", topic.name):
             code = errors.TopicAuthorizationFailed.code
             return Topic(error_code=code, name=None, topic_id=topic.id)
-        return _topic(context, image, topic)
+        return _topic(view, topic)
     if not context.authorize("Describe", "Topic", asked.name):
         return Topic(error_code=errors.TopicAuthorizationFailed.code, name=asked.name)
     topic = image.topic(asked.name)
     if topic is not None:
-        return _topic(context, image, topic)
+        return _topic(view, topic)
     code = errors.UnknownTopicOrPartition.code
     try:
         check_topic_name(asked.name)
@@ -113,20 +117,20 @@ def _asked(
     return Topic(error_code=code, name=asked.name, is_internal=is_internal(asked.name))
 
 
-def _topic(context: Context, image: MetadataImage, topic: TopicImage) -> Topic:
+def _topic(view: View, topic: TopicImage) -> Topic:
     partitions = []
     for number in range(len(topic.partitions)):
         partition = topic.partitions[number]
-        view = seen(image, partition, context.listener)
+        seen = view.seen(partition)
         partitions.append(
             Partition(
-                error_code=view.error_code,
+                error_code=seen.error_code,
                 partition_index=number,
-                leader_id=view.leader,
+                leader_id=seen.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
-                offline_replicas=view.offline,
+                offline_replicas=seen.offline,
             )
         )
     return Topic(

@@ -153,6 +153,14 @@ class ControllerState:
         """A topic's settings in force."""
         return TopicConfig(self.image.config(TOPIC, name), self.cluster_config())
 
+    def _rules(self, topic: str) -> tuple[int, bool]:
+        """How many replicas in sync a topic wants, and whether an unclean leader may lead it."""
+        if (TOPIC, topic) not in self.image.configs:
+            cluster = self.cluster_config()
+            return cluster.min_insync_replicas, cluster.unclean_leader_election_enable
+        config = self.topic_config(topic)
+        return config.min_insync_replicas, config.unclean_leader_election_enable
+
     def cluster_config(self) -> BrokerConfig:
         """This node's settings under those set at run time for all brokers."""
         cluster = self.image.config(BROKER, "")
@@ -174,7 +182,7 @@ class ControllerState:
         ``acceptable`` says who may lead, where that is not who is active.
         """
         topic = self.image.topics[topic_id]
-        config = self.topic_config(topic.name)
+        min_isr, unclean = self._rules(topic.name)
         partition = topic.partitions[number]
         return PartitionChange(
             topic_id=topic_id,
@@ -182,9 +190,9 @@ class ControllerState:
             partition=partition,
             acceptable=acceptable or self.is_active,
             directory_of=self.default_directory,
-            min_isr=min(config.min_insync_replicas, len(partition.replicas)),
+            min_isr=min(min_isr, len(partition.replicas)),
             elr_enabled=self.elr_enabled,
-            unclean=config.unclean_leader_election_enable,
+            unclean=unclean,
         )
 
     def partitions_where(self, wanted: Callable[[Any], bool]) -> Iterator[tuple[bytes, int]]:

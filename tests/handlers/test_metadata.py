@@ -1,0 +1,126 @@
+"""Metadata beyond what is compared with Kafka: creation on demand, ids, who is offline."""
+
+from typing import Any
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.codec.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from kwire.handlers.dispatch import Context, Services
+from kwire.handlers.metadata import metadata
+from kwire.raftmeta.image import MetadataImage
+from tests.handlers.admin_node import AdminNode, admin_node
+from tests.raftmeta.clusters import CLUSTER, directory, node_config
+
+Asked = MetadataRequest.MetadataRequestTopic
+
+
+async def ask(node: AdminNode, *names: str, **more: Any) -> MetadataResponse:
+    request = MetadataRequest(topics=[Asked(name=name) for name in names], **more)
+    reply = await metadata(Context(services=node.services), request)
+    assert reply is not None
+    return reply
+
+
+async def test_topic_is_created_and_answered_at_once() -> None:
+    async with admin_node(num_partitions="3") as node:
+        topic = (await ask(node, "new")).topics[0]
+        assert (topic.error_code, len(topic.partitions)) == (errors.NONE, 3)
+        assert topic.partitions[0].leader_id == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "name", "code"),
+    [
+        ({}, {"allow_auto_topic_creation": False}, "new", errors.UnknownTopicOrPartition.code),
+        ({"auto_create_topics_enable": "false"}, {}, "new", errors.UnknownTopicOrPartition.code),
+        ({}, {}, "a b", errors.InvalidTopicException.code),
+        ({"default_replication_factor": "2"}, {}, "new", errors.UnknownTopicOrPartition.code),
+    ],
+)
+async def test_topic_is_not_created(
+    settings: dict[str, str], more: dict[str, Any], name: str, code: int
+) -> None:
+    async with admin_node(**settings) as node:
+        assert (await ask(node, name, **more)).topics[0].error_code == code
+        assert not node.publisher.image.topics
+
+
+async def test_internal_topic_is_created_in_its_own_shape() -> None:
+    async with admin_node(offsets_topic_num_partitions="5") as node:
+        topic = (await ask(node, "__consumer_offsets")).topics[0]
+        assert (topic.is_internal, len(topic.partitions)) == (True, 5)
+        held = node.publisher.image.config(2, "__consumer_offsets")
+        assert held["cleanup.policy"] == "compact"
+
+
+async def test_topics_by_id() -> None:
+    async with admin_node() as node:
+        topic_id = (await ask(node, "t")).topics[0].topic_id
+        request = MetadataRequest(
+            topics=[Asked(name=None, topic_id=topic_id), Asked(name=None, topic_id=b"x" * 16)]
+        )
+        reply = await metadata(Context(services=node.services), request)
+        assert reply is not None
+        known, unknown = reply.topics
+        assert (known.name, known.error_code) == ("t", errors.NONE)
+        assert (unknown.name, unknown.error_code) == (None, errors.UnknownTopicId.code)
+
+
+def cluster_of_three() -> MetadataImage:
+    """Brokers 1 to 3: 2 is fenced, 3 has no address on the clients' listener."""
+    endpoint = RegisterBrokerRecord.BrokerEndpoint
+    records: list[Any] = [
+        RegisterBrokerRecord(
+            broker_id=number,
+            incarnation_id=b"i" * 16,
+            broker_epoch=number,
+            rack=None,
+            log_dirs=[directory(number)],
+            end_points=[endpoint(name=name, host=f"h{number}", port=9, security_protocol=0)],
+        )
+        for number, name in ((1, "PLAINTEXT"), (2, "PLAINTEXT"), (3, "OTHER"))
+    ]
+    records += [
+        BrokerRegistrationChangeRecord(broker_id=number, broker_epoch=number, fenced=-1)
+        for number in (1, 3)
+    ]
+    records.append(TopicRecord(name="t", topic_id=b"t" * 16))
+    placed = [([1, 2, 3], 1), ([3, 1], 3), ([2], -1), ([1], 1)]
+    records += [
+        PartitionRecord(
+            topic_id=b"t" * 16,
+            partition_id=number,
+            replicas=replicas,
+            isr=replicas,
+            leader=leader,
+            leader_epoch=number,
+            directories=[directory(one if number < 3 else 9) for one in replicas],
+        )
+        for number, (replicas, leader) in enumerate(placed)
+    ]
+    return MetadataImage().apply(records)[0]
+
+
+async def test_who_leads_and_who_is_offline() -> None:
+    services = Services(config=node_config(), image=cluster_of_three(), cluster_id=CLUSTER)
+    reply = await metadata(Context(services=services), MetadataRequest(topics=None))
+    assert reply is not None
+    assert [broker.node_id for broker in reply.brokers] == [1]
+    assert reply.controller_id == 1
+    found = [
+        (p.error_code, p.leader_id, p.leader_epoch, p.offline_replicas)
+        for p in reply.topics[0].partitions
+    ]
+    assert found == [
+        (errors.NONE, 1, 0, [2, 3]),
+        (errors.ListenerNotFound.code, -1, 1, [3]),
+        (errors.LeaderNotAvailable.code, -1, 2, [2]),
+        (errors.NONE, 1, 3, [1]),  # its directory has failed
+    ]
