@@ -28,7 +28,6 @@ from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
-from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.net.service import Address, NetService
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, controller_registration, directly
@@ -167,16 +166,14 @@ class Server:
             metrics=self.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
         )
-        self.logs.on_written = self._written
+        self.logs.on_written = replicas.log_written
+        self.logs.on_offline = replicas.directory_failed
         return replicas
 
     def _log_config(self, topic: str) -> LogConfig:
         """A topic's settings as the newest metadata has them."""
         overrides = self.publisher.image.config(TOPIC, topic)
         return log_config(overrides, self.services.config)
-
-    def _written(self, written: PartitionLog) -> None:
-        self.replicas.has_written(self.replicas.get(*written.partition))
 
     def _make_groups(self) -> GroupCoordinator:
         def partitions() -> int:
