@@ -1,7 +1,7 @@
 """Batches built here are read here, and stamping changes what it must and no more."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.records import build, compression, header, iterate
@@ -18,6 +18,7 @@ news = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(
     st.lists(news, min_size=1, max_size=8),
     st.sampled_from(range(5)),

@@ -4,7 +4,7 @@ import itertools
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import errors
@@ -196,6 +196,7 @@ def test_no_slots_no_sessions():
     assert opened(cache(slots=0), "a") == 0
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(
