@@ -85,6 +85,8 @@ class PartitionLog:
         self._new_files = True
         self._dirty = False
         self._truncations = 0
+        self._cut_unsynced = False
+        """What a truncation cut off could come back with the power."""
 
     # -- appending
 
@@ -242,6 +244,7 @@ class PartitionLog:
             self.truncate_fully_at(offset, now_ms)
             return True
         self._truncations += 1
+        self._cut_unsynced = True
         with storage_errors(self):
             keep = self.segment_index(offset) + 1
             removed, self.segments = self.segments[keep:], self.segments[:keep]
@@ -259,6 +262,7 @@ class PartitionLog:
     def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
         """Forget everything and go on at ``offset``."""
         self._truncations += 1
+        self._cut_unsynced = True
         with storage_errors(self):
             self.behind.forget(offset)
             removed, self.segments = self.segments, []
@@ -306,10 +310,10 @@ class PartitionLog:
         active segment too, which :meth:`close` writes.
         """
         end_offset = self.written_offset if end_offset is None else end_offset
-        if end_offset <= self.recovery_point:
+        if end_offset <= self.recovery_point and not self._cut_unsynced:
             return None
         first = self.segment_index(self.recovery_point)
-        chosen = [s for s in self.segments[first:] if s.base_offset < end_offset]
+        chosen = [s for s in self.segments[first:] if s.base_offset <= end_offset]
         appended_to = None if closing else self.active
         flush = Flush(
             self.disk,
@@ -318,16 +322,16 @@ class PartitionLog:
             appended_to,
             end_offset,
             self._truncations,
-            self._new_files,
+            self._new_files or self._cut_unsynced,
         )
-        self._new_files = False
+        self._new_files = self._cut_unsynced = False
         return flush
 
     def end_flush(self, flush: Flush) -> None:
         """The flush has been run; what it covered counts as durable."""
         flush.close()
         if not flush.worked:
-            self._new_files |= flush.new_files
+            self._new_files = self._cut_unsynced = True
         elif flush.generation == self._truncations and flush.end_offset > self.recovery_point:
             self.recovery_point = flush.end_offset
             self._mark_dirty()

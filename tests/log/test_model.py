@@ -70,6 +70,7 @@ class LogModel(RuleBasedStateMachine):
         assert done.base_offset == self.end
         self.batches.append((self.end, values, self.epoch))
         self.end += count
+        self.note_start()
 
     @rule(counts=st.lists(st.integers(1, 3), max_size=4))
     def append_as_follower(self, counts: list[int]) -> None:
@@ -83,6 +84,10 @@ class LogModel(RuleBasedStateMachine):
             self.batches.append((base, values, self.epoch))
             self.end, gap = base + count, 0
         self.log.append_follower(data)
+        self.note_start()
+
+    def note_start(self) -> None:
+        """A log without a record begins where its first segment does."""
         self.start = max(self.start, self.log.segments[0].base_offset)
 
     @rule()
@@ -92,6 +97,7 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def roll(self) -> None:
         self.log.roll(TIME_MS)
+        self.note_start()
 
     @rule()
     def flush(self) -> None:
