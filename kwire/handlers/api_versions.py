@@ -4,6 +4,7 @@ Computed from the table of handlers, so nothing is advertised that is not served
 """
 
 import re
+from functools import cache
 from typing import Final
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -25,6 +26,12 @@ def _advertised(row: Row) -> ApiVersion:
     return ApiVersion(api_key=row.key, min_version=first, max_version=row.last)
 
 
+@cache
+def _all_advertised(side: Side) -> list[ApiVersion]:
+    """The same for every client of a kind of listener."""
+    return [_advertised(row) for row in served_on(side).values()]
+
+
 def version_refused() -> ApiVersionsResponse:
     """Answer to a version of ApiVersions itself that does not exist: only that key is listed."""
     return ApiVersionsResponse(
@@ -43,7 +50,7 @@ async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVers
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest
     return ApiVersionsResponse(
-        api_keys=[_advertised(row) for row in served_on(context.side).values()],
+        api_keys=_all_advertised(context.side),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=name, min_version=lowest, max_version=highest

@@ -18,9 +18,11 @@ from kwire.codec.frame import read_response
 from kwire.codec.json import to_json
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.handlers import Side, served_on
 from kwire.testing.broker import BrokerProcess, broker
-from kwire.testing.wire import Closed
+from kwire.testing.wire import Closed, WireClient
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,10 +54,21 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             ]
             made = client.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 7)
             assert [topic.error_code for topic in made.topics] == [0] * 4
+            coordinate(client)
         yield process
         assert process.alive, process.said[-20:]
         bugs = [line for line in process.said if "Traceback" in line or "request failed" in line]
-        assert not bugs, process.said
+        assert not bugs, "\n".join(process.said)
+
+
+def coordinate(client: WireClient) -> None:
+    """Have the coordinator of a group loaded, as it was in the recorded broker."""
+    client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    asked = HeartbeatRequest(group_id="g", generation_id=0, member_id="nobody")
+    for _ in range(10_000):
+        if client.call(asked, 4).error_code not in {14, 15, 16}:
+            return
+    raise AssertionError("the coordinator does not load")
 
 
 def alive(process: BrokerProcess) -> None:
@@ -82,6 +95,10 @@ def same(name: str, ours: Any, theirs: Any) -> None:
         features = {f["name"]: f for f in theirs.get("supportedFeatures", [])}
         assert {f["name"] for f in ours.get("supportedFeatures", [])} <= features.keys()
         return
+    if name == "MetadataResponse":  # the real one had been used before
+        had = {"__consumer_offsets", "__transaction_state"}
+        for answer in (ours, theirs):
+            answer["topics"] = [topic for topic in answer["topics"] if topic["name"] not in had]
     assert comparable(ours) == comparable(theirs)
 
 
@@ -192,7 +209,7 @@ def test_many_slow_readers(live: BrokerProcess) -> None:
     recorded = {line["id"]: line for line in lines("server.jsonl.gz")}
     asked = bytes.fromhex(recorded["apiversions-v0"]["sent"][0])
     slow = []
-    for _ in range(500):
+    for _ in range(100):
         client = socket.create_connection((live.host, live.port))
         client.sendall(asked * 20)
         slow.append(client)

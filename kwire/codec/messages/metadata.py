@@ -14,6 +14,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import InvalidRequest
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
@@ -91,3 +92,14 @@ def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
     if version == 0 and not request.topics:
         request.topics = None
     return request
+
+
+def narrow_response(
+    response: MetadataResponse, version: int, request: MetadataRequest
+) -> MetadataResponse:
+    """Before version 12 a topic cannot be asked for by its id, nor an answer lack its name."""
+    if version < 12:
+        for topic in response.topics:
+            if topic.name is None:
+                topic.name, topic.error_code = "", InvalidRequest.code
+    return response
