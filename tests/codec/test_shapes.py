@@ -17,6 +17,7 @@ from kwire.codec.messages import (
     init_producer_id,
     join_group,
     leave_group,
+    list_offsets,
     metadata,
     offset_commit,
     offset_fetch,
@@ -34,6 +35,7 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
@@ -354,3 +356,15 @@ def test_a_group_without_protocol():
     request = joining(1, knows=True, skips=True)
     assert join_group.narrow_response(response, 7, request).protocol_name is None
     assert join_group.narrow_response(response, 6, request).protocol_name == ""
+
+
+@pytest.mark.parametrize(("version", "epoch"), [(1, -1), (3, -1), (4, 7), (11, 7)])
+def test_the_leader_epoch_of_an_offset_is_told_from_version_4(version, epoch):
+    spot = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+    found = spot(partition_index=0, timestamp=1, offset=2, leader_epoch=7)
+    response = ListOffsetsResponse(
+        topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[found])]
+    )
+    narrow = list_offsets.narrow_response(response, version, ListOffsetsRequest())
+    assert narrow.topics[0].partitions[0].leader_epoch == epoch
+    encode(narrow, version)

@@ -55,3 +55,14 @@ class ListOffsetsResponse:
         partitions: Array[ListOffsetsPartitionResponse] = field("0+", factory=list)
 
     topics: Array[ListOffsetsTopicResponse] = field("0+", factory=list)
+
+
+def narrow_response(
+    response: ListOffsetsResponse, version: int, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """Clients before version 4 are not told the leader's epoch."""
+    if version < 4:
+        for topic in response.topics:
+            for partition in topic.partitions:
+                partition.leader_epoch = -1
+    return response
