@@ -144,13 +144,22 @@ def opening(
         log.segments.append(segment)
     log.active = log.segments[-1]
     log.start_offset = max(known.start_offset, log.segments[0].base_offset)
+    log.epochs.changed = _later
     has_epochs = _load_epochs(log)
+    on_disk = set(log.epochs.entries())
     if known.clean:
         yield from _open_clean(log, found, has_epochs, now_ms)
     else:
         yield from _recover(log, found, known, has_epochs, now_ms)
     _fit(log, known, now_ms)
+    log.epochs.changed = log.write_epochs
+    if set(log.epochs.entries()) - on_disk:  # what is only too much is left out when read again
+        log.write_epochs()
     return log
+
+
+def _later() -> None:
+    """The epochs file is written once, at the end."""
 
 
 def _fresh(
@@ -210,12 +219,14 @@ def _open_clean(log: PartitionLog, found: Plan, has_epochs: bool, now_ms: int) -
             yield from _rebuild(log, segment)
     active = log.active
     end_offset = active.base_offset
-    for _, header in active.scan(active.floor(1 << 62)[0]):
-        end_offset = header.next_offset
+    if active.size:
+        for _, header in active.scan(active.floor(1 << 62)[0]):
+            end_offset = header.next_offset
     log.end_offset = log.written_offset = log.recovery_point = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
         yield from _epochs_from_batches(log, log.segments)
-    lookup.replay_producers(log, end_offset)
+    if end_offset > log.segments[0].base_offset:
+        lookup.replay_producers(log, end_offset)
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
 
 
