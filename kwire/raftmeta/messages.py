@@ -141,9 +141,9 @@ def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochRespo
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
+    """Without the leader's endpoints, as Kafka sends it: nobody will need them."""
     topic = EndQuorumEpochRequest.TopicData
     candidate = topic.PartitionData.ReplicaInfo
-    endpoint = EndQuorumEpochRequest.LeaderEndpoint
     return EndQuorumEpochRequest(
         cluster_id=state.config.cluster_id,
         topics=[
@@ -161,9 +161,6 @@ def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuoru
                     )
                 ],
             )
-        ],
-        leader_endpoints=[
-            endpoint(name=e.name, host=e.host, port=e.port) for e in state.config.endpoints
         ],
     )
 
