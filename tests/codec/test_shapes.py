@@ -365,6 +365,6 @@ def test_the_leader_epoch_of_an_offset_is_told_from_version_4(version, epoch):
     response = ListOffsetsResponse(
         topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[found])]
     )
-    narrow = list_offsets.narrow_response(response, version, ListOffsetsRequest())
+    narrow = list_offsets.narrow_response(response, version, ListOffsetsRequest(replica_id=-1))
     assert narrow.topics[0].partitions[0].leader_epoch == epoch
     encode(narrow, version)
