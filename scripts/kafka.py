@@ -108,10 +108,11 @@ def free_ports(count: int) -> list[int]:
 def node_properties(directory: Path, port: int, overrides: Mapping[str, str]) -> dict[str, str]:
     """Settings of a single node that Apache Kafka and kwire both start from."""
     (controller,) = free_ports(1)
+    node = overrides.get("node.id", "1")
     properties = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "node.id": node,
+        "controller.quorum.voters": f"{node}@127.0.0.1:{controller}",
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.listener.names": "CONTROLLER",

@@ -35,8 +35,8 @@ STAGES = [
     Stage("types", [str(BIN / "mypy")]),
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
     Stage("unit", [*PYTEST, "tests"]),
-    Stage("compat kwire", [*PYTEST, "compat_tests", "--broker", "kwire"]),
-    Stage("compat kafka", [*PYTEST, "compat_tests", "--broker", "kafka"], long=True),
+    Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire"]),
+    Stage("compat kafka", [*PYTEST, "compat_tests", "--broker=kafka"], long=True),
 ]
 
 

@@ -1,0 +1,1 @@
+"""franz-go's own client tests."""

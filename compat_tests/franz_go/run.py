@@ -1,0 +1,80 @@
+"""franz-go's own kgo tests, from the Go module proxy. Needs Go; part of ``scripts/test --all``.
+
+    python -m compat_tests.franz_go.run --broker kwire|kafka|HOST:PORT
+
+The tests are compiled once into the cache. They learn by ApiVersions what a broker can do and leave
+out the groups of KIP-848, share groups and transactions where it cannot. See FINDINGS.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from compat_tests.harness.suite import Suite, cache, main
+
+FOLDER = Path(__file__).resolve().parent
+MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.2"
+SECONDS = 900
+RECORDS = "20000"  # instead of half a million
+
+
+def binary() -> Path:
+    """The compiled tests."""
+    folder = cache(f"franz-go-{VERSION}")
+    built = folder / "kgo.test"
+    if built.exists():
+        return built
+    go = shutil.which("go")
+    if go is None:
+        raise SystemExit("`go` is missing: install Go 1.25 or newer (https://go.dev/dl)")
+    command = [go, "mod", "download", "-json", f"{MODULE}@{VERSION}"]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise SystemExit(f"go could not download {MODULE}@{VERSION}: {answer.stdout}")
+    source = folder / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(json.loads(answer.stdout)["Dir"], source, copy_function=shutil.copy)
+    for path in [source, *source.rglob("*")]:
+        path.chmod(path.stat().st_mode | 0o200)
+    subprocess.run([go, "test", "-c", "-o", str(built), "./pkg/kgo"], cwd=source, check=True)
+    return built
+
+
+def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+    built = binary()
+    top = sorted({name.split("/")[0] for name in names})
+    environment = {
+        **os.environ,
+        "KGO_SEEDS": address,
+        "KGO_TEST_RF": "1",
+        "KGO_TEST_RECORDS": RECORDS,
+        "KGO_TEST_MAX_TOPIC_PARTS": "7",
+        "KGO_LOG_LEVEL": "none",
+    }
+    command = [str(built), "-test.v", f"-test.timeout={SECONDS}s"]
+    command += [f"-test.run=^({'|'.join(top)})$"]
+    result = subprocess.run(
+        command,
+        cwd=built.parent / "source" / "pkg" / "kgo",
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    (built.parent / "last-run.log").write_text(result.stdout + result.stderr)
+    lines = re.findall(r"^\s*--- (PASS|FAIL): (\S+)", result.stdout, re.MULTILINE)
+    return {name: outcome == "PASS" for outcome, name in lines}
+
+
+SUITE = Suite("franz-go", FOLDER, run)
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE))

@@ -1,0 +1,119 @@
+"""kafka-python's own integration tests, from its source distribution on PyPI.
+
+    python -m compat_tests.kafka_python_suite.run --broker kwire|kafka|HOST:PORT
+
+The distribution carries its tests; they run with the installed client of the same version. What is
+left out, and why, is in FINDINGS.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from compat_tests.harness.suite import Suite, cache, main
+
+FOLDER = Path(__file__).resolve().parent
+SECONDS = 900
+VERSION = "4.3.0"
+
+# The distribution lacks the module that starts brokers; with one that runs, its names are enough.
+SERVICE = '''"""Stands for the module that starts brokers: here one runs already."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        """It is open."""
+
+    close = stop = dump_logs = open
+
+
+class SpawnedService:
+    def __init__(self, *arguments):
+        raise RuntimeError("these tests use a broker that runs already")
+'''
+
+
+def source() -> Path:
+    """The unpacked tests of the installed version."""
+    number = version("kafka-python")
+    folder = cache(f"kafka-python-{number}")
+    tree = folder / "tree"
+    if (tree / "ok").exists():
+        return tree
+    shutil.rmtree(tree, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    wanted = ["--no-deps", "--no-binary", ":all:", f"kafka-python=={number}", "-d", str(folder)]
+    subprocess.run([*pip, *wanted], check=True)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        members = [m for m in packed.getmembers() if "/test/" in m.name]
+        packed.extractall(folder, members=members, filter="data")
+    (unpacked,) = [
+        path for path in folder.iterdir() if path.name.endswith(number) and path.is_dir()
+    ]
+    unpacked.rename(tree)
+    (tree / "test" / "__init__.py").touch()  # a package, lest the standard library's be found
+    (tree / "test" / "service.py").write_text(SERVICE)
+    (tree / "servers" / VERSION / "kafka-bin").mkdir(parents=True)  # looked for, never used
+    (tree / "ok").touch()
+    return tree
+
+
+def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+    tree = source()
+    report = tree / f"report-{os.getpid()}.xml"
+    tests = sorted({name.split("::")[0] for name in names})
+    selected = [f"test/integration/{test}" for test in tests] if names else ["test/integration"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:trio"]
+    command += ["-p", "no:faulthandler", "-c", os.devnull, f"--rootdir={tree}"]
+    command += ["--tb=short", f"--junitxml={report}", *selected]
+    host, _, port = address.rpartition(":")
+    environment = {
+        **os.environ,
+        "KAFKA_VERSION": VERSION,
+        "KAFKA_URI": f"kafka://{host}:{port}",
+        "PYTHONPATH": str(tree),
+    }
+    if names:
+        command += ["-k", " or ".join(sorted({_bare(name) for name in names}))]
+    subprocess.run(command, cwd=tree, env=environment, check=False, timeout=SECONDS)
+    if not report.exists():
+        return {}
+    try:
+        return _results(report)
+    finally:
+        report.unlink()
+
+
+def _bare(name: str) -> str:
+    return name.split("::")[1].split("[", maxsplit=1)[0]
+
+
+def _results(report: Path) -> dict[str, bool]:
+    results: dict[str, bool] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        module = str(case.get("classname")).rpartition(".")[2]
+        bad = any(case.find(kind) is not None for kind in ("failure", "error"))
+        if case.find("skipped") is None:
+            name = f"{module}.py::{case.get('name')}"
+            results[name] = not bad and results.get(name, True)
+    return results
+
+
+# As the suite configures its own brokers.
+SETTINGS = {"node.id": "0", "group.min.session.timeout.ms": "2000"}
+SUITE = Suite("kafka-python", FOLDER, run, SETTINGS)
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE))
