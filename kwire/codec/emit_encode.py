@@ -2,8 +2,9 @@
 
 Rules: a run of fixed-size fields, with the length of what follows it, is one pack; pieces
 gather in a list that is joined once, or at each ``records`` field, which is a part of its own;
-a tagged field at its default does not travel; a field that the version lacks must be ignorable
-or at its default.
+a tagged field at its default does not travel.  In a request a field that the version lacks must be
+ignorable or at its default, for the sender chose the version; in a response it is dropped, for
+who answers does not know what was asked in.
 """
 
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ def encoder_source(cls: type[Any], version: int) -> Source:
     with source.block("try:"):
         source.add("pieces = []")
         source.add("add = pieces.append")
-        emit = _Emit(source, version, is_flexible(cls, version))
+        drops = cls.__name__.endswith("Response")
+        emit = _Emit(source, version, is_flexible(cls, version), drops)
         emit.struct(cls, "message", "")
         emit.flush()
         with source.block("if pieces:"):
@@ -72,10 +74,11 @@ def _join(path: str, name: str) -> str:
 class _Emit:
     """The emitters, and the run of fixed-size values that waits to become one pack."""
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, drops: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
+        self.drops = drops
         self.sink = "add"
         self.run: list[tuple[str, str]] = []
         self.run_paths: list[str] = []
@@ -111,7 +114,7 @@ class _Emit:
     def struct(self, cls: type[Any], value: str, path: str) -> None:
         found = layout(cls, self.version, self.flexible)
         for field in found.absent:
-            if not field.ignorable:
+            if not (field.ignorable or self.drops):
                 with self.source.block(f"if {differs(field, f'{value}.{field.name}')}:"):
                     self.source.add("not_in_version()", _join(path, field.name))
         for field in found.fields:
@@ -229,7 +232,7 @@ class _Emit:
     def plain(self, cls: type[Any]) -> bool:
         """Whether a structure is one pack, whatever its values are."""
         found = layout(cls, self.version, self.flexible)
-        lossless = all(field.ignorable for field in found.absent)
+        lossless = self.drops or all(field.ignorable for field in found.absent)
         return bool(found.codes) and not self.flexible and lossless
 
     def tags(self, found: Layout, value: str, path: str) -> None:

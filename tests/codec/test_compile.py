@@ -166,6 +166,16 @@ def test_what_cannot_be_written_names_its_field(message: Any, version: int, fiel
         encode(message, version)
 
 
+def test_an_answer_drops_what_its_version_lacks():
+    found = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+        partition_index=0, timestamp=1, offset=2, leader_epoch=7
+    )
+    topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[found])
+    again = decode(ListOffsetsResponse, encode(ListOffsetsResponse(topics=[topic]), 3), 3)
+    assert again.topics[0].partitions[0].offset == 2
+    assert again.topics[0].partitions[0].leader_epoch == -1
+
+
 def test_an_ignorable_value_is_dropped():
     request = ListOffsetsRequest(replica_id=1, timeout_ms=500)
     assert decode(ListOffsetsRequest, encode(request, 9), 9).timeout_ms == 0
