@@ -89,7 +89,7 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         version = int(found.get("version", "-1"))
         if version not in (0, 1):
             raise CorruptFile(f"{names.META_PROPERTIES} has version {version}, not 0 or 1")
-        node = found["node.id"] if "node.id" in found else found["broker.id"]
+        node = found["broker.id"] if "broker.id" in found else found["node.id"]
         directory = found.get("directory.id")
         return MetaProperties(
             cluster_id=found["cluster.id"],

@@ -164,6 +164,7 @@ class PartitionLog:
         with storage_errors(self):
             closing.close_indexes()
             closing.write_indexes()
+            closing.modified_ms = now_ms
             if closing.size:
                 self.take_snapshot(base_offset)
             else:

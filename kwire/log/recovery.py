@@ -59,7 +59,11 @@ def plan(entries: Iterable[Entry]) -> Plan:
     changed = {e.name: e.modified_ms for e in entries if not e.is_directory}
     leavings = (names.DELETED, names.CLEANED, TEMPORARY)
     remove = [name for name in sizes if name.endswith(leavings)]
-    cleaned = [o for n in remove if n.endswith(names.CLEANED) and (o := names.stem_offset(n))]
+    cleaned = [
+        offset
+        for name in remove
+        if name.endswith(names.CLEANED) and (offset := names.stem_offset(name)) is not None
+    ]
     replace = []
     for name in sorted(name for name in sizes if name.endswith(names.SWAP)):
         offset = names.stem_offset(name)

@@ -100,7 +100,7 @@ class Segment:
         self.file = self._disk.open(self.path(names.LOG), create=True)
         if self.file.size():
             self.file.truncate(0)
-        self.created_ms = now_ms
+        self.created_ms = self.modified_ms = now_ms
         self.max_timestamp = -1
         self.start_indexes()
 

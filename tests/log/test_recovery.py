@@ -1,0 +1,189 @@
+"""What is made of leavings, damaged files and stale checkpoints at a start."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kwire.log import checkpoints
+from kwire.log.config import LogConfig
+from kwire.log.dump import dump
+from kwire.log.partition_log import PartitionLog
+from kwire.log.producers import CorruptSnapshot, read_snapshot
+from kwire.log.recovery import Known, OldFormat, open_log
+from kwire.testing.disk import Killed, SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, content, made
+
+PARTITION = TopicPartition("t", 0)
+CONFIG = LogConfig(segment_bytes=200, index_interval_bytes=50)
+STEM = "t-0/" + "0" * 20
+
+
+def reopen(disk: SimDisk, config: LogConfig = CONFIG, **known: Any) -> PartitionLog:
+    found = Known(**known)
+    return open_log(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config, known=found)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """Seven batches in four segments, the log closed in order."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk)
+    for n in range(7):
+        append(log, [b"%d" % n], epoch=n // 3, producer_id=1, producer_epoch=0, base_sequence=n)
+    log.close()
+    return disk
+
+
+def files(disk: SimDisk) -> dict[str, bytes]:
+    return {name: bytes(inode.data) for name, inode in disk.files.items()}
+
+
+def test_recovery_writes_what_was_there(disk: SimDisk) -> None:
+    """Invariants 52, 79 and 85: indexes, snapshots and epochs come out of the batches."""
+    before = files(disk)
+    for suffix in (".index", ".timeindex", ".snapshot"):
+        for name in [name for name in before if name.endswith(suffix)]:
+            for damage in (None, b"", b"x", b"\xff" * 24, before[name] * 2):
+                if damage is None:
+                    disk.files.pop(name)
+                else:
+                    disk.files[name].data[:] = damage
+                reopen(disk).close()
+                assert files(disk) == before, (name, damage)
+    disk.files["t-0/leader-epoch-checkpoint"].data[:] = b"0\n2\n0 0\n"
+    reopen(disk).close()
+    assert files(disk) == before
+
+
+def test_a_crash_in_a_recovery_is_safe(disk: SimDisk) -> None:
+    """Invariant 81."""
+    before = files(disk)
+    for cut in range(0, 500, 7):
+        disk.cut = cut
+        with suppress(Killed):
+            reopen(disk)
+        disk = disk.killed()
+        reopen(disk).close()
+        assert files(disk) == before
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_leavings_go(disk: SimDisk, clean: bool) -> None:
+    """Invariant 83."""
+    before = files(disk)
+    for name in (".log.deleted", ".log.cleaned", ".index.cleaned", ".timeindex.tmp"):
+        disk.write(STEM + name, b"left")
+    disk.write("t-0/00000000000000000999.index", b"left")
+    log = reopen(disk, clean=clean)
+    assert len(content(log)) == 7
+    log.close()
+    assert files(disk) == before
+
+
+def test_a_finished_compaction_takes_its_place(disk: SimDisk) -> None:
+    """Invariant 83: of segments 0 to 2 one was made; the old ones are not there twice."""
+    merged = made([b"5"], base_offset=5)
+    disk.write(STEM + ".log.swap", merged)
+    disk.write(STEM + ".index.swap", b"")
+    log = reopen(disk)
+    assert [s.base_offset for s in log.segments] == [0, 6]
+    assert content(log) == [(5, b"5"), (6, b"6")]
+    disk.write(STEM + ".log.swap", made([b"no"]))
+    disk.write(STEM + ".log.cleaned", b"")  # not all of it had been turned into .swap
+    assert content(reopen(disk)) == [(5, b"5"), (6, b"6")]
+
+
+def test_stale_checkpoints_are_fitted(disk: SimDisk) -> None:
+    """Invariants 82 and 84."""
+    for watermark, start, expected in ((99, 0, (0, 7)), (2, 5, (5, 5)), (0, 0, (0, 0))):
+        log = reopen(disk, start_offset=start, high_watermark=watermark, recovery_point=99)
+        assert (log.start_offset, log.high_watermark) == expected
+    log = reopen(disk, start_offset=12)
+    assert (log.start_offset, log.end_offset, log.size) == (12, 12, 0)
+
+
+def test_zeros_and_a_crc_of_zero_are_no_batch(disk: SimDisk) -> None:
+    """Invariant 77."""
+    name = "t-0/00000000000000000006.log"
+    good = disk.read(name)
+    for tail in (bytes(500), b"\0" * 60, good[:-1], made([b"x"], base_offset=7)[:17] + bytes(60)):
+        disk.files[name].data[:] = good + tail
+        log = reopen(disk)
+        assert log.end_offset == 7
+        assert disk.read(name) == good
+
+
+def test_old_messages_are_refused_not_cut(disk: SimDisk) -> None:
+    import struct
+    import zlib
+
+    body = struct.pack(">bbqii", 1, 0, TIME_MS, -1, -1)
+    message = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body + bytes(40)
+    message = message[:8] + struct.pack(">i", len(body) + 4) + message[12:]
+    disk.files[STEM + ".log"].data[:] = message
+    with pytest.raises(OldFormat):
+        reopen(disk)
+
+
+def test_snapshots_must_be_whole(disk: SimDisk) -> None:
+    """Invariant 52."""
+    name = next(n for n in disk.files if n.endswith(".snapshot"))
+    data = disk.read(name)
+    assert len(read_snapshot(data)) == 1
+    for end in range(len(data)):
+        with pytest.raises(CorruptSnapshot):
+            read_snapshot(data[:end])
+    for pos in range(len(data)):
+        changed = bytearray(data)
+        changed[pos] ^= 1
+        with pytest.raises(CorruptSnapshot):
+            read_snapshot(bytes(changed))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"\n", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5", b"0\n1\nt 0 x\n"],
+)
+def test_a_torn_checkpoint_counts_as_empty(damaged: bytes) -> None:
+    """Invariant 82."""
+    disk = SimDisk()
+    assert checkpoints.read_offsets(disk, "c") == ({}, None)
+    disk.write("c", damaged)
+    found, problem = checkpoints.read_offsets(disk, "c")
+    assert found == {}
+    assert problem is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"version=1\ncluster.id=c\n", "node.id"),
+        (b"version=1\nnode.id=1\n", "cluster.id"),
+        (b"version=7\nnode.id=1\ncluster.id=c\n", "version 7"),
+        (b"", "version"),
+        (b"version=1\nnode.id=x\ncluster.id=c\n", "x"),
+        (b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short\n", "uuid"),
+    ],
+)
+def test_meta_properties_that_cannot_be_trusted(text: bytes, problem: str) -> None:
+    """Invariant 93: what another version wrote is refused by name."""
+    with pytest.raises(checkpoints.CorruptFile, match=problem):
+        checkpoints.parse_meta_properties(text)
+
+
+def test_dump_tells_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
+    for name, data in files(disk).items():
+        (tmp_path / name.rpartition("/")[2]).write_bytes(data)
+    lines = {p.name: list(dump(str(p), records=True)) for p in tmp_path.iterdir()}
+    first = lines["0" * 20 + ".log"]
+    assert first[1].startswith("offsets=0..0 position=0 size=")
+    assert first[2] == f"  offset=0 time={TIME_MS} key=None value=b'0'"
+    assert lines["0" * 19 + "2.snapshot"][1].startswith("producer=1:0 last-sequence=1")
+    assert lines["0" * 20 + ".index"][1] == "offset=1 position=69"
+    assert lines["leader-epoch-checkpoint"][1:] == ["0", "3", "0 0", "1 3", "2 6"]
+    torn = tmp_path / "torn.log"
+    torn.write_bytes(disk.read(STEM + ".log")[:-5])
+    assert list(dump(str(torn)))[-1] == "trailing=64 bytes that are no whole batch"

@@ -1,0 +1,68 @@
+"""Which segments go: invariant 86."""
+
+import pytest
+
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.retention import Deletion, plan
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append
+
+HOUR = 3_600_000
+
+
+def log_of(*ages_hours: float) -> PartitionLog:
+    """A segment per age, each of one batch and about 270 bytes; the last one is active."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = LogConfig(segment_bytes=300)
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
+    for age in ages_hours:
+        append(log, [b"v" * 200], timestamp_ms=TIME_MS - int(age * HOUR))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("ages", "config", "start", "watermark", "expected"),
+    [
+        ([5, 4, 1, 0], {}, 0, 4, 2),  # older than 2 hours
+        ([5, 4, 1, 0], {}, 0, 1, 1),  # not past the high watermark
+        ([5, 4, 1, 0], {}, 0, 0, 0),
+        ([5, 1, 4, 0], {}, 0, 4, 1),  # in a row from the oldest
+        ([5, -90, 5, 5], {}, 0, 4, 1),  # the future keeps its segment, and those behind it
+        ([1, 1, 1, 1], {"retention_bytes": 600}, 0, 4, 1),
+        ([1, 1, 1, 1], {"retention_bytes": 0}, 0, 4, 3),  # never the active one
+        ([5, 5], {"retention_ms": -1}, 0, 2, 0),
+        ([5, 5], {"retention_ms": -1, "retention_bytes": 10}, 0, 2, 1),
+        ([5, 5, 5], {"cleanup_delete": False, "cleanup_compact": True}, 0, 3, 0),
+        ([0, 0, 0], {"cleanup_delete": False}, 2, 3, 2),  # what DeleteRecords left behind
+    ],
+)
+def test_closed_segments_go(ages, config, start, watermark, expected) -> None:
+    log = log_of(*ages)
+    settings = LogConfig(**{"retention_ms": 2 * HOUR, **config})
+    found = plan(
+        log.segments, settings, start_offset=start, high_watermark=watermark, now_ms=TIME_MS
+    )
+    assert found == Deletion(expected)
+
+
+@pytest.mark.parametrize(("watermark", "roll"), [(2, True), (1, False)])
+def test_the_active_segment_goes_when_all_is_old(watermark: int, roll: bool) -> None:
+    log = log_of(5, 5)
+    settings = LogConfig(retention_ms=2 * HOUR)
+    found = plan(log.segments, settings, start_offset=0, high_watermark=watermark, now_ms=TIME_MS)
+    assert found == Deletion(2 if roll else 1, roll=roll)
+
+
+def test_records_without_a_time_go_by_the_file() -> None:
+    log = log_of()
+    for _ in range(2):
+        append(log, [b"v" * 200], timestamp_ms=-1)
+    settings = LogConfig(retention_ms=2 * HOUR)
+    for modified, expected in ((TIME_MS - HOUR, 0), (TIME_MS - 3 * HOUR, 1)):
+        log.segments[0].modified_ms = modified
+        log.segments[1].modified_ms = TIME_MS
+        found = plan(log.segments, settings, start_offset=0, high_watermark=2, now_ms=TIME_MS)
+        assert found.count == expected
