@@ -45,10 +45,7 @@ def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callab
     value = New(None, b"v" * (1000 if size > 1000 else size - 80))
     made = batch([value] * count, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)
     header = parse(made)
-    parsed = [
-        (memoryview(made), header._replace(base_sequence=n * count))
-        for n in range(BATCHES)
-    ]
+    parsed = [(memoryview(made), header._replace(base_sequence=n * count)) for n in range(BATCHES)]
 
     def work() -> None:
         for buffer, header in parsed:
