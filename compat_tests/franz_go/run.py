@@ -74,7 +74,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("franz-go", FOLDER, run)
+SUITE = Suite("franz_go", FOLDER, run)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

@@ -113,7 +113,7 @@ def _results(report: Path) -> dict[str, bool]:
 
 # As the suite configures its own brokers.
 SETTINGS = {"node.id": "0", "group.min.session.timeout.ms": "2000"}
-SUITE = Suite("kafka-python", FOLDER, run, SETTINGS)
+SUITE = Suite("kafka_python_suite", FOLDER, run, SETTINGS)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))
