@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,6 @@ class Stage:
     name: str
     command: list[str]
     long: bool = False
-    paths: list[str] = field(default_factory=list)
 
 
 STAGES = [
@@ -34,7 +33,9 @@ STAGES = [
     Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
     Stage("types", [str(BIN / "mypy")]),
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
-    Stage("unit", [*PYTEST, "tests"]),
+    Stage("docs", [str(BIN / "python"), "scripts/gen_docs.py", "--check"]),
+    Stage("unit", [*PYTEST, "tests", "--ignore=tests/pipeline"]),
+    Stage("pipeline", [*PYTEST, "tests/pipeline"]),
     Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire"]),
     Stage("compat kafka", [*PYTEST, "compat_tests", "--broker=kafka"], long=True),
 ]

@@ -8,6 +8,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """py4j leaves sockets to the garbage collector."""
+    for item in items:
+        if item.path.parent.name != "pipeline":
+            continue
+        item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        item.add_marker(
+            pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+        )
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
