@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -334,7 +334,7 @@ async def _until_signal(
             nursery.cancel_scope.cancel()
 
 
-async def _stop_on(signals: "trio.abc.ReceiveChannel[int]", server: Server) -> None:
+async def _stop_on(signals: AsyncIterator[int], server: Server) -> None:
     stopping = False
     async for number in signals:
         log.info("signal number=%d", number)
