@@ -1,0 +1,186 @@
+"""Producers that never pause, and the proof that nothing they were promised is missing.
+
+Rule: an acknowledgement names a partition and an offset; at that offset, for ever, lies exactly
+that message. What was sent without an acknowledgement may be there or not, once or twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
+
+from compat_tests.harness.wait import eventually
+
+BASE = {
+    "linger.ms": 2,
+    "batch.size": 8000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 50,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
+    "message.timeout.ms": 120_000,
+}
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "idempotent": {"enable.idempotence": True},
+    "idempotent-zstd": {"enable.idempotence": True, "compression.type": "zstd"},
+    "all-lz4": {"acks": "all", "compression.type": "lz4"},
+    "leader": {"acks": 1},
+    "leader-gzip": {"acks": 1, "compression.type": "gzip"},
+}
+"""Producers by what they ask of the server."""
+PADDING = b"." * 200
+
+
+@attrs.define
+class Load:
+    """One producer in a thread: messages round robin over the partitions of a topic."""
+
+    name: str
+    address: str
+    topic: str
+    partitions: int
+    settings: Mapping[str, Any]
+    pause: float = 0.0005
+    acknowledged: dict[tuple[int, int], bytes] = attrs.field(factory=dict, repr=False)
+    times: list[float] = attrs.field(factory=list, repr=False)
+    failures: list[str] = attrs.field(factory=list)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send what is queued and end."""
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join(150)
+        assert not self._thread.is_alive(), f"{self.name} does not end"
+
+    def _run(self) -> None:
+        client = Producer({"bootstrap.servers": self.address, **BASE, **self.settings})
+        number = 0
+        while not self._stop.is_set():
+            value = b"%s-%d-" % (self.name.encode(), number)
+            if len(client) < 5000:
+                client.produce(
+                    self.topic,
+                    value + PADDING,
+                    partition=number % self.partitions,
+                    on_delivery=lambda e, m, v=value: self._delivered(e, m, v),
+                )
+                number += 1
+            client.poll(0)
+            self._stop.wait(self.pause)
+        client.flush(120)
+
+    def _delivered(self, error: Any, message: Any, value: bytes) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        self.times.append(time.monotonic())
+        self.acknowledged[message.partition(), message.offset()] = value
+
+
+@contextmanager
+def loads(address: str, topic: str, partitions: int, pause: float = 0.0005) -> Iterator[list[Load]]:
+    """One producer of every kind, running."""
+    running = [
+        Load(kind, address, topic, partitions, settings, pause) for kind, settings in KINDS.items()
+    ]
+    for load in running:
+        load.start()
+    try:
+        yield running
+    finally:
+        for load in running:
+            load.finish()
+
+
+def wait_for_more(running: Sequence[Load], count: int) -> None:
+    """Until every producer has ``count`` acknowledgements more."""
+    goals = {load.name: len(load.acknowledged) + count for load in running}
+    eventually(
+        lambda: all(len(load.acknowledged) >= goals[load.name] for load in running),
+        f"{count} acknowledgements more of each of {sorted(goals)}",
+    )
+
+
+def first_after(running: Sequence[Load], moment: float) -> float:
+    """When the first acknowledgement after ``moment`` came, in seconds from it."""
+    found = [next((t for t in load.times if t > moment), None) for load in running]
+    return min(t for t in found if t is not None) - moment
+
+
+def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
+    """Every record from the start to the end offset of each partition, without its padding."""
+    client = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+        }
+    )
+    try:
+        ends = {}
+        starts = []
+        for number in range(partitions):
+            start, end = client.get_watermark_offsets(TopicPartition(topic, number), 30)
+            starts.append(TopicPartition(topic, number, start))
+            if end > start:
+                ends[number] = end
+        client.assign(starts)
+        found: dict[tuple[int, int], bytes] = {}
+        deadline = time.monotonic() + 120
+        while ends:
+            for message in client.consume(2000, 1.0):
+                if message.error() is None:
+                    value = message.value()
+                    found[message.partition(), message.offset()] = value.removesuffix(PADDING)
+                elif message.offset() >= ends.get(message.partition(), 1 << 62):
+                    del ends[message.partition()]
+            assert time.monotonic() < deadline, f"not read to the end: {ends}"
+        return found
+    finally:
+        client.close()
+
+
+def check(running: Sequence[Load], address: str, topic: str, partitions: int) -> int:
+    """Everything acknowledged is where it was said to be; how many that are."""
+    stored = contents(address, topic, partitions)
+    count = 0
+    for load in running:
+        assert not load.failures, (load.name, load.failures[:3])
+        missing = {
+            place: (value, stored.get(place))
+            for place, value in load.acknowledged.items()
+            if stored.get(place) != value and place[1] != OFFSET_INVALID
+        }
+        assert not missing, (load.name, len(missing), dict(list(missing.items())[:5]))
+        count += len(load.acknowledged)
+        if "idempotent" in load.name:
+            _once_and_in_order(load.name, stored, partitions)
+    return count
+
+
+def _once_and_in_order(
+    name: str, stored: Mapping[tuple[int, int], bytes], partitions: int
+) -> None:
+    own = name.encode() + b"-"
+    for partition in range(partitions):
+        numbers = [
+            int(value.removeprefix(own).rstrip(b"-"))
+            for (at, _), value in sorted(stored.items())
+            if at == partition and value.startswith(own) and value[len(own) : -1].isdigit()
+        ]
+        assert numbers == sorted(set(numbers)), (name, partition)
