@@ -7,7 +7,8 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from kwire.codec.schema import FieldSpec, Wire, spec_of
+from kwire.codec.schema import Attribute, Wire, spec_of
+from kwire.codec.schema import fields as fields_of
 
 
 @attrs.frozen
@@ -77,11 +78,9 @@ def _layout(cls: type[Any], version: int, flexible: bool) -> Layout:
     fields: list[Field] = []
     tagged: list[Field] = []
     absent: list[Field] = []
-    for attribute in attrs.fields(cls):
-        spec: FieldSpec | None = attribute.metadata.get("kwire")
-        if spec is None:
-            continue
-        made = _field(attribute, spec, version, flexible)
+    for attribute in fields_of(cls):
+        spec = attribute.spec
+        made = _field(attribute, version, flexible)
         if version not in spec.versions:
             absent.append(made)
         elif made.tag is not None:
@@ -92,7 +91,8 @@ def _layout(cls: type[Any], version: int, flexible: bool) -> Layout:
     return Layout(cls, version, flexible, tuple(fields), tuple(tagged), tuple(absent))
 
 
-def _field(attribute: Any, spec: FieldSpec, version: int, flexible: bool) -> Field:
+def _field(attribute: Attribute, version: int, flexible: bool) -> Field:
+    spec = attribute.spec
     shape = shape_of(attribute.type)
     return Field(
         name=attribute.name,
@@ -106,12 +106,11 @@ def _field(attribute: Any, spec: FieldSpec, version: int, flexible: bool) -> Fie
     )
 
 
-def default_of(attribute: Any, shape: Shape) -> Any:
-    default = attribute.default
-    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
-        return [] if default.factory is list else default.factory
-    if default is not attrs.NOTHING:
-        return default
+def default_of(attribute: Attribute, shape: Shape) -> Any:
+    if attribute.factory is not None:
+        return [] if attribute.factory is list else attribute.factory
+    if attribute.default is not attrs.NOTHING:
+        return attribute.default
     if shape.form == "array":
         return []
     return shape.cls if shape.form == "struct" else _WIRE_DEFAULTS[shape.wire]

@@ -138,7 +138,7 @@ def _registration(
 
 def _same(made: Any, listed: list[Any]) -> list[Any]:
     """The same fields in another structure."""
-    fields = [field.name for field in made.__attrs_attrs__ if field.name != "unknown_tags"]
+    fields = [name for name in made.__slots__ if name != "unknown_tags"]
     return [made(**{name: getattr(one, name) for name in fields}) for one in listed]
 
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-import attrs
 import pytest
 
 from kwire.codec.layout import Shape, default_of, shape_of
-from kwire.codec.schema import FieldSpec, Versions, spec_of
+from kwire.codec.schema import Versions, fields, spec_of
 from tests.codec.vectors import HOME, RENAMED, classes
 
 
@@ -90,9 +89,9 @@ def stated(kind: str, text: str) -> Any:
 
 
 def ours(cls: type[Any], above: str = "") -> Iterator[Line]:
-    for attribute in attrs.fields(cls):
-        spec: FieldSpec | None = attribute.metadata.get("kwire")
-        if spec is None or not spec.versions:
+    for attribute in fields(cls):
+        spec = attribute.spec
+        if not spec.versions:
             continue  # what widen_request fills in is not on the wire
         shape = shape_of(attribute.type)
         default = default_of(attribute, shape)

@@ -1,8 +1,8 @@
 """Images against logs and snapshots that Kafka wrote, and what an image must cost."""
 
+import copy
 from typing import Any
 
-import attrs
 import pytest
 
 from kwire.codec.messages import metadata_records as r
@@ -22,7 +22,8 @@ def texts(records: list[Any]) -> list[str]:
     shown = []
     for record in records:
         if hasattr(record, "features"):
-            record = attrs.evolve(record, features=sorted(record.features, key=str))
+            record = copy.copy(record)
+            record.features = sorted(record.features, key=str)
         shown.append(str(record))
     return sorted(shown)
 
