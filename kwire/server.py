@@ -39,6 +39,7 @@ from kwire.raftmeta.format import BOOTSTRAP, read_bootstrap
 from kwire.raftmeta.image_change import MetadataDelta
 from kwire.raftmeta.publisher import MetadataPublisher
 from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.snapshotter import Snapshotter
 from kwire.raftmeta.voters import Endpoint
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.fetch_sessions import FetchSessions
@@ -82,6 +83,9 @@ class Server:
         self.publisher = MetadataPublisher()
         self.quorum = self._make_quorum(identity)
         self.controller = self._make_controller(identity)
+        self.snapshotter = Snapshotter(
+            self.quorum, self.publisher, wiring.snapshot_cadence(self.config), self.clock
+        )
         self.replicas = self._make_replicas()
         self.groups = self._make_groups()
         self.lifecycle = self._make_lifecycle(identity)
@@ -127,7 +131,7 @@ class Server:
         disk = next(d.disk for d in self.logs.directories if d.name == path)
         return Quorum(
             wiring.raft_config(self.config, identity, identity.directories[path], told),
-            DiskStorage(disk, now_ms=self.clock.now_ms()),
+            DiskStorage(disk, now_ms=self.clock.now_ms(), config=wiring.metadata_log(self.config)),
             clock=self.clock,
             random=self.random,
             configured=wiring.configured_voters(self.config),
@@ -266,6 +270,7 @@ class Server:
             await self.lifecycle.start()
             await self.publisher.wait_applied(self.quorum.next_offset - 1)
             await nursery.start(self.lifecycle.run)
+            await nursery.start(self.snapshotter.run)
             for name in self.net.listeners:
                 self.net.accept(name)
             gc.collect()

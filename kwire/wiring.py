@@ -6,8 +6,10 @@ from typing import Final
 from kwire.configs import listeners
 from kwire.configs.broker import BrokerConfig
 from kwire.formatting import Identity
+from kwire.log.config import LogConfig
 from kwire.log.service import LogSettings
 from kwire.net.limits import Limits
+from kwire.raftmeta.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 
@@ -39,6 +41,23 @@ def log_settings(config: BrokerConfig) -> LogSettings:
         high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
         flush_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
         retention_check_ms=config.log_retention_check_interval_ms,
+    )
+
+
+def metadata_log(config: BrokerConfig) -> LogConfig:
+    """The settings of the metadata log."""
+    small = config.internal_metadata_log_segment_bytes
+    return LogConfig(
+        segment_bytes=config.metadata_log_segment_bytes if small is None else small,
+        segment_ms=config.metadata_log_segment_ms,
+    )
+
+
+def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
+    """How often the metadata is written down as a whole."""
+    return SnapshotCadence(
+        max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        max_seconds=config.metadata_log_max_snapshot_interval_ms / 1000,
     )
 
 

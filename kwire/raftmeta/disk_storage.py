@@ -3,7 +3,8 @@
 The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it lie ``quorum-state`` and the
 snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced before the log is
 synced, so that a log is never of a later epoch than it; a snapshot appears under its name whole
-and synced; after a crash between a fetched snapshot and the emptying of the log, the snapshot wins.
+and synced, and holds only what is committed, so that the log before it was synced; after a crash
+between a fetched snapshot and the emptying of the log, the snapshot wins.
 """
 
 import re
@@ -64,14 +65,15 @@ class DiskStorage:
         if "partition.metadata" not in names:
             text = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}"
             self._disk.replace(f"{self._directory}/partition.metadata", text.encode(), sync=True)
+        newest = max(self._snapshots, default=SnapshotId(0, 0))
         log = recovery.open_log(
             self._disk,
             self._directory,
             TopicPartition(METADATA_TOPIC, 0),
             now_ms=now_ms,
             config=config,
+            known=recovery.Known(recovery_point=newest.end_offset),
         )
-        newest = max(self._snapshots, default=SnapshotId(0, 0))
         if newest.end_offset > log.end_offset:
             self._empty(log, newest.end_offset)
         elif log.segments[0].base_offset > 0:
@@ -119,9 +121,10 @@ class DiskStorage:
         self._log.settle()
 
     def clean(self, start_offset: int) -> None:
-        for snapshot in [s for s in self._snapshots if s.end_offset < start_offset]:
+        for snapshot in [s for s in list(self._snapshots) if s.end_offset < start_offset]:
             self._disk.remove(self._snapshots.pop(snapshot))
         self._log.advance_start(start_offset)
+        self._log.roll(0)  # the next snapshot can then drop what lies before this one
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
         if behind > 0:
             for path in self._log.drop_segments(behind):
@@ -154,7 +157,7 @@ class DiskStorage:
         self._disk.rename(path + PARTIAL, path)
         self._disk.sync_directory(self._directory)
         self._empty(self._log, snapshot.end_offset)
-        for older in [s for s in self._snapshots if s != snapshot]:
+        for older in [s for s in list(self._snapshots) if s != snapshot]:
             self._disk.remove(self._snapshots.pop(older))
         self._snapshots[snapshot] = path
         return SnapshotLoaded(snapshot, *snapshot_voters(self._disk.read(path)))

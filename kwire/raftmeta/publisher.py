@@ -22,7 +22,8 @@ from kwire.raftmeta.service import LeaderAndEpoch
 Applier = Callable[[MetadataDelta], Awaitable[None]]
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 
-SNAPSHOT_GROUP: Final = 500
+SNAPSHOT_GROUP: Final = 100
+"""Records packed in one go, about 2 ms of work."""
 
 
 class MetadataPublisher:

@@ -42,6 +42,8 @@ class CommittedBatch:
     epoch: int
     timestamp_ms: int
     records: tuple[Record, ...]
+    size_bytes: int = 0
+    """In the log."""
 
     @property
     def end_offset(self) -> int:
@@ -131,6 +133,7 @@ def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
             epoch=header.leader_epoch,
             timestamp_ms=header.max_timestamp,
             records=found,
+            size_bytes=header.size,
         )
 
 

@@ -257,7 +257,10 @@ class Quorum:
             last_timestamp_ms=last_timestamp_ms,
             now_ms=self._clock.now_ms(),
         )
-        prepared = list(chunks)
+        prepared = []
+        for chunk in chunks:
+            prepared.append(chunk)
+            await trio.lowlevel.checkpoint()
         if self._storage.blocks:
             await trio.to_thread.run_sync(self._storage.store_snapshot, snapshot, prepared)
         else:
