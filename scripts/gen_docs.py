@@ -1,4 +1,5 @@
-"""Writes the documents that come from tables: configuration, protocol and metrics.
+"""Writes the documents that come from tables: compatibility, configuration, metrics,
+protocol.
 
 ``python scripts/gen_docs.py`` writes them, ``--check`` says whether they are up to date.
 """
@@ -10,6 +11,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from gen_compatibility import compatibility  # noqa: E402
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api  # noqa: E402
@@ -110,6 +113,7 @@ def metrics_table() -> str:
 
 
 DOCUMENTS = {
+    "docs/compatibility.md": compatibility,
     "docs/configuration.md": configuration,
     "docs/metrics.md": metrics_table,
     "docs/protocol.md": protocol,

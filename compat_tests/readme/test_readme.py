@@ -1,0 +1,74 @@
+"""The README's examples, as they would be pasted, but for the broker's address."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness.broker import Broker
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "127.0.0.1:9092"
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def example(marker: str) -> str:
+    """The one code block that contains ``marker``."""
+    (found,) = [text for _, text in BLOCKS if marker in text]
+    return found
+
+
+def run(command: list[str], folder: Path, broker: Broker) -> str:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [part.replace(ADDRESS, broker.address) for part in command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def python(text: str, folder: Path, broker: Broker) -> str:
+    return run([sys.executable, "-c", text], folder, broker)
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [
+        ("from kafka import", "b'en' b'hello'"),
+        ("from confluent_kafka import", r"b'(fr|en)' b'(bonjour|hello)'"),
+        ("numbers = spark.range", "1000"),
+    ],
+)
+def test_example(broker: Broker, tmp_path: Path, marker: str, said: str) -> None:
+    assert re.search(said, python(example(marker), tmp_path, broker))
+
+
+def test_from_a_topic_to_a_table(broker: Broker, tmp_path: Path) -> None:
+    """The commands of the pipeline's section, then the query and its answer."""
+    script = example("kwire-events --topic orders").replace("\\\n", " ")
+    commands = [
+        shlex.split(line, comments=True) for line in script.splitlines() if "bin/kwire" in line
+    ]
+    assert [Path(command[0]).name for command in commands] == ["kwire-events", "kwire-pipeline"]
+    for name, *arguments in commands:
+        module = {"kwire-events": "kwire_pipeline.events", "kwire-pipeline": "kwire_pipeline"}
+        command = [sys.executable, "-m", module[Path(name).name], *arguments]
+        run([*command, "--bootstrap-servers", broker.address], tmp_path, broker)
+    answer = python(example("AS revenue"), tmp_path, broker)
+    assert {"desk", "chair", "kettle", "lamp", "rug"} <= set(re.findall(r"\w+", answer))
+    assert "not JSON" in answer
