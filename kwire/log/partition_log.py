@@ -313,7 +313,8 @@ class PartitionLog:
         end_offset = self.written_offset if end_offset is None else end_offset
         if end_offset <= self.recovery_point and not self._cut_unsynced:
             return None
-        first = self.segment_index(self.recovery_point)
+        # A cut at the recovery point was made in the segment before it, if one begins there.
+        first = self.segment_index(self.recovery_point - self._cut_unsynced)
         chosen = [s for s in self.segments[first:] if s.base_offset <= end_offset]
         appended_to = None if closing else self.active
         flush = Flush(

@@ -1,6 +1,7 @@
 """What is made of leavings, damaged files and stale checkpoints at a start."""
 
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -187,3 +188,30 @@ def test_dump_tells_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
     torn = tmp_path / "torn.log"
     torn.write_bytes(disk.read(STEM + ".log")[:-5])
     assert list(dump(str(torn)))[-1] == "trailing=64 bytes that are no whole batch"
+
+
+def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> None:
+    """Invariant 78: the cut was made in a segment that the flush would otherwise leave out."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = LogConfig(segment_bytes=600)
+    log = open_log(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
+    append(log, [b"kept"])
+    append(log, [b"cut off"])
+    log.flush()
+    log.truncate_to(1)
+    append(log, [b"." * 700])
+    log.flush()
+    assert len(log.segments) == 2
+    disk.sync_directory()
+    for seed in range(20):
+        after = disk.power_loss(Random(seed))
+        again = open_log(
+            after,
+            "t-0",
+            TopicPartition("t", 0),
+            now_ms=TIME_MS,
+            config=config,
+            known=Known(recovery_point=log.recovery_point),
+        )
+        assert content(again) == [(0, b"kept"), (1, b"." * 700)]
