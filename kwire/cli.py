@@ -6,6 +6,7 @@ chosen command needs is imported, for a broker that a test waits for should be r
 
 import argparse
 import contextlib
+import gc
 import logging
 import sys
 import tempfile
@@ -86,6 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def serve(asked: argparse.Namespace) -> None:
+    """Run a node until it is told to stop.
+
+    What importing leaves behind is never garbage, so the collector neither looks while it goes on
+    nor ever again (20 ms at the start, and 15 ms for each full collection later).
+    """
+    gc.disable()
     logging.basicConfig(
         level=asked.log_level,
         stream=sys.stderr,
@@ -102,12 +109,18 @@ def serve(asked: argparse.Namespace) -> None:
             fail(error)
         from kwire.server import CannotOpenError, run_until_signal
 
+        def ready(host: str, number: int) -> None:
+            gc.freeze()
+            print(f"kwire ready on {host}:{number}", flush=True)
+
+        gc.freeze()
+        gc.enable()
         try:
             run_until_signal(
                 config,
                 cluster_id=asked.cluster_id,
                 metrics_port=asked.metrics_port,
-                ready=lambda host, number: print(f"kwire ready on {host}:{number}", flush=True),
+                ready=ready,
             )
         except ConfigError as error:
             fail(error)

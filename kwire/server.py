@@ -5,7 +5,6 @@ process; "ready" is said when every request would be answered; a part that fails
 down with a clear last line.
 """
 
-import gc
 import logging
 import os
 import random
@@ -273,8 +272,6 @@ class Server:
             await nursery.start(self.snapshotter.run)
             for name in self.net.listeners:
                 self.net.accept(name)
-            gc.collect()
-            gc.freeze()
             log.info("ready node=%d address=%s:%d", self.config.node_id, *self.address)
             task_status.started(self.address)
             await self._stop.wait()

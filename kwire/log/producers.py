@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import attrs
-from crc32c import crc32c
 
 from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
 from kwire.log.txn_index import Aborted
 from kwire.records.control import ControlType, parse_end_txn, parse_key
+from kwire.records.crc import crc32c
 from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer
 from kwire.records.iterate import BadRecords, records
 

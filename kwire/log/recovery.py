@@ -14,13 +14,13 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 import attrs
-from crc32c import crc32c
 
 from kwire.log import epochs, lookup, names, offset_index, time_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segment import Segment
+from kwire.records.crc import crc32c
 from kwire.records.header import (
     ATTRIBUTES_POS,
     HEADER,

@@ -8,9 +8,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from kwire.records import compression as codecs
+from kwire.records.crc import crc32c
 from kwire.records.header import (
     ATTRIBUTES_POS,
     CONTROL,

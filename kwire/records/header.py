@@ -8,9 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from kwire.errors import CorruptMessage
+from kwire.records.crc import crc32c
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

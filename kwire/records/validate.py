@@ -10,8 +10,6 @@ consumers have to survive it anyway. Keys, which compacted topics need, are look
 from collections.abc import Sequence
 from typing import Final
 
-from crc32c import crc32c
-
 from kwire.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -22,6 +20,7 @@ from kwire.errors import (
     UnsupportedCompressionType,
 )
 from kwire.records.compression import ZSTD
+from kwire.records.crc import crc32c
 from kwire.records.header import (
     ATTRIBUTES_POS,
     CODEC_MASK,
