@@ -9,6 +9,7 @@ Cancellation is never caught.  What cannot be answered at all raises :class:`Dis
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from kwire.codec.compile import decoder
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import spec_of
-from kwire.errors import KafkaError, UnknownServerError
+from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers import Row, Side, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.connection import Disconnect
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kwire.codec.compile import Part
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.groups import GroupCoordinator
+    from kwire.handlers.forwarding import Forwarding
     from kwire.log.service import LogManager
     from kwire.raftmeta.controller_service import Controller
     from kwire.raftmeta.image import MetadataImage
@@ -88,6 +90,8 @@ class Services:
     quorum: "Quorum" = attrs.field(factory=_absent)
     logs: "LogManager" = attrs.field(factory=_absent)
     producer_ids: "ProducerIds" = attrs.field(factory=_absent)
+    forwarding: "Forwarding | None" = None
+    """How requests reach the active controller when that is another node."""
     cluster_id: str = ""
     supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
     """Feature name to the smallest and largest level this node can work at."""
@@ -103,6 +107,8 @@ class Context:
     client_id: str = ""
     client_host: str = "127.0.0.1"
     principal: Principal = ANONYMOUS
+    goes_on: bool = False
+    """Whether a request that this node turns out not to be the controller for is passed on."""
 
     @property
     def config(self) -> "BrokerConfig":
@@ -160,6 +166,8 @@ class Handler(Generic[Req, Resp]):
         try:
             return await self.function(context, request)
         except KafkaError as error:
+            if context.goes_on and isinstance(error, NotController):
+                raise
             return self.failed(request, error)
         except Disconnect:
             raise
@@ -198,6 +206,8 @@ class Route:
     narrow: Callable[[Any, int, Any], Any] | None
     count: Cell
     seconds: Histogram
+    forwarded: bool
+    """Whether brokers leave it to the active controller."""
 
     @classmethod
     def build(cls, row: Row, version: int, metrics: Metrics) -> "Route":
@@ -210,6 +220,7 @@ class Route:
             narrow=getattr(shapes, "narrow_response", None),
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
+            forwarded=api.forwarded and api.broker,
         )
 
 
@@ -288,7 +299,12 @@ class Session:
         client_id = head.client_id or ""
         if client_id != self.context.client_id:
             self.context = attrs.evolve(self.context, client_id=client_id)
-        response = await route.serve(self.context, request)
+        if route.forwarded and self.context.services.forwarding is not None:
+            response = await self._by_controller(route, request, frame)
+            if isinstance(response, list):
+                return response
+        else:
+            response = await route.serve(self.context, request)
         route.count.value += 1
         route.seconds.observe(now() - started)
         if response is None:
@@ -297,6 +313,20 @@ class Session:
         if route.narrow is not None:
             response = route.narrow(response, version, request)
         return response_parts(key, version, correlation_id, response)
+
+    async def _by_controller(self, route: Route, request: Any, frame: memoryview) -> Any:
+        """The answer of this node's controller, or as a list of parts that of another node's."""
+        context, forwarding = self.context, self.context.services.forwarding
+        assert forwarding is not None
+        if self.dispatcher.side is not Side.BROKER:
+            return await route.serve(context, request)
+        try:
+            if not forwarding.is_needed:
+                with suppress(NotController):
+                    return await route.serve(attrs.evolve(context, goes_on=True), request)
+            return await forwarding.pass_on(context, frame)
+        except KafkaError as error:
+            return route.serve.failed(request, error)
 
     def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
         """The one place that every answer's throttle time passes."""

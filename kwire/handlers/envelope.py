@@ -1,7 +1,8 @@
 """Envelope (API key 58): a request that a broker passes on for its client (KIP-590).
 
 The request inside is answered as if the client had asked the controller itself; its answer goes
-back unopened.  Only what brokers do forward is taken, and only by the active controller.
+back unopened.  Only what brokers do forward is taken, and only by the active controller; one that
+ceased to be active meanwhile leaves it to the broker to ask the next one.
 """
 
 import ipaddress
@@ -41,7 +42,7 @@ async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeRespon
     session = Dispatcher(context.services, Side.CONTROLLER).session(
         context.listener, _host(request)
     )
-    session.context = attrs.evolve(session.context, principal=_principal(request))
+    session.context = attrs.evolve(session.context, principal=_principal(request), goes_on=True)
     try:
         parts = await session.answer(memoryview(request.request_data))
     except Disconnect as error:

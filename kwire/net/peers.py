@@ -1,8 +1,9 @@
 """Connections from this node to others: made on first use, kept, and left alone after failures.
 
-Rules: one connection an address and client id; a request that is given up takes its connection with
-it, for answers come in order and what is stuck would hold up all that follows; a node out of reach
-is tried again after 20 ms, then later and later up to a second, and meanwhile a call fails at once.
+Rules: one connection an address and purpose; a request that is not answered in time takes its
+connection with it, for answers come in order and what is stuck would hold up all that follows; a
+node out of reach is tried again after 20 ms, then later and later up to a second, and meanwhile a
+call fails at once.  A caller that is cancelled leaves the connection to the others.
 """
 
 from __future__ import annotations
@@ -44,43 +45,58 @@ class _Link:
 
 
 @attrs.define(eq=False)
-class Links:
-    """All connections of one node under one client id; :meth:`run` keeps them."""
+class Network:
+    """Where all of a node's connections to others live."""
 
-    client_id: str
     clock: Clock
     random: Random
-    backoff_s: float = 0.02
-    backoff_max_s: float = 1.0
-    _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
-    _nursery: trio.Nursery | None = None
+    nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep connections until cancelled."""
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
+            self.nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
+
+@attrs.define(eq=False)
+class Links:
+    """All connections of one node for one purpose."""
+
+    network: Network
+    client_id: str
+    timeout_s: float = 30.0
+    """How long an answer may take."""
+    backoff_s: float = 0.02
+    backoff_max_s: float = 1.0
+    _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
+
     async def call(self, host: str, port: int, request: Any) -> Any:
         """Send a request; OutOfReach if no answer comes, UnsupportedVersion if none can."""
+        with trio.move_on_after(self.timeout_s):
+            return await self._call(host, port, request)
+        self.drop(host, port)
+        raise OutOfReach(f"{host}:{port}: no answer for {self.timeout_s} s")
+
+    def drop(self, host: str, port: int) -> None:
+        """End the connection to an address; whoever waits there for an answer gets none."""
+        link = self._links.get((host, port))
+        if link is not None and link.client is not None:
+            link.client = None
+            link.scope.cancel()
+
+    async def _call(self, host: str, port: int, request: Any) -> Any:
         from kwire.net.client import ConnectionLost
 
         link = self._links.get((host, port))
         if link is None:
             link = self._links[host, port] = _Link(host, port)
         client = await self._connected(link)
-        answered = False
         try:
-            response = await client.call(request)
-            answered = True
-            return response
+            return await client.call(request)
         except ConnectionLost as error:
             raise OutOfReach(str(error)) from error
-        finally:
-            if not answered and link.client is client:
-                link.scope.cancel()
-                link.client = None
 
     async def _connected(self, link: _Link) -> NodeClient:
         while link.client is None or link.client.lost:
@@ -89,11 +105,12 @@ class Links:
                 if link.client is None:
                     raise OutOfReach(f"{link.host}:{link.port}")
                 continue
-            if self._nursery is None or self.clock.now() < link.retry_at:
+            nursery = self.network.nursery
+            if nursery is None or self.network.clock.now() < link.retry_at:
                 raise OutOfReach(f"{link.host}:{link.port}: left alone for a while")
             link.client, link.connecting = None, trio.Event()
             link.scope = trio.CancelScope()
-            self._nursery.start_soon(self._serve, link, link.scope)
+            nursery.start_soon(self._serve, link, link.scope)
         return link.client
 
     async def _serve(self, link: _Link, scope: trio.CancelScope) -> None:
@@ -128,7 +145,8 @@ class Links:
         if waiting is not None:
             delay = min(self.backoff_s * (1 << link.failures), self.backoff_max_s)
             link.failures = min(link.failures + 1, 16)
-            link.retry_at = self.clock.now() + delay * (0.8 + 0.4 * self.random.random())
+            spread = 0.8 + 0.4 * self.network.random.random()
+            link.retry_at = self.network.clock.now() + delay * spread
             waiting.set()
 
 

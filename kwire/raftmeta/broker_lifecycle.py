@@ -38,10 +38,18 @@ Ask = Callable[[Any], Awaitable[Any]]
 """Sends a request to the active controller; raises KafkaError."""
 
 RETRY_SECONDS: Final = 0.1
+_TRANSIENT: Final = (
+    errors.NotController,
+    errors.RequestTimedOut,
+    errors.DuplicateBrokerRegistration,
+)
 
 
-def directly(controller: Controller) -> Ask:
-    """Asks the controller in this process, once it is active."""
+def directly(controller: Controller, others: Ask | None = None) -> Ask:
+    """Asks the controller in this process while it is active, else by ``others``.
+
+    The only voter is waited for: nobody else could answer.
+    """
     deciders: dict[type, Any] = {
         BrokerHeartbeatRequest: decide_heartbeat,
         BrokerRegistrationRequest: decide_register_broker,
@@ -49,8 +57,11 @@ def directly(controller: Controller) -> Ask:
     }
 
     async def ask(request: Any) -> Any:
-        await controller.wait_active()
-        return await controller.call(deciders[type(request)], request)
+        if others is None or controller.is_alone:
+            await controller.wait_active()
+        if others is None or (controller.is_active and type(request) in deciders):
+            return await controller.call(deciders[type(request)], request)
+        return await others(request)
 
     return ask
 
@@ -114,12 +125,11 @@ class BrokerLifecycle:
         """Register and be unfenced; after that, clients are served."""
         await self._register()
         while True:
-            reply = await self._heartbeat(want_fence=False)
-            if not reply.is_fenced:
+            reply = await self._heard(want_fence=False)
+            if reply is not None and not reply.is_fenced:
                 break
             await trio.sleep(RETRY_SECONDS)
-        if self.local is not None and self.local.is_active:
-            keep_session(self.local.state, self.config.node_id)
+        self._keep()
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
 
     async def _register(self) -> None:
@@ -142,36 +152,52 @@ class BrokerLifecycle:
                     raise_for(reply.error_code)
                     self.epoch = reply.broker_epoch
                     return
-                except (errors.NotController, errors.DuplicateBrokerRegistration) as error:
-                    logger.info("broker registration waits reason=%s", error)
+                except _TRANSIENT as error:
+                    logger.info("broker registration waits reason=%r", error)
                 await trio.sleep(RETRY_SECONDS)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send heartbeats until cancelled; a lone combined node needs none."""
         task_status.started()
         interval = self.config.broker_heartbeat_interval_ms / 1000
-        while True:
-            if self.local is not None and self.local.is_active:
-                keep_session(self.local.state, self.config.node_id)
-                await trio.sleep_forever()
-            await trio.sleep(interval)
-            if self._stopping:
-                return
-            try:
-                await self._heartbeat(want_fence=False)
-            except errors.StaleBrokerEpoch:
-                await self._register()
-            except errors.KafkaError as error:
-                logger.warning("heartbeat failed reason=%s", error)
+        while not self._stopping:
+            if self.local is not None and self._keep():
+                await self.local.wait_inactive()
+            reply = await self._heard(want_fence=False)
+            await trio.sleep(interval if reply is not None else RETRY_SECONDS)
+
+    def _keep(self) -> bool:
+        """Live as long as the controller in this process, if that is the only one."""
+        alone = self.local is not None and self.local.is_alone and self.local.is_active
+        if alone and self.local is not None:
+            keep_session(self.local.state, self.config.node_id)
+        return alone
 
     async def stop(self) -> None:
         """Hand leaderships over, then be fenced: controlled shutdown."""
         self._stopping = True
         while True:
-            reply = await self._heartbeat(want_fence=False, want_shut_down=True)
-            if reply.should_shut_down:
+            reply = await self._heard(want_fence=False, want_shut_down=True)
+            if reply is not None and reply.should_shut_down:
                 return
             await trio.sleep(RETRY_SECONDS)
+
+    async def _heard(
+        self, *, want_fence: bool, want_shut_down: bool = False
+    ) -> BrokerHeartbeatResponse | None:
+        """A heartbeat; None if no active controller took it.
+
+        A broker that the controller does not know any more registers again.
+        """
+        try:
+            return await self._heartbeat(want_fence=want_fence, want_shut_down=want_shut_down)
+        except errors.StaleBrokerEpoch:
+            if want_shut_down:
+                raise
+            await self._register()
+        except errors.KafkaError as error:
+            logger.info("heartbeat not taken reason=%r", error)
+        return None
 
     async def _heartbeat(
         self, *, want_fence: bool, want_shut_down: bool = False

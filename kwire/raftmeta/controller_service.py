@@ -8,14 +8,15 @@ may have seen is committed. Timers run only while there are other brokers to wat
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from kwire import errors
 from kwire.clock import Clock
-from kwire.codec.messages.metadata_records import AbortTransactionRecord
+from kwire.codec.messages.metadata_records import AbortTransactionRecord, NoOpRecord
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_brokers import begin_sessions, decide_fence_stale
 from kwire.raftmeta.controller_features import bootstrap_records
@@ -37,6 +38,8 @@ R = TypeVar("R")
 Decide = Callable[[ControllerState, Q, float], Decision[R]]
 
 UNCLEAN_ELECTION_SECONDS: Final = 300.0
+FOLLOW_SECONDS: Final = 5.0
+"""How long a topic that was created elsewhere may take to be known here."""
 
 
 class Controller:
@@ -51,12 +54,14 @@ class Controller:
         *,
         bootstrap: Sequence[Any] = (),
         own_broker: int | None = None,
+        elsewhere: "Callable[[Any], Awaitable[Any]] | None" = None,
     ) -> None:
         self._quorum = quorum
         self._publisher = publisher
         self._clock = clock
         self._bootstrap = list(bootstrap)
         self._own_broker = own_broker
+        self._elsewhere = elsewhere
         self._epoch: int | None = None
         self._last: Commit | None = None
         self._news = trio.Event()
@@ -102,6 +107,16 @@ class Controller:
         self._last = commit
         self._wake()
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other node could be the active controller."""
+        return self._quorum.is_alone
+
+    async def wait_inactive(self) -> None:
+        """Until this node is not the active controller."""
+        while self._epoch is not None:
+            await self._news.wait()
+
     async def wait_active(self) -> None:
         """Until this node is the active controller."""
         while self._epoch is None:
@@ -128,13 +143,35 @@ class Controller:
         try:
             topics = [creatable(name, config) for name in missing]
             request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-            response = await self.call(decide_create_topics, request)
+            response = await self._anywhere(decide_create_topics, request)
         finally:
             for name in missing:
                 del self._creating[name]
             done.set()
         exists = errors.TopicAlreadyExists.code
+        await self._seen_here(
+            [made.name for made in response.topics if made.error_code in (errors.NONE, exists)]
+        )
         return {made.name: made for made in response.topics if made.error_code != exists}
+
+    async def _anywhere(self, decide: "Decide[Q, R]", request: Q) -> R:
+        """Run a decider here, or have the active controller run it."""
+        if self._elsewhere is None or self.is_active:
+            try:
+                return await self.call(decide, request)
+            except errors.NotController:
+                if self._elsewhere is None:
+                    raise
+        reply: R = await self._elsewhere(request)
+        return reply
+
+    async def _seen_here(self, names: Sequence[str]) -> None:
+        """What another controller created is known here a little later."""
+        if self._elsewhere is not None:
+            with trio.move_on_after(FOLLOW_SECONDS):
+                await self._publisher.wait_for(
+                    lambda image: all(name in image.topic_ids for name in names)
+                )
 
     async def ensure_topic(self, name: str) -> "Created | None":
         """Create one topic on first use; None if it is there already."""
@@ -166,7 +203,8 @@ class Controller:
         image = self._publisher.image
         self.state.reset(image, self._quorum.next_offset)
         self._epoch, self._last = epoch, None
-        begin_sessions(self.state, self._clock.now(), self._own_broker)
+        own = self._own_broker if self.is_alone else None
+        begin_sessions(self.state, self._clock.now(), own)
         logger.info("controller active epoch=%d offset=%d", epoch, self.state.next_offset)
         if self._publisher.in_transaction:
             self._append([AbortTransactionRecord(reason="controller failover")])
@@ -185,6 +223,7 @@ class Controller:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fence)
             nursery.start_soon(self._balance)
+            nursery.start_soon(self._say_nothing)
             task_status.started()
 
     async def _fence(self) -> None:
@@ -211,6 +250,19 @@ class Controller:
             if self.state.config.auto_leader_rebalance_enable:
                 await self._try(deciders.decide_rebalance_leaders)
             await self._try(deciders.decide_elect_unclean)
+
+    async def _say_nothing(self) -> None:
+        """Records without content, while there is no other news: followers see time pass."""
+        while True:
+            interval = self.state.config.metadata_max_idle_interval_ms / 1000
+            if not self.is_active or self.is_alone or interval <= 0:
+                await self._news.wait()
+                continue
+            before = self._last
+            await trio.sleep(interval)
+            if self._epoch is not None and self._last is before and not self.is_alone:
+                with suppress(errors.NotController):
+                    self._append([NoOpRecord()])
 
     async def _try(self, decide: "Decide[None, bool]") -> None:
         """Run a decider of our own as long as it says that there is more to do."""

@@ -83,6 +83,13 @@ class MetadataPublisher:
             self._waiters.append((offset, event))
             await event.wait()
 
+    async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Until an image that meets the condition is in force on this node."""
+        while not condition(self.applied):
+            event = trio.Event()
+            self._waiters.append((self.applied.applied.offset + 1, event))
+            await event.wait()
+
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         records: list[Any] = [record for batch in batches for record in batch.records]
         last = batches[-1]

@@ -188,10 +188,10 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
             state.back_off(call.node.id)
         return
     state.calls.succeeded(call.node.id)
-    is_current = isinstance(role, Follower) and part.current_leader.leader_epoch == state.epoch
-    if not is_current or asked.current_leader_epoch != state.epoch:
+    if state.election != before or asked.current_leader_epoch != state.epoch:
+        return  # who leads is news: what came with it is asked for again
+    if not isinstance(role, Follower) or part.current_leader.leader_epoch != state.epoch:
         return
-    assert isinstance(role, Follower)
     state.calls.succeeded(role.leader.id)
     if asked.fetch_offset == state.log.end_offset and role.snapshot is None:
         _take(state, role, part)
@@ -215,6 +215,7 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
             progress.append_fetched(state, data)
     known = min(part.high_watermark, state.log.end_offset)
     if known >= 0:
+        role.committed = part.high_watermark
         state.advance_high_watermark(known)
 
 

@@ -46,6 +46,8 @@ class Follower:
     Also of a node that does not know yet that it votes, and so never stands itself.
     """
     snapshot: SnapshotFetch | None = None
+    committed: int | None = None
+    """The leader's high watermark as told last; this node's log may end before it."""
     update_voter_at: float = inf
 
 

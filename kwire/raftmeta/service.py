@@ -50,7 +50,7 @@ from kwire.raftmeta.records import (
     read_batches,
     snapshot_chunks,
 )
-from kwire.raftmeta.roles import Resigned
+from kwire.raftmeta.roles import Follower, Leader, Resigned
 from kwire.raftmeta.state import RaftConfig, Random
 from kwire.raftmeta.storage import MetadataStorage
 from kwire.raftmeta.turn import Outcome, write
@@ -174,6 +174,11 @@ class Quorum:
         return self._raft.state.voters
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this node is the only voter."""
+        return self.voters.is_only(self._raft.state.key)
+
+    @property
     def kraft_version(self) -> int:
         return self._raft.state.history.kraft_version
 
@@ -219,6 +224,20 @@ class Quorum:
                 case _:
                     pass
         raise AssertionError("an append was neither taken nor refused")
+
+    async def wait_caught_up(self) -> None:
+        """Until the listeners have heard all that the leader had committed when it was heard."""
+        while (committed := self._known_committed()) is None:
+            await self._turn_done.wait()
+        await self.wait_until(committed)
+
+    def _known_committed(self) -> int | None:
+        """The quorum's high watermark as the leader has it; None while it was not heard."""
+        role = self._raft.state.role
+        if isinstance(role, Follower):
+            return role.committed
+        leads = isinstance(role, Leader) and self.high_watermark > role.epoch_start
+        return self.high_watermark if leads else None
 
     async def wait_until(self, end_offset: int) -> None:
         """Until the listeners have heard everything before ``end_offset``."""

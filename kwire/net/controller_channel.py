@@ -1,0 +1,123 @@
+"""Asks whoever is the active controller, wherever it is, and follows it when it moves.
+
+Rules: an attempt ends when another leader is announced, so a node that hangs holds nobody up; an
+attempt without an answer may have been carried out, and is repeated as Kafka's brokers do; what is
+passed on for clients has a connection of its own, for it may take longer than a session lasts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from kwire import errors
+from kwire.net.peers import Links, Network, OutOfReach
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kwire.raftmeta.records import CommittedBatch, SnapshotReader
+    from kwire.raftmeta.service import LeaderAndEpoch, Quorum
+    from kwire.raftmeta.voters import Node
+
+RETRY_SECONDS: Final = 0.05
+_NOT_CONTROLLER: Final = errors.NotController.code
+
+
+class ControllerChannel:
+    """The way from one node to the active controller; a listener of the quorum."""
+
+    def __init__(
+        self, network: Network, quorum: Quorum, client_id: str, *, ask_s: float, forward_s: float
+    ) -> None:
+        self._quorum = quorum
+        self._asking = Links(network, client_id, timeout_s=ask_s)
+        self._forwarding = Links(network, client_id, timeout_s=forward_s)
+        self._moved = trio.Event()
+        quorum.add_listener(self)
+
+    async def ask(self, request: Any) -> Any:
+        """One attempt; its answer whatever that says, RequestTimedOut without one."""
+        node = self._quorum.leader_node()
+        if node is None:
+            await self._news()
+            raise errors.NotController("no controller is known")
+        response = await self._attempt(self._asking, node, request)
+        if response is None:
+            raise errors.RequestTimedOut("no answer from the controller")
+        return response
+
+    async def insist(self, request: Any) -> Any:
+        """Attempts until there is an answer of an active controller; RequestTimedOut."""
+        with trio.move_on_after(self._forwarding.timeout_s):
+            while True:
+                node = self._quorum.leader_node()
+                if node is not None:
+                    response = await self._attempt(self._forwarding, node, request)
+                    if response is not None and _NOT_CONTROLLER not in _codes(response):
+                        return response
+                await self._news()
+        raise errors.RequestTimedOut("no answer from a controller")
+
+    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
+        """Pass a client's request on as it came (KIP-590); the answer as it is to be sent."""
+        from kwire.codec.compile import encode
+        from kwire.codec.messages.envelope import EnvelopeRequest
+        from kwire.codec.messages.principal import DefaultPrincipal
+
+        kind, name = principal
+        told = DefaultPrincipal(type=kind, name=name, token_authenticated=False)
+        request = EnvelopeRequest(
+            request_data=frame,
+            request_principal=b"\0\0" + encode(told, 0),
+            client_host_address=ipaddress.ip_address(host).packed,
+        )
+        response = await self.insist(request)
+        if response.error_code != errors.NONE:
+            raise errors.BY_CODE.get(response.error_code, errors.UnknownServerError)
+        answer: bytes = response.response_data
+        return answer
+
+    async def _attempt(self, links: Links, node: Node, request: Any) -> Any:
+        """An answer, or None: the other is out of reach or does not lead any more."""
+        answer = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_moved, nursery.cancel_scope)
+            try:
+                answer = await links.call(node.host, node.port, request)
+            except OutOfReach:
+                pass
+            nursery.cancel_scope.cancel()
+        if answer is None:
+            links.drop(node.host, node.port)
+        return answer
+
+    async def _until_moved(self, attempt: trio.CancelScope) -> None:
+        await self._moved.wait()
+        attempt.cancel()
+
+    async def _news(self) -> None:
+        """A moment, or less when a leader is announced."""
+        with trio.move_on_after(RETRY_SECONDS):
+            await self._moved.wait()
+
+    # What the quorum says -------------------------------------------------------------------
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """Of no interest here."""
+
+    def on_snapshot(self, reader: SnapshotReader) -> None:
+        """Of no interest here."""
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        if leader.leader_id is not None:
+            self._moved.set()
+            self._moved = trio.Event()
+
+
+def _codes(response: Any) -> set[int]:
+    """An answer's error codes: the whole's, or those of its topics where it has none."""
+    if hasattr(response, "error_code"):
+        return {response.error_code}
+    return {topic.error_code for topic in response.topics}
