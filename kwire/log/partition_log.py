@@ -302,7 +302,7 @@ class PartitionLog:
     @property
     def must_flush(self) -> bool:
         """Whether so many messages are unsynced that the topic wants an fsync now."""
-        return self.written_offset - self.recovery_point >= self.config.flush_messages
+        return self.end_offset - self.recovery_point >= self.config.flush_messages
 
     def start_flush(self, end_offset: int | None = None, *, closing: bool = False) -> Flush | None:
         """What to sync so that everything written (below ``end_offset``) is durable.
@@ -310,7 +310,8 @@ class PartitionLog:
         Run it in any thread, then hand it to :meth:`end_flush`. ``closing``: the indexes of the
         active segment too, which :meth:`close` writes.
         """
-        end_offset = self.written_offset if end_offset is None else end_offset
+        written = self.written_offset
+        end_offset = written if end_offset is None else min(end_offset, written)
         if end_offset <= self.recovery_point and not self._cut_unsynced:
             return None
         # A cut at the recovery point was made in the segment before it, if one begins there.

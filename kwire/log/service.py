@@ -205,16 +205,21 @@ class LogManager:
         return gone
 
     async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
-        """Return once everything written by now is durable; one fsync serves all who wait."""
+        """Return once everything written by now is durable; one fsync serves all who wait.
+
+        What a slow directory still has to write before ``end_offset`` is waited for.
+        """
         target = opened.written_offset if end_offset is None else end_offset
-        while opened.recovery_point < min(target, opened.end_offset):
+        while opened.recovery_point < (wanted := min(target, opened.end_offset)):
             running = self._flushing.get(opened)
+            if running is None and opened.written_offset < wanted:
+                running = self._writing.get(opened)
             if running is not None:
                 await running.wait()
                 continue
-            flush = opened.start_flush(end_offset)
+            flush = opened.start_flush(end_offset) if self._has(opened) else None
             if flush is None:
-                return
+                raise KafkaStorageError(f"{opened.partition}: never written, or deleted")
             await self._run_flush(opened, flush)
 
     def statistics(self) -> Mapping[str, int]:
@@ -367,6 +372,8 @@ class LogManager:
             done.set()
 
     async def _try_flush(self, opened: PartitionLog, end_offset: int | None) -> None:
+        if not self._has(opened):
+            return
         try:
             await self.flush(opened, end_offset)
         except KafkaStorageError as error:
@@ -404,6 +411,10 @@ class LogManager:
             for opened, flush in flushes:
                 opened.end_flush(flush)
         await self.in_thread(partial(directory.finish, broker_epoch))
+
+    def _has(self, opened: PartitionLog) -> bool:
+        """Whether a log is still one of ours: its files may be gone otherwise."""
+        return self.get(*opened.partition) is opened
 
     async def _until_idle(self, opened: PartitionLog) -> None:
         """Wait until no thread works on a log."""

@@ -1,0 +1,73 @@
+"""Flushes of logs that are gone, and of logs whose directory is slow."""
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from tests.log.batches import append
+from tests.log.test_service import ID, manager, running
+
+
+@pytest.mark.parametrize("how", ["delete", "stray"])
+async def test_a_timed_flush_leaves_a_log_that_is_gone_alone(
+    tmp_path, autojump_clock, how: str
+) -> None:
+    """``flush.ms`` may be due after the files were removed: nothing is to be synced then."""
+    async with running(RealDisk(str(tmp_path))) as logs:
+        config = LogConfig(flush_ms=90_000, file_delete_delay_ms=1_000)
+        log = await logs.create("t", ID, 0, config)
+        append(log, [b"v"])
+        if how == "delete":
+            await logs.delete("t", 0)
+        else:
+            logs.strays(lambda partition, topic_id: False)
+        await trio.sleep(200)
+        assert logs.directories[0].online
+        assert not logs.statistics()["offline_directories"]
+    await logs.close()
+
+
+@attrs.define
+class Gate:
+    """Threads that begin when the test says so."""
+
+    opened: trio.Event = attrs.field(factory=trio.Event)
+
+    async def __call__(self, call: Callable[[], None]) -> None:
+        await self.opened.wait()
+        call()
+
+
+async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) -> None:
+    """Invariant 81: the recovery point does not pass what a slow directory has not written."""
+    gate = Gate()
+    logs = manager(RealDisk(str(tmp_path)))
+    logs.in_thread = gate
+    await logs.open(lambda topic: LogConfig())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        log = await logs.create("t", ID, 0, LogConfig(flush_messages=1))
+        log.disk.slow = True
+        append(log, [b"v"])
+        assert (log.written_offset, log.end_offset) == (0, 1)
+        assert log.must_flush
+        durable = trio.Event()
+
+        async def flush() -> None:
+            await logs.flush(log, log.end_offset)
+            durable.set()
+
+        nursery.start_soon(flush)
+        await trio.testing.wait_all_tasks_blocked()
+        assert log.recovery_point == 0
+        assert not durable.is_set()
+        gate.opened.set()
+        await durable.wait()
+        assert log.recovery_point == log.written_offset == 1
+        nursery.cancel_scope.cancel()
+    await logs.close()
