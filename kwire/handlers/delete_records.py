@@ -1,7 +1,8 @@
 """DeleteRecords (API key 21): moves the start of logs forward.
 
-The new start counts at once; segments below it go with the next round of retention. -1 deletes
-everything that is committed. Topics that are only compacted keep their records, as in Kafka.
+The new start counts at once and is written down before the answer; segments below it go with the
+next round of retention. -1 deletes everything that is committed. Topics that are only compacted
+keep their records, as in Kafka.
 """
 
 from kwire.codec.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -37,6 +38,8 @@ def failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
 
 @handles(DeleteRecordsRequest, versions="0-2", failed=failed)
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    moved = []
+
     def answer(topic: str, asked: Asked) -> Answer:
         try:
             if not context.authorize("Delete", "Topic", topic):
@@ -47,15 +50,14 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
             if not partition.config.cleanup_delete:
                 raise PolicyViolation
             low_watermark = context.replicas.delete_before(partition, asked.offset)
+            moved.append(partition)
         except KafkaError as error:
             return _refused(asked.partition_index, error)
         return Answer(partition_index=asked.partition_index, low_watermark=low_watermark)
 
-    return DeleteRecordsResponse(
-        topics=[
-            TopicAnswer(
-                name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = [
+        TopicAnswer(name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions])
+        for topic in request.topics
+    ]
+    await context.replicas.keep_starts(moved)
+    return DeleteRecordsResponse(topics=topics)

@@ -85,9 +85,16 @@ class Behind:
         return [op for op in operations if isinstance(op, Write)]
 
     def truncate(self, segment: Segment, position: int, offset: int) -> None:
-        """Forget what was to be written from here on, and cut after what is being written."""
-        kept = [op for op in self.queue if isinstance(op, Cut) or op.next_offset <= offset]
-        self.queue = deque(kept)
+        """Forget what was to be written from here on, and cut after what is being written.
+
+        The segments that follow are gone, and with them what was to be cut off them.
+        """
+        self.queue = deque(
+            op
+            for op in self.queue
+            if op.segment.base_offset <= segment.base_offset
+            and (isinstance(op, Cut) or op.next_offset <= offset)
+        )
         for operation in self.running.operations if self.running is not None else ():
             if isinstance(operation, Write) and operation.next_offset > offset:
                 operation.next_offset = offset

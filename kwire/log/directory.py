@@ -8,6 +8,7 @@ crash, a directory with a mark in its name is finished or ignored at the next st
 
 import logging
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 
 import attrs
 
@@ -21,6 +22,14 @@ from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition
 log = logging.getLogger(__name__)
 
 
+@attrs.frozen
+class Unopened:
+    """A partition whose log cannot be opened, and what was known of it."""
+
+    topic_id: bytes
+    known: recovery.Known
+
+
 @attrs.define(eq=False)
 class LogDirectory:
     """An open log directory."""
@@ -32,6 +41,8 @@ class LogDirectory:
     logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
     leavings: list[str] = attrs.Factory(list)
     """Directories of deleted partitions, to be removed."""
+    unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
+    """Partitions that are here but cannot be read; their files are left as they are."""
     _lock: Lock | None = None
 
     @property
@@ -62,17 +73,37 @@ class LogDirectory:
                 start_offset=starts.get(partition, 0),
                 high_watermark=watermarks.get(partition, 0),
             )
+            yield from self._load(entry.name, partition, known, config_of, now_ms)
+            yield
+
+    def _load(
+        self,
+        name: str,
+        partition: TopicPartition,
+        known: recovery.Known,
+        config_of: Callable[[str], LogConfig],
+        now_ms: int,
+    ) -> Generator[None, None, None]:
+        """Open one partition; what cannot be read does not keep the others from being opened."""
+        topic_id = ZERO_UUID
+        try:
+            topic_id = self._topic_id(name)
             opened = yield from recovery.opening(
                 self.disk,
-                entry.name,
+                name,
                 partition,
                 now_ms=now_ms,
                 config=config_of(partition.topic),
                 known=known,
             )
-            opened.topic_id = self._topic_id(entry.name)
-            self.logs[partition] = opened
-            yield
+        except (OSError, ValueError) as error:
+            if not self.online:
+                raise
+            log.error("cannot open partition=%s directory=%s error=%s", partition, self.name, error)
+            self.unopened[partition] = Unopened(topic_id, known)
+            return
+        opened.topic_id = topic_id
+        self.logs[partition] = opened
 
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int
@@ -94,29 +125,43 @@ class LogDirectory:
         opened.topic_id = topic_id
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
-        """Take a partition out and mark its directory; gives the directory's name now."""
-        retired = self.logs.pop(partition)
+        """Take a partition out and mark its directory; gives the directory's name now.
+
+        Its last segment gets its indexes: Kafka complains of a segment without them.
+        """
         marked = names.marked_directory(*partition, unique.hex(), suffix)
+        if self.unopened.pop(partition, None) is not None:
+            self.disk.rename(names.directory(*partition), marked)
+            return marked
+        retired = self.logs.pop(partition)
         self.disk.rename(retired.directory, marked)
         retired.move(marked)
+        retired.active.write_indexes()
         retired.release()
         return marked
 
     def recovery_points(self) -> bytes:
-        return checkpoints.offsets_text({p: log.recovery_point for p, log in self.logs.items()})
+        points = {p: log.recovery_point for p, log in self.logs.items()}
+        return self._with_unopened(points, lambda known: known.recovery_point)
 
     def high_watermarks(self) -> bytes:
-        return checkpoints.offsets_text({p: log.high_watermark for p, log in self.logs.items()})
+        marks = {p: log.high_watermark for p, log in self.logs.items()}
+        return self._with_unopened(marks, lambda known: known.high_watermark)
 
     def log_starts(self) -> bytes:
         """Only where the log starts inside its first segment: else its name says it."""
-        return checkpoints.offsets_text(
-            {
-                partition: log.start_offset
-                for partition, log in self.logs.items()
-                if log.start_offset > log.segments[0].base_offset
-            }
-        )
+        starts = {
+            partition: log.start_offset
+            for partition, log in self.logs.items()
+            if log.start_offset > log.segments[0].base_offset
+        }
+        return self._with_unopened(starts, lambda known: known.start_offset)
+
+    def _with_unopened(self, offsets: Offsets, of: Callable[[recovery.Known], int]) -> bytes:
+        """What is known of a log that could not be read is kept for when it can be."""
+        kept = {partition: of(one.known) for partition, one in self.unopened.items()}
+        offsets.update({partition: offset for partition, offset in kept.items() if offset})
+        return checkpoints.offsets_text(offsets)
 
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """In a thread: replace checkpoint files, synced."""
@@ -125,14 +170,15 @@ class LogDirectory:
 
     def finish(self, broker_epoch: int) -> None:
         """The end of a clean stop, once every log is closed and synced."""
-        self.write_checkpoints(
-            [
-                (names.RECOVERY_POINTS, self.recovery_points()),
-                (names.HIGH_WATERMARKS, self.high_watermarks()),
-                (names.LOG_STARTS, self.log_starts()),
-                (names.CLEAN_SHUTDOWN, checkpoints.clean_shutdown_text(broker_epoch)),
-            ]
-        )
+        files = [
+            (names.RECOVERY_POINTS, self.recovery_points()),
+            (names.HIGH_WATERMARKS, self.high_watermarks()),
+            (names.LOG_STARTS, self.log_starts()),
+        ]
+        if all(one.known.clean for one in self.unopened.values()):
+            marker = checkpoints.clean_shutdown_text(broker_epoch)
+            files.append((names.CLEAN_SHUTDOWN, marker))
+        self.write_checkpoints(files)
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -148,7 +194,15 @@ class LogDirectory:
         if parsed is None:
             log.info("not opened directory=%s/%s", self.name, name)
             return None
-        return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
+        if parsed[0] == METADATA_TOPIC:
+            return None
+        files: set[str] = set()
+        with suppress(OSError):  # opening it will say more
+            files = {entry.name for entry in self.disk.entries(name)}
+        if files and names.PARTITION_METADATA not in files and not any(map(_of_a_segment, files)):
+            log.warning("not a partition directory=%s/%s", self.name, name)
+            return None
+        return TopicPartition(*parsed)
 
     def _take_marker(self) -> bool:
         """Whether the last stop was clean; said once, for from now on it is not."""
@@ -175,3 +229,7 @@ class LogDirectory:
         except ValueError as error:
             log.warning("topic id unknown directory=%s problem=%s", directory, error)
             return ZERO_UUID
+
+
+def _of_a_segment(file: str) -> bool:
+    return file.endswith(names.LOG) and names.stem_offset(file) is not None

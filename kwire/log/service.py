@@ -7,7 +7,7 @@ until the broker is started again, the others go on.
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -81,6 +81,9 @@ class LogManager:
     _timed: set[PartitionLog] = attrs.field(init=False, factory=set)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _offline: set[str] = attrs.field(init=False, factory=set)
+    _starts: dict[LogDirectory, bytes] = attrs.field(init=False, factory=dict)
+    """The start offsets as they were written down last."""
+    _keeping: dict[LogDirectory, trio.Event] = attrs.field(init=False, factory=dict)
 
     # -- opening and closing
 
@@ -175,6 +178,7 @@ class LogManager:
                 directory.adopt(found, topic_id)
             found.config = config
             return found
+        self._refuse_unopened(wanted, topic_id)
         directory = self._choose(directory_id)
         try:
             made = directory.create(wanted, topic_id, config, self.clock.now_ms())
@@ -185,13 +189,22 @@ class LogManager:
         self._mark(made)
         return made
 
+    def _refuse_unopened(self, wanted: TopicPartition, topic_id: bytes) -> None:
+        """A log that cannot be read is not replaced by an empty one, unless its topic is gone."""
+        for directory in self.directories:
+            held = directory.unopened.get(wanted)
+            if held is not None:
+                if held.topic_id in (topic_id, ZERO_UUID):
+                    raise KafkaStorageError(f"{wanted} in {directory.name} could not be opened")
+                self._retire(wanted, names.DELETE_DIRECTORY)
+
     async def delete(self, topic: str, partition: int) -> None:
         """Take a partition's log away; its files go after ``file.delete.delay.ms``."""
         wanted = TopicPartition(topic, partition)
         found = self.get(topic, partition)
         if found is not None:
             await self._until_idle(found)
-            self._retire(wanted, names.DELETE_DIRECTORY)
+        self._retire(wanted, names.DELETE_DIRECTORY)
 
     def strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
         """Put aside what the metadata does not know, marked ``-stray``."""
@@ -221,6 +234,11 @@ class LogManager:
             if flush is None:
                 raise KafkaStorageError(f"{opened.partition}: never written, or deleted")
             await self._run_flush(opened, flush)
+
+    async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
+        """Return once it is written down where these logs start: what was deleted stays so."""
+        for directory in {self.directory_of(opened) for opened in moved}:
+            await self._keep_starts(directory)
 
     def statistics(self) -> Mapping[str, int]:
         """Numbers for metrics."""
@@ -314,16 +332,31 @@ class LogManager:
                 await self._checkpoint(directory, [(names.HIGH_WATERMARKS, text)])
 
     async def _recovery_points(self) -> None:
-        last: dict[str, tuple[bytes, bytes]] = {}
+        last: dict[str, bytes] = {}
         while True:
             await self._changed.wait()
             await trio.sleep(self.settings.flush_checkpoint_ms / 1000)
             for directory in self.directories:
-                texts = directory.recovery_points(), directory.log_starts()
-                if directory.online and last.get(directory.name) != texts:
-                    last[directory.name] = texts
-                    files = (names.RECOVERY_POINTS, names.LOG_STARTS)
-                    await self._checkpoint(directory, list(zip(files, texts, strict=True)))
+                text = directory.recovery_points()
+                if directory.online and last.get(directory.name) != text:
+                    last[directory.name] = text
+                    await self._checkpoint(directory, [(names.RECOVERY_POINTS, text)])
+                await self._keep_starts(directory)
+
+    async def _keep_starts(self, directory: LogDirectory) -> None:
+        """One writer at a time; whoever finds his own written already goes."""
+        while (running := self._keeping.get(directory)) is not None:
+            await running.wait()
+        text = directory.log_starts()
+        if text == self._starts.get(directory):
+            return
+        done = self._keeping[directory] = trio.Event()
+        try:
+            await self._checkpoint(directory, [(names.LOG_STARTS, text)])
+            self._starts[directory] = text
+        finally:
+            del self._keeping[directory]
+            done.set()
 
     async def _retention(self) -> None:
         while True:
@@ -434,11 +467,13 @@ class LogManager:
     def _retire(self, wanted: TopicPartition, suffix: str) -> None:
         for directory in self.directories:
             opened = directory.logs.get(wanted)
-            if opened is None:
+            if opened is None and wanted not in directory.unopened:
                 continue
             marked = directory.retire(wanted, self.unique(), suffix)
-            self._forget(opened)
-            self._remove_later(opened.disk, [marked], opened.config.file_delete_delay_ms)
+            if opened is not None:
+                self._forget(opened)
+            config = LogConfig() if opened is None else opened.config
+            self._remove_later(directory.disk, [marked], config.file_delete_delay_ms)
 
     def _forget(self, opened: PartitionLog) -> None:
         opened.changed = opened.on_behind = opened.on_roll = _ignore

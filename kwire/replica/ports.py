@@ -3,7 +3,7 @@
 Protocols, so that tests stand in for both with a few lines.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Protocol
 
 from kwire.log.config import LogConfig
@@ -92,6 +92,9 @@ class Logs(Protocol):
 
     async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
         """Return when everything below is durable; one fsync serves every waiter."""
+
+    async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
+        """Return once it is written down where these logs start."""
 
     async def create(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig

@@ -266,6 +266,10 @@ class ReplicaService:
         leader = partition.check_leader()
         return leader.low_watermark(start)
 
+    async def keep_starts(self, partitions: Iterable[Partition]) -> None:
+        """Return once what :meth:`delete_before` deleted stays so over a crash."""
+        await self.logs.keep_starts([partition.log for partition in partitions])
+
     # Following the metadata.
 
     async def apply(self, delta: Delta) -> None:

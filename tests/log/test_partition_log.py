@@ -356,6 +356,22 @@ def test_a_truncation_while_a_thread_writes() -> None:
     assert len(stored(log)) == log.size
 
 
+def test_a_cut_of_a_segment_that_goes_is_forgotten() -> None:
+    disk = SimDisk()
+    log = opened(disk, segment_bytes=100)
+    log.on_behind = lambda _: None
+    for value in (b"a", b"b", b"c"):
+        append(log, [value])
+    disk.slow = True
+    append(log, [b"d"])
+    log.truncate_to(2)
+    log.truncate_to(1)
+    disk.slow = False
+    log.settle()
+    append(log, [b"e"])
+    assert [value for _, value in content(log)] == [b"a", b"e"]
+
+
 def test_a_write_error_leaves_the_log_as_it_was() -> None:
     """Invariant 88."""
     disk = SimDisk()

@@ -1,0 +1,120 @@
+"""A log directory holds more than good partitions: what is left alone, and what does not spread."""
+
+import zlib
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.testing.disk import SimDisk
+from tests.log.batches import append, content
+from tests.log.test_service import OTHER, config_of, made, running
+
+
+def old_format_segment() -> bytes:
+    """One message of format 1 with a good CRC."""
+    body = b"\1\0" + bytes(8) + (-1).to_bytes(4, "big", signed=True) + b"\0\0\0\x64" + b"v" * 100
+    message = zlib.crc32(body).to_bytes(4, "big") + body
+    return bytes(8) + len(message).to_bytes(4, "big") + message
+
+
+async def two_partitions() -> SimDisk:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        for partition in (0, 1):
+            log = await made(logs, partition=partition)
+            for _ in range(3):
+                append(log, [b"v"])
+            log.high_watermark = 3
+        await trio.sleep(100)
+    return disk.killed()
+
+
+def spoil(disk: SimDisk) -> bytes:
+    """Partition 0 becomes one of before Kafka 0.11."""
+    segment = old_format_segment()
+    for entry in disk.entries("t-0"):
+        if entry.name != "partition.metadata":
+            disk.remove(f"t-0/{entry.name}")
+    disk.write("t-0/00000000000000000000.log", segment)
+    return segment
+
+
+async def test_an_old_format_keeps_no_other_partition_closed(autojump_clock) -> None:
+    disk = await two_partitions()
+    segment = spoil(disk)
+    async with running(disk) as logs:
+        assert len(content(await made(logs, partition=1))) == 3
+        with pytest.raises(errors.KafkaStorageError, match="could not be opened"):
+            await made(logs, partition=0)
+        await trio.sleep(100)
+    await logs.close()
+    assert disk.read("t-0/00000000000000000000.log") == segment, "left as it was"
+    assert b"t 0 3\n" in disk.read("replication-offset-checkpoint"), "known for when it opens again"
+    names = {entry.name for entry in disk.entries()}
+    assert ".kafka_cleanshutdown" not in names, "one partition still has to be recovered"
+
+
+async def test_a_topic_of_that_name_can_be_made_anew(autojump_clock) -> None:
+    disk = await two_partitions()
+    spoil(disk)
+    async with running(disk) as logs:
+        log = await logs.create("t", OTHER, 0, config_of("t"))
+        assert log.end_offset == 0
+        await trio.sleep(100)
+        assert {e.name for e in disk.entries() if e.is_directory} == {"t-0", "t-1"}
+
+
+async def test_a_topic_that_cannot_be_opened_can_be_deleted(autojump_clock) -> None:
+    disk = await two_partitions()
+    spoil(disk)
+    async with running(disk) as logs:
+        await logs.delete("t", 0)
+        await trio.sleep(100)
+        assert {e.name for e in disk.entries() if e.is_directory} == {"t-1"}
+
+
+async def test_other_directories_are_left_alone(autojump_clock) -> None:
+    """The metadata log, lost+found, somebody's backup; a bare directory is a creation cut short."""
+    disk = SimDisk()
+    for name in ("__cluster_metadata-0", "lost+found", "backup-2", "notes", "bare-0"):
+        disk.make_directory(name)
+    for name in ("__cluster_metadata-0/00000000000000000000.log", "backup-2/holiday.jpg"):
+        disk.write(name, b"not of the logs")
+    async with running(disk) as logs:
+        assert {str(p) for p in logs.directories[0].logs} == {"bare-0"}
+        assert {str(p) for p in logs.strays(lambda _, __: False)} == {"bare-0"}
+        (await made(logs, "backup", 1)).high_watermark = 0
+    await logs.close()
+    assert [e.name for e in disk.entries("__cluster_metadata-0")] == ["00000000000000000000.log"]
+    assert [e.name for e in disk.entries("backup-2")] == ["holiday.jpg"]
+
+
+async def test_deleted_records_stay_deleted_over_a_kill(autojump_clock) -> None:
+    """Invariant 39: before DeleteRecords is answered, the start is on disk."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await made(logs)
+        for _ in range(3):
+            append(log, [b"v"] * 2)
+        log.high_watermark = 6
+        log.advance_start(3)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(logs.keep_starts, [log])
+        assert disk.read("log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+    async with running(disk.killed()) as logs:
+        log = await made(logs)
+        assert (log.start_offset, log.end_offset) == (3, 6)
+        assert [offset for offset, _ in content(log)] == [3, 4, 5]
+
+
+async def test_a_deleted_partition_has_its_indexes(autojump_clock) -> None:
+    """Kafka complains of segments without them when it opens the directory before they are gone."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        append(await made(logs), [b"v"])
+        await logs.delete("t", 0)
+        (marked,) = [e.name for e in disk.entries() if e.name.endswith("-delete")]
+        stem = "00000000000000000000"
+        assert {f"{stem}.index", f"{stem}.timeindex"} <= {e.name for e in disk.entries(marked)}
