@@ -45,5 +45,8 @@ def shut_down(state: RaftState) -> None:
         become_resigned(state, progress.preferred_candidates(state, state.role))
 
 
-def update_voter_deadline(role: Role) -> float:
-    return role.update_voter_at if isinstance(role, Follower) else inf
+def update_voter_deadline(state: RaftState, role: Role) -> float:
+    """Once it is past, UpdateRaftVoter waits only for the answer to a Fetch."""
+    if not isinstance(role, Follower) or role.update_voter_at <= state.now:
+        return inf
+    return role.update_voter_at

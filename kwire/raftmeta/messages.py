@@ -16,6 +16,7 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta import progress
 from kwire.raftmeta.events import LogSlice, SnapshotSlice
 from kwire.raftmeta.log import Diverging, NeedsSnapshot, Place, SnapshotId
 from kwire.raftmeta.quorum_state import NOBODY
@@ -223,7 +224,7 @@ def fetch_response(
     records: LogSlice | bytes = b"",
 ) -> FetchResponse:
     topic = FetchResponse.FetchableTopicResponse
-    known = state.high_watermark
+    known = progress.own_high_watermark(state) if error == NONE else None
     part = topic.PartitionData(
         partition_index=0,
         error_code=error,

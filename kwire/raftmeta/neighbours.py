@@ -8,6 +8,7 @@ from kwire.codec.messages.begin_quorum_epoch import (
     BeginQuorumEpochResponse,
 )
 from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
 from kwire.raftmeta import messages
 from kwire.raftmeta.election import learn
@@ -86,6 +87,8 @@ def poll_update_voter(state: RaftState) -> None:
     role = state.role
     if not isinstance(role, Follower) or state.now < role.update_voter_at:
         return
+    if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
+        return  # between two Fetches, so as not to wait on the wire behind one that is held
     role.update_voter_at = inf
     if not state.is_voter or state.stopping:
         return

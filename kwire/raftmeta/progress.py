@@ -122,6 +122,14 @@ def is_epoch_committed(state: RaftState, role: Leader) -> bool:
     return state.high_watermark is not None and state.high_watermark > role.epoch_start
 
 
+def own_high_watermark(state: RaftState) -> int | None:
+    """What a node tells of the high watermark: a leader only what it has moved itself."""
+    role = state.role
+    if isinstance(role, Leader) and not is_epoch_committed(state, role):
+        return None
+    return state.high_watermark
+
+
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
 def heard(state: RaftState, role: Leader, replica: Replica) -> None:
     """A replica fetched just now."""

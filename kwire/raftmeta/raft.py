@@ -145,7 +145,7 @@ class Raft:
             own = progress.deadline(state, role)
         else:
             own = role.deadline
-        own = min(own, leadership.update_voter_deadline(role))
+        own = min(own, leadership.update_voter_deadline(state, role))
         return min(own, state.calls.deadline(), self._retry_deadline())
 
     def _retry_deadline(self) -> float:
@@ -153,5 +153,6 @@ class Raft:
         state = self.state
         if isinstance(state.role, Leader):
             return inf
-        later = [at for at in state.calls.retry_at.values() if at > state.now]
-        return min(later, default=inf)
+        calls = state.calls
+        times = (*calls.retry_at.values(), *calls.fetch_at.values())
+        return min((at for at in times if at > state.now), default=inf)

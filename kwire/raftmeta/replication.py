@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.raftmeta import messages, progress
 from kwire.raftmeta.election import learn
 from kwire.raftmeta.events import LogSlice, Reply, TruncateLog
@@ -98,7 +99,8 @@ def _try_answer(state: RaftState, held: WaitingFetch, *, is_last: bool = False) 
     if not isinstance(place, Valid):
         state.emit(Reply(held.token, messages.fetch_response(state, place=place)))
         return True
-    known = -1 if state.high_watermark is None else state.high_watermark
+    own = progress.own_high_watermark(state)
+    known = -1 if own is None else own
     if asked.fetch_offset < state.log.end_offset:
         limit = min(held.request.max_bytes, state.config.fetch_max_bytes)
         records = LogSlice(asked.fetch_offset, state.log.end_offset, limit)
@@ -130,7 +132,7 @@ def poll_fetch(state: RaftState) -> None:
     if (
         state.installing
         or isinstance(role, Leader)
-        or any(_is_fetch(call) for call in state.calls.open.values())
+        or any(_goes_first(call) for call in state.calls.open.values())
     ):
         return
     if isinstance(role, Follower) and role.snapshot is not None:
@@ -143,14 +145,15 @@ def poll_fetch(state: RaftState) -> None:
         state.send(node, messages.fetch_request(state))
 
 
-def _is_fetch(call: Call) -> bool:
-    return isinstance(call.request, FetchRequest)
+def _goes_first(call: Call) -> bool:
+    """One of these at a time, so that none waits on the wire behind a Fetch that is held."""
+    return isinstance(call.request, FetchRequest | UpdateRaftVoterRequest)
 
 
 def _whom_to_ask(state: RaftState) -> Node | None:
     """The leader; when it is unknown or out of reach, any node that may know who leads."""
     role = state.role
-    if isinstance(role, Follower) and not state.calls.failures.get(role.leader.id):
+    if isinstance(role, Follower) and not state.calls.is_doubtful(role.leader.id):
         return role.leader
     nodes = [*(state.other_voters or _foreign_bootstrap(state))]
     if isinstance(role, Follower):
@@ -185,7 +188,7 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
     role = state.role
     if part.error_code != errors.NONE:
         if state.election == before:
-            state.back_off(call.node.id)
+            state.pause_fetching(call.node.id)
         return
     state.calls.succeeded(call.node.id)
     if state.election != before or asked.current_leader_epoch != state.epoch:

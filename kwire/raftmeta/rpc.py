@@ -38,8 +38,8 @@ def poll(state: RaftState) -> None:
     """Do what is due between nodes."""
     reconfig.poll(state)
     replication.poll_waiting(state)
-    replication.poll_fetch(state)
     neighbours.poll_update_voter(state)
+    replication.poll_fetch(state)
 
 
 def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> None:

@@ -6,6 +6,7 @@ do about it is put into ``effects``.  Time and randomness come from outside.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 CHECK_QUORUM_FACTOR: Final = 1.5
 """A leader waits this many fetch timeouts for a majority before it resigns."""
+
+
+FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
 
 
 class Random(Protocol):
@@ -77,7 +81,8 @@ class Calls:
     """Requests under way and nodes to leave alone for a while.
 
     At most one request of a kind is under way to a node.  A failed one keeps the node from
-    being asked again for a time that doubles up to a limit.
+    being asked again for a time that doubles up to a limit; a Fetch that was refused keeps back
+    Fetches alone, for a node that does not lead may still be asked for its vote.
     """
 
     next_id: int = 0
@@ -85,9 +90,17 @@ class Calls:
     busy: dict[tuple[int, type], int] = attrs.field(factory=dict)
     failures: dict[int, int] = attrs.field(factory=dict)
     retry_at: dict[int, float] = attrs.field(factory=dict)
+    fetch_at: dict[int, float] = attrs.field(factory=dict)
+    """When a node that refused a Fetch may be sent the next."""
 
     def is_ready(self, node_id: int, kind: type, now: float) -> bool:
-        return (node_id, kind) not in self.busy and self.retry_at.get(node_id, -inf) <= now
+        if (node_id, kind) in self.busy or self.retry_at.get(node_id, -inf) > now:
+            return False
+        return kind.__name__ not in FETCHES or self.fetch_at.get(node_id, -inf) <= now
+
+    def is_doubtful(self, node_id: int) -> bool:
+        """Whether a node did not answer, or not as a leader does, when last asked."""
+        return node_id in self.failures or node_id in self.fetch_at
 
     def start(self, node: Node, request: OwnRequest, deadline: float) -> Call:
         self.next_id += 1
@@ -103,10 +116,11 @@ class Calls:
             del self.busy[call.node.id, type(call.request)]
         return call
 
-    def give_up(self, kinds: frozenset[str]) -> None:
+    def give_up(self, kinds: frozenset[str], keep: Callable[[Call], bool]) -> None:
         """Forget all requests of these kinds: their answers no longer matter."""
         for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
-            self.finish(call.id)
+            if not keep(call):
+                self.finish(call.id)
 
     def deadline(self) -> float:
         return min((call.deadline for call in self.open.values()), default=inf)
@@ -114,6 +128,7 @@ class Calls:
     def succeeded(self, node_id: int) -> None:
         self.failures.pop(node_id, None)
         self.retry_at.pop(node_id, None)
+        self.fetch_at.pop(node_id, None)
 
 
 @attrs.define
@@ -199,6 +214,13 @@ class RaftState:
         self.calls.failures[node_id] = min(failures + 1, 16)
         delay = min(self.config.retry_backoff * (1 << failures), self.config.retry_backoff_max)
         self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
+
+    def pause_fetching(self, node_id: int) -> None:
+        """A node refused a Fetch: it is alive, but there is no use in asking it at once."""
+        self.calls.failures.pop(node_id, None)
+        self.calls.retry_at.pop(node_id, None)
+        pause = self.config.retry_backoff * (0.8 + 0.4 * self.random.random())
+        self.calls.fetch_at[node_id] = self.now + pause
 
     def random_election_timeout(self) -> float:
         return self.now + self.config.election_timeout * (1 + self.random.random())
