@@ -26,6 +26,8 @@ PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
 TREE = "package/deps/librdkafka/"
 SECONDS = 240
 AT_ONCE = 3
+# The suite's own limits suit an idle machine: 0059 needs nine of its ten seconds even there.
+CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
 
 
 def _need(program: str, package: str) -> None:
@@ -64,7 +66,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     program = runner()
     logs = program.parent / "logs"
     logs.mkdir(exist_ok=True)
-    (program.parent / "kwire.conf").write_text(f"bootstrap.servers={address}\n")
+    (program.parent / "kwire.conf").write_text(CONF.format(address))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = pool.map(lambda name: _one(program, logs, name), names)
         return {
