@@ -78,6 +78,9 @@ class Sink:
     region: Callable[[], Part] | None = None
     muted_s: float = 0.0
 
+    def only_reads(self, frame: memoryview) -> bool:
+        return True
+
     async def answer(self, frame: memoryview) -> list[Part]:
         if self.region is None:
             return [pack(">i", 4), bytes(frame[:4])]

@@ -56,6 +56,8 @@ Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 
 _API_VERSIONS: Final = 18
+_LONG_POLLS: Final = (1,)
+"""Fetch. What else waits has changed something, or is about to."""
 _HEAD: Final = struct.Struct(">hhi")
 
 
@@ -327,6 +329,10 @@ class Session:
             return await forwarding.pass_on(context, frame)
         except KafkaError as error:
             return route.serve.failed(request, error)
+
+    def only_reads(self, frame: memoryview) -> bool:
+        """Whether a request changes nothing and may be left when nobody waits for its answer."""
+        return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
         """The one place that every answer's throttle time passes."""

@@ -47,6 +47,9 @@ class Session(Protocol):
     async def answer(self, frame: memoryview) -> Sequence[Any] | None:
         """The parts to send, None for no answer; Disconnect ends the connection."""
 
+    def only_reads(self, frame: memoryview) -> bool:
+        """Whether a request changes nothing, so that it may be dropped when its client is gone."""
+
 
 class Address(NamedTuple):
     """Where a listener can be reached on this machine."""
@@ -66,7 +69,8 @@ class Connection:
     framer: Framer
     last_active: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    answering: bool = False
+    answering: memoryview | None = None
+    """The request that is being answered."""
     hung_up: bool = False
     unsent: list[bytes] = attrs.field(factory=list)
     """Small answers that leave with the next one."""
@@ -80,9 +84,13 @@ class Connection:
         self.scope.cancel()
 
     def noticed_hang_up(self) -> None:
-        """The peer closed its side: nobody waits for an answer unless more was sent before."""
+        """The peer closed its side: nobody waits for an answer unless more was sent before.
+
+        Only reading ends then. A producer without acknowledgements closes as soon as it has sent.
+        """
         self.hung_up = True
-        if self.answering and self.nothing_unread():
+        request = self.answering
+        if request is not None and self.session.only_reads(request) and self.nothing_unread():
             self.close("")
 
     def flush(self) -> None:
@@ -405,15 +413,15 @@ class NetService:
             session.muted_s = 0.0
 
     async def _decided(self, connection: Connection, frame: memoryview) -> Sequence[Any] | None:
-        """What the session answers; cancelled when the peer hangs up meanwhile."""
+        """What the session answers; a mere read is cancelled when the peer hangs up meanwhile."""
         self._memory.answering += 1
-        connection.answering = True
+        connection.answering = frame
         try:
-            if connection.hung_up and connection.nothing_unread():
-                connection.close("")
+            if connection.hung_up:
+                connection.noticed_hang_up()
             return await connection.session.answer(frame)
         finally:
-            connection.answering = False
+            connection.answering = None
             self._memory.answering -= 1
 
     async def _send(self, connection: Connection, parts: Sequence[Any]) -> None:
@@ -447,7 +455,7 @@ class NetService:
             due = shortest = min(listener.idle_s for listener in self.listeners.values())
             for connection in list(self.connections):
                 left = connection.last_active + connection.listener.idle_s - now
-                if left > 0 or connection.answering:
+                if left > 0 or connection.answering is not None:
                     due = min(due, left)
                 elif not connection.reason:
                     connection.close("idle")

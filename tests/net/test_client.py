@@ -30,6 +30,9 @@ class Other:
     asked: list[int] = attrs.field(factory=list)
     gate: trio.Event = attrs.field(factory=trio.Event)
 
+    def only_reads(self, frame: memoryview) -> bool:
+        return True
+
     async def answer(self, frame: memoryview) -> list[bytes]:
         head, position = read_header(frame)
         if head.api_key == 18:

@@ -30,6 +30,9 @@ class Other:
     service: NetService = attrs.field(factory=NetService)
     made: int = 0
 
+    def only_reads(self, frame: memoryview) -> bool:
+        return True
+
     async def answer(self, frame: memoryview) -> list[bytes]:
         head, position = read_header(frame)
         if head.api_key == 18:

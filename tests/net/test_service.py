@@ -48,8 +48,14 @@ class Echo:
             self.muted_s = 5.0
         elif word == b"large":
             return [pack(">i", 50 << 20), bytes(50 << 20)]
+        elif word == b"write":
+            self.waiting.set()
+            await self.go.wait()
         self.answered += 1
         return [pack(">i", len(frame)), bytes(frame)]
+
+    def only_reads(self, frame: memoryview) -> bool:
+        return frame[:5] != b"write"
 
 
 @attrs.define
@@ -213,6 +219,26 @@ async def test_hang_up_cancels_a_waiting_answer() -> None:
         await client.stream.aclose()
         await node.open_connections(0)
         assert node.sessions[0].cancelled
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_hang_up_does_not_undo_a_change(early: bool) -> None:
+    """A producer that wants no acknowledgement sends and closes: what it sent counts."""
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        if early:
+            await client.send_bytes(framed(b"wait.", b"write"))
+            await client.stream.aclose()
+            await node.sessions[0].waiting.wait()
+        else:
+            await client.send_bytes(framed(b"write"))
+            await node.sessions[0].waiting.wait()
+            await client.stream.aclose()
+        await settled()
+        node.sessions[0].go.set()
+        await node.open_connections(0)
+        assert node.sessions[0].answered == 1 + early
 
 
 async def test_reset_cancels_a_waiting_answer() -> None:
