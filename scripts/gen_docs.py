@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gen_compatibility import compatibility  # noqa: E402
+from gen_invariants import invariants  # noqa: E402
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api  # noqa: E402
@@ -115,6 +116,7 @@ def metrics_table() -> str:
 DOCUMENTS = {
     "docs/compatibility.md": compatibility,
     "docs/configuration.md": configuration,
+    "docs/invariants.md": invariants,
     "docs/metrics.md": metrics_table,
     "docs/protocol.md": protocol,
 }
