@@ -17,6 +17,9 @@ Told = listeners.Endpoint
 """An address as others are told it."""
 
 _FIRST_BOOTSTRAP_ID: Final = -2
+_BACKLOG_AT_LEAST: Final = 1024
+"""Kafka has a thread that does nothing but accept; here a busy millisecond must not fill the queue,
+for whoever finds it full comes back only a second later."""
 
 
 def limits(config: BrokerConfig) -> Limits:
@@ -31,7 +34,7 @@ def limits(config: BrokerConfig) -> Limits:
         socket_request_max_bytes=config.socket_request_max_bytes,
         socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
         socket_send_buffer_bytes=config.socket_send_buffer_bytes,
-        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_listen_backlog_size=max(config.socket_listen_backlog_size, _BACKLOG_AT_LEAST),
         queued_max_request_bytes=config.queued_max_request_bytes,
     )
 
