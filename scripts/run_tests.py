@@ -28,15 +28,21 @@ class Stage:
     long: bool = False
 
 
+PYTHON = [str(BIN / "python")]
 STAGES = [
     Stage("lint", [str(BIN / "ruff"), "check", "."]),
     Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
     Stage("types", [str(BIN / "mypy")]),
     Stage("layers", [str(BIN / "lint-imports"), "--no-cache"]),
-    Stage("docs", [str(BIN / "python"), "scripts/gen_docs.py", "--check"]),
+    Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
     Stage("unit", [*PYTEST, "tests", "--ignore=tests/pipeline"]),
+    Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "1000000"]),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
     Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire"]),
+    Stage(
+        "librdkafka", [*PYTHON, "-m", "compat_tests.librdkafka.run", "--broker=kwire"], long=True
+    ),
+    Stage("franz-go", [*PYTHON, "-m", "compat_tests.franz_go.run", "--broker=kwire"], long=True),
     Stage("compat kafka", [*PYTEST, "compat_tests", "--broker=kafka"], long=True),
 ]
 
