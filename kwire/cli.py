@@ -107,7 +107,8 @@ def serve(asked: argparse.Namespace) -> None:
             config = BrokerConfig.from_properties(properties)
         except ConfigError as error:
             fail(error)
-        from kwire.server import CannotOpenError, run_until_signal
+        from kwire.formatting import CannotOpenError
+        from kwire.running import run_until_signal
 
         def ready(host: str, number: int) -> None:
             gc.freeze()
@@ -189,7 +190,7 @@ def read_properties(path: Path) -> dict[str, str]:
 def format_(asked: argparse.Namespace) -> None:
     from kwire.config import ConfigError
     from kwire.configs.broker import BrokerConfig
-    from kwire.server import CannotOpenError, format_node
+    from kwire.formatting import CannotOpenError, format_node
 
     try:
         config = BrokerConfig.from_properties(read_properties(asked.config))

@@ -8,6 +8,7 @@ passed on for clients has a connection of its own, for it may take longer than a
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -85,10 +86,8 @@ class ControllerChannel:
         answer = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._until_moved, nursery.cancel_scope)
-            try:
+            with suppress(OutOfReach):
                 answer = await links.call(node.host, node.port, request)
-            except OutOfReach:
-                pass
             nursery.cancel_scope.cancel()
         if answer is None:
             links.drop(node.host, node.port)

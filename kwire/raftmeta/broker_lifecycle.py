@@ -38,6 +38,8 @@ Ask = Callable[[Any], Awaitable[Any]]
 """Sends a request to the active controller; raises KafkaError."""
 
 RETRY_SECONDS: Final = 0.1
+GIVE_UP_SECONDS: Final = 4.0
+"""Longer than an election takes: a cluster that stops as a whole has no controller at the end."""
 _TRANSIENT: Final = (
     errors.NotController,
     errors.RequestTimedOut,
@@ -97,6 +99,18 @@ def controller_registration(
         listeners=listeners_of(request.Listener, endpoints),
         features=features_of(request.Feature, features),
     )
+
+
+async def register_controller(ask: Ask, request: ControllerRegistrationRequest) -> None:
+    """Make a controller known to the active one, whenever there is one."""
+    while True:
+        try:
+            reply = await ask(request)
+            raise_for(reply.error_code)
+            return
+        except errors.KafkaError as error:
+            logger.debug("controller registration waits reason=%r", error)
+        await trio.sleep(RETRY_SECONDS)
 
 
 @attrs.define(kw_only=True)
@@ -176,11 +190,17 @@ class BrokerLifecycle:
     async def stop(self) -> None:
         """Hand leaderships over, then be fenced: controlled shutdown."""
         self._stopping = True
-        while True:
-            reply = await self._heard(want_fence=False, want_shut_down=True)
-            if reply is not None and reply.should_shut_down:
-                return
+        answered_at = self.clock.now()
+        while self.clock.now() < answered_at + GIVE_UP_SECONDS:
+            reply = None
+            with trio.move_on_at(answered_at + GIVE_UP_SECONDS):
+                reply = await self._heard(want_fence=False, want_shut_down=True)
+            if reply is not None:
+                if reply.should_shut_down:
+                    return
+                answered_at = self.clock.now()
             await trio.sleep(RETRY_SECONDS)
+        logger.warning("stops without a controller id=%d", self.config.node_id)
 
     async def _heard(
         self, *, want_fence: bool, want_shut_down: bool = False

@@ -143,7 +143,7 @@ class Controller:
         try:
             topics = [creatable(name, config) for name in missing]
             request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-            response = await self._anywhere(decide_create_topics, request)
+            response = await self.anywhere(decide_create_topics, request)
         finally:
             for name in missing:
                 del self._creating[name]
@@ -154,7 +154,7 @@ class Controller:
         )
         return {made.name: made for made in response.topics if made.error_code != exists}
 
-    async def _anywhere(self, decide: "Decide[Q, R]", request: Q) -> R:
+    async def anywhere(self, decide: "Decide[Q, R]", request: Q) -> R:
         """Run a decider here, or have the active controller run it."""
         if self._elsewhere is None or self.is_active:
             try:

@@ -1,0 +1,143 @@
+"""What only brokers have: partitions, groups, producer ids, a life towards the controller."""
+
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.coordinator.groups import GROUPS_TOPIC, GroupCoordinator
+from kwire.formatting import random_id
+from kwire.log.config import LogConfig
+from kwire.node.core import Core
+from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, raise_for
+from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.image import MetadataImage
+from kwire.raftmeta.image_change import MetadataDelta
+from kwire.replica.coordinator_log import CoordinatorLog
+from kwire.replica.fetch_sessions import FetchSessions
+from kwire.replica.log_config import log_config
+from kwire.replica.producer_ids import ProducerIds
+from kwire.replica.service import ReplicaService
+from kwire.types import TopicPartition, uuid_text
+
+TOPIC: Final = 2
+"""A type of config resources."""
+SESSION_EVICTION_S: Final = 120.0
+
+
+@attrs.define(eq=False)
+class BrokerHalf:
+    """The broker of one node; made before the node runs."""
+
+    core: Core
+    replicas: ReplicaService = attrs.field(init=False)
+    groups: GroupCoordinator = attrs.field(init=False)
+    lifecycle: BrokerLifecycle = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        core, services = self.core, self.core.services
+        self.replicas = services.replicas = self._make_replicas()
+        self.groups = services.groups = self._make_groups()
+        self.lifecycle = self._make_lifecycle()
+        services.producer_ids = ProducerIds(self._allocate_producer_ids)
+        core.publisher.add_applier(self.replicas.apply)
+        core.publisher.subscribe(self._in_force)
+
+    def _make_replicas(self) -> ReplicaService:
+        core, config = self.core, self.core.config
+        slots = config.max_incremental_fetch_session_cache_slots
+        replicas = ReplicaService(
+            node=config.node_id,
+            logs=core.logs,
+            configs=self.log_config,
+            sessions=FetchSessions(
+                slots, SESSION_EVICTION_S, lambda: core.random.randrange(1, 1 << 31)
+            ),
+            metrics=core.services.metrics,
+            lag_max_s=config.replica_lag_time_max_ms / 1000,
+        )
+        core.logs.on_written = replicas.log_written
+        core.logs.on_offline = replicas.directory_failed
+        return replicas
+
+    def log_config(self, topic: str) -> LogConfig:
+        """A topic's settings as the newest metadata has them."""
+        overrides = self.core.publisher.image.config(TOPIC, topic)
+        return log_config(overrides, self.core.services.config)
+
+    def _make_groups(self) -> GroupCoordinator:
+        core = self.core
+
+        def partitions() -> int:
+            topic = core.publisher.image.topic(GROUPS_TOPIC)
+            found = core.services.config.offsets_topic_num_partitions
+            return found if topic is None else len(topic.partitions)
+
+        groups = GroupCoordinator.build(
+            CoordinatorLog(self.replicas, core.clock),
+            core.clock,
+            config=lambda: core.services.config,
+            partitions=partitions,
+            new_id=lambda: uuid_text(random_id()),
+        )
+        self.replicas.on_role(groups.role_changed)
+        return groups
+
+    def _make_lifecycle(self) -> BrokerLifecycle:
+        core = self.core
+        return BrokerLifecycle(
+            config=core.config,
+            cluster_id=core.identity.cluster_id,
+            incarnation_id=core.incarnation_id,
+            endpoints=core.broker_listeners,
+            features=SUPPORTED,
+            log_dirs=sorted(core.identity.directories.values()),
+            publisher=core.publisher,
+            ask=core.ask,
+            clock=core.clock,
+            local=core.controller,
+        )
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
+
+        request = AllocateProducerIdsRequest(
+            broker_id=self.core.config.node_id, broker_epoch=self.lifecycle.epoch
+        )
+        reply = await self.core.controller.anywhere(decide_allocate_producer_ids, request)
+        raise_for(reply.error_code)
+        return reply.producer_id_start, reply.producer_id_len
+
+    def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        for topic in delta.deleted_topics.values():
+            self.groups.topic_deleted(topic.name, topic.id)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Open the logs, take the metadata up, join the cluster; then clients can be served."""
+        core = self.core
+        await core.logs.open(self.log_config)
+        core.logs.strays(self._is_known)
+        await nursery.start(core.logs.run)
+        await nursery.start(self.groups.service.run)
+        await nursery.start(core.publisher.run)
+        await self.lifecycle.start()
+        if core.controller.is_alone:
+            await core.publisher.wait_applied(core.quorum.next_offset - 1)
+        else:
+            await core.publisher.wait_for(self._serves)
+        await nursery.start(self.lifecycle.run)
+
+    def _serves(self, image: MetadataImage) -> bool:
+        """Whether this incarnation is known as serving, here too."""
+        own = image.brokers.get(self.core.config.node_id)
+        return own is not None and own.epoch == self.lifecycle.epoch and not own.fenced
+
+    def _is_known(self, partition: TopicPartition, topic_id: bytes) -> bool:
+        """Whether the metadata knows a partition that lies in a directory."""
+        topic = self.core.publisher.image.topic(partition.topic)
+        return (
+            topic is not None
+            and topic_id in (topic.id, bytes(16))
+            and partition.partition in topic.partitions
+        )

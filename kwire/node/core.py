@@ -1,0 +1,220 @@
+"""What every node has: directories, addresses, its part in the quorum, the way to the controller.
+
+Rules: what only several nodes need is made, but neither loaded nor woken, for one that is alone.
+"""
+
+import os
+import random
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import attrs
+
+from kwire import wiring
+from kwire.clock import SystemClock
+from kwire.configs.broker import BrokerConfig
+from kwire.formatting import CannotOpenError, Identity, random_id
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.forwarding import Forwarding
+from kwire.log.directory import LogDirectory
+from kwire.log.disk import AlreadyLocked, RealDisk
+from kwire.log.service import LogManager
+from kwire.net.controller_channel import ControllerChannel
+from kwire.net.peers import Links, Network, RaftPeers
+from kwire.net.service import NetService
+from kwire.raftmeta.broker_lifecycle import Ask, controller_registration, directly
+from kwire.raftmeta.controller import ControllerState
+from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller_service import Controller
+from kwire.raftmeta.disk_storage import DiskStorage
+from kwire.raftmeta.format import BOOTSTRAP, read_bootstrap
+from kwire.raftmeta.publisher import MetadataPublisher
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.snapshotter import Snapshotter
+from kwire.raftmeta.voters import Endpoint
+
+
+@attrs.define(eq=False)
+class Core:
+    """One node's part in the metadata, and its listeners."""
+
+    config: BrokerConfig
+    identity: Identity
+    clock: SystemClock
+    random: random.Random
+    services: Services
+    logs: LogManager
+    net: NetService
+    endpoints: tuple[wiring.Told, ...]
+    """As others are told them."""
+    network: Network
+    publisher: MetadataPublisher
+    quorum: Quorum
+    controller: Controller
+    channel: ControllerChannel
+    snapshotter: Snapshotter
+    incarnation_id: bytes = attrs.field(factory=random_id)
+    ask: Ask = attrs.field(init=False)
+    """Sends a request to the active controller."""
+
+    def __attrs_post_init__(self) -> None:
+        self.ask = directly(self.controller, self.channel.ask)
+        services = self.services
+        services.image = self.publisher.applied
+        services.controller, services.quorum = self.controller, self.quorum
+        services.logs = self.logs
+        services.forwarding = Forwarding(self.controller, self.channel)
+
+    @property
+    def controller_listeners(self) -> list[wiring.Told]:
+        """Where other controllers and brokers reach this controller."""
+        names = {endpoint.name for endpoint in self.config.controller_endpoints}
+        return [endpoint for endpoint in self.endpoints if endpoint.name in names]
+
+    @property
+    def broker_listeners(self) -> list[wiring.Told]:
+        """Where clients and other brokers reach this broker."""
+        told = self.controller_listeners
+        return [endpoint for endpoint in self.endpoints if endpoint not in told]
+
+    def registration(self) -> Any:
+        """What this controller tells the active one about itself."""
+        told = self.controller_listeners
+        return controller_registration(self.config, self.incarnation_id, told, SUPPORTED)
+
+
+def make_core(config: BrokerConfig, identity: Identity) -> Core:
+    """Claim directories and addresses; CannotOpenError says what is wrong."""
+    clock = SystemClock()
+    source = random.Random(os.urandom(16))
+    services = Services(
+        config=config, clock=clock, cluster_id=identity.cluster_id, supported_features=SUPPORTED
+    )
+    logs = _lock_directories(config, identity, clock)
+    net = NetService(wiring.limits(config), services.metrics)
+    endpoints = _bind(config, services, net)
+    network = Network(clock, source)
+    publisher = MetadataPublisher()
+    quorum = _make_quorum(config, identity, logs, endpoints, network)
+    channel = ControllerChannel(
+        network,
+        quorum,
+        str(config.node_id),
+        ask_s=config.broker_heartbeat_interval_ms / 1000,
+        forward_s=config.request_timeout_ms / 1000,
+    )
+    controller = _make_controller(config, identity, quorum, publisher, channel, source, clock)
+    snapshotter = Snapshotter(quorum, publisher, wiring.snapshot_cadence(config), clock)
+    return Core(
+        config=config,
+        identity=identity,
+        clock=clock,
+        random=source,
+        services=services,
+        logs=logs,
+        net=net,
+        endpoints=endpoints,
+        network=network,
+        publisher=publisher,
+        quorum=quorum,
+        controller=controller,
+        channel=channel,
+        snapshotter=snapshotter,
+    )
+
+
+def _lock_directories(config: BrokerConfig, identity: Identity, clock: SystemClock) -> LogManager:
+    directories = [
+        LogDirectory(RealDisk(path), path, directory_id)
+        for path, directory_id in identity.directories.items()
+    ]
+    logs = LogManager(directories, clock, wiring.log_settings(config))
+    try:
+        logs.lock()
+    except AlreadyLocked as error:
+        raise CannotOpenError(f"another broker uses this directory: {error}") from error
+    return logs
+
+
+def _bind(config: BrokerConfig, services: Services, net: NetService) -> tuple[wiring.Told, ...]:
+    """Take every address; connections wait in the kernel until the node is ready."""
+    controllers = {endpoint.name for endpoint in config.controller_endpoints}
+    sides = {side: Dispatcher(services, side) for side in (Side.BROKER, Side.CONTROLLER)}
+    bound: dict[str, int] = {}
+    for endpoint in config.endpoints:
+        side = Side.CONTROLLER if endpoint.name in controllers else Side.BROKER
+        try:
+            address = net.bind(
+                endpoint.name,
+                endpoint.host,
+                endpoint.port,
+                sides[side].session,
+                protected=endpoint.name == config.inter_broker_listener,
+            )
+        except OSError as error:
+            raise CannotOpenError(f"cannot listen on {endpoint}: {error.strerror}") from error
+        bound[endpoint.name] = address.port
+    return wiring.advertised(config, bound, socket.gethostname())
+
+
+def _make_quorum(
+    config: BrokerConfig,
+    identity: Identity,
+    logs: LogManager,
+    endpoints: tuple[wiring.Told, ...],
+    network: Network,
+) -> Quorum:
+    path = os.path.abspath(config.metadata_directory)
+    names = {endpoint.name for endpoint in config.controller_endpoints}
+    told = tuple(Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names)
+    disk = next(d.disk for d in logs.directories if d.name == path)
+    raft = wiring.raft_config(config, identity, identity.directories[path], told)
+    links = Links(
+        network,
+        f"raft-client-{config.node_id}",
+        timeout_s=raft.request_timeout,
+        backoff_s=raft.retry_backoff,
+        backoff_max_s=raft.retry_backoff_max,
+    )
+    return Quorum(
+        raft,
+        DiskStorage(disk, now_ms=network.clock.now_ms(), config=wiring.metadata_log(config)),
+        clock=network.clock,
+        random=network.random,
+        configured=wiring.configured_voters(config),
+        peers=RaftPeers(links),
+    )
+
+
+def _make_controller(
+    config: BrokerConfig,
+    identity: Identity,
+    quorum: Quorum,
+    publisher: MetadataPublisher,
+    channel: ControllerChannel,
+    source: random.Random,
+    clock: SystemClock,
+) -> Controller:
+    disk = RealDisk(config.metadata_directory)
+    bootstrap = []
+    with suppress(FileNotFoundError):
+        bootstrap = list(read_bootstrap(disk.read(BOOTSTRAP)))
+    features: Mapping[str, tuple[int, int]] = SUPPORTED
+    state = ControllerState(
+        config=config,
+        random=source,
+        cluster_id=identity.cluster_id,
+        supported_features=dict(features),
+    )
+    return Controller(
+        quorum,
+        publisher,
+        state,
+        clock,
+        bootstrap=bootstrap,
+        own_broker=config.node_id,
+        elsewhere=channel.insist,
+    )
