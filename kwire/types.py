@@ -24,6 +24,12 @@ def uuid_text(uuid: bytes) -> str:
     return base64.urlsafe_b64encode(uuid)[:22].decode()
 
 
+def uuid_hex(uuid: bytes) -> str:
+    """A uuid as Java prints it: 36 characters, hexadecimal in five groups."""
+    digits = uuid.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def uuid_bytes(text: str) -> bytes:
     """The sixteen bytes of a uuid's text form; ValueError if it is none."""
     try:

@@ -46,6 +46,8 @@ async def describe_groups(
             if not context.authorize("Describe", "Group", group_id):
                 raise GroupAuthorizationFailed
             group = await context.groups.describe(group_id)
+        except GroupIdNotFound as error:
+            group = _refused(group_id, error)
         except KafkaError as error:
             return _refused(group_id, error)
         if request.include_authorized_operations:

@@ -1,11 +1,16 @@
-"""UpdateFeatures (API key 57): feature levels up or down, all that are asked for or none."""
+"""UpdateFeatures (API key 57): feature levels up or down, all that are asked for or none.
+
+The quorum keeps its own level, kraft.version, in records of its own, and raises it after the rest.
+"""
+
+from functools import partial
 
 from kwire import errors
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
 from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_limits import decide_update_features
+from kwire.raftmeta.controller_limits import KRAFT_VERSION, decide_update_features
 
 
 def failed(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
@@ -18,4 +23,16 @@ async def update_features(
 ) -> UpdateFeaturesResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    return await context.controller.call(decide_update_features, request)
+    decide = partial(decide_update_features, kraft_version=context.quorum.kraft_version)
+    response = await context.controller.call(decide, request)
+    if response.error_code == errors.NONE and not request.validate_only:
+        await _raise_kraft_version(context, request)
+    return response
+
+
+async def _raise_kraft_version(context: Context, request: UpdateFeaturesRequest) -> None:
+    for update in request.feature_updates:
+        level = update.max_version_level
+        if update.feature == KRAFT_VERSION and level > context.quorum.kraft_version:
+            commit = await context.quorum.upgrade_kraft_version(level)
+            await commit.wait()

@@ -1,6 +1,6 @@
 """What is asked for seldom: feature levels, producer-id blocks, client quotas."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kwire import errors
@@ -18,18 +18,29 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.controller import ELR, ControllerState, Decision
 from kwire.raftmeta.controller_features import cluster_min_isr
 from kwire.raftmeta.image import BROKER
+from kwire.raftmeta.image_records import METADATA_VERSION
 
 PRODUCER_IDS: Final = 1000
 """How many producer ids a broker is given at once."""
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
+KRAFT_VERSION: Final = "kraft.version"
+_NEW_RECORDS_FROM: Final = (8, 11, 13, 14, 15, 17, 23, 30)
+"""Levels of metadata.version whose records the level before cannot read."""
+
+Wrong = Callable[[str], KafkaError]
+
 
 def decide_update_features(
-    state: ControllerState, request: UpdateFeaturesRequest, now: float
+    state: ControllerState, request: UpdateFeaturesRequest, now: float, *, kraft_version: int
 ) -> Decision[UpdateFeaturesResponse]:
-    """Feature levels go up or down: all that are asked for, or none."""
+    """Feature levels go up or down: all that are asked for, or none.
+
+    ``kraft_version`` is the quorum's own level; it is judged here, and the quorum raises it.
+    """
     del now
+    current = {**state.image.features, KRAFT_VERSION: kraft_version}
     records: list[Any] = []
     results = []
     failed: KafkaError | None = None
@@ -39,7 +50,7 @@ def decide_update_features(
         try:
             if names.count(update.feature) > 1:
                 raise errors.InvalidRequest("Duplicate feature in the request.")
-            records += _update(state, update)
+            records += _update(state, update, current.get(update.feature, 0))
         except KafkaError as error:
             code, text = error.code, error.text
             failed = failed or error
@@ -60,12 +71,14 @@ def decide_update_features(
     return Decision(() if request.validate_only else tuple(records), reply)
 
 
-def _update(state: ControllerState, update: UpdateFeaturesRequest.FeatureUpdateKey) -> list[Any]:
+def _update(
+    state: ControllerState, update: UpdateFeaturesRequest.FeatureUpdateKey, current: int
+) -> list[Any]:
     name, level = update.feature, update.max_version_level
     kind = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
-    begin = f"Invalid update version {level} for feature {name}. "
 
     def wrong(why: str) -> KafkaError:
+        begin = f"Invalid update version {level} for feature {name}. "
         return errors.InvalidUpdateVersion(begin + why)
 
     if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
@@ -73,31 +86,50 @@ def _update(state: ControllerState, update: UpdateFeaturesRequest.FeatureUpdateK
     if level < 0:
         raise wrong("A feature version cannot be less than 0.")
     _check_supported(state, name, level, wrong)
-    current = state.image.features.get(name, 0)
-    if level < current and kind == _UPGRADE:
-        raise wrong(
-            "Can't downgrade the version of this feature without setting the upgrade type to "
-            "either safe or unsafe downgrade."
-        )
-    if level > current and kind != _UPGRADE:
-        raise wrong("Can't downgrade to a newer version.")
+    _check_direction(name, level, current, kind, wrong)
+    if name == KRAFT_VERSION:
+        return []
     records: list[Any] = [r.FeatureLevelRecord(name=name, feature_level=level)]
     if name == ELR and level and "min.insync.replicas" not in state.image.config(BROKER, ""):
         records.append(cluster_min_isr(state))
     return records
 
 
-def _check_supported(state: ControllerState, name: str, level: int, wrong: Any) -> None:
+def _check_direction(name: str, level: int, current: int, kind: int, wrong: Wrong) -> None:
+    """Going down must be meant, and must not lose what was written since."""
+    if level > current and kind != _UPGRADE:
+        raise wrong("Can't downgrade to a newer version.")
+    if level >= current:
+        return
+    if kind == _UPGRADE:
+        raise wrong(
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    if name == KRAFT_VERSION:
+        raise wrong("Can't downgrade the version of this feature.")
+    if name == METADATA_VERSION and any(level < new <= current for new in _NEW_RECORDS_FROM):
+        why = "Refusing to perform the requested downgrade because it might delete metadata"
+        text = f"{why} information."
+        if kind == _UNSAFE_DOWNGRADE:
+            text = "Unsafe metadata downgrade is not supported in this version."
+        raise errors.InvalidUpdateVersion(
+            f"Unsupported metadata.version downgrade from {current} to {level}. {text}"
+        )
+
+
+def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong) -> None:
     """Every node must be able to work at a level before it is finalized."""
     offered = state.supported_features.get(name)
     if offered is None:
         raise wrong("The controller does not support the given feature.")
-    nodes: list[tuple[str, Mapping[str, Any]]] = [("Local controller", state.supported_features)]
+    own = f"Local controller {state.config.node_id}"
+    nodes: list[tuple[str, Mapping[str, Any]]] = [(own, state.supported_features)]
     nodes += [(f"Broker {b.id}", b.features) for b in state.image.brokers.values()]
     nodes += [(f"Controller {c.id}", c.features) for c in state.image.controllers.values()]
     for who, features in nodes:
         low, high = features.get(name, (0, 0))
-        if level and not low <= level <= high:
+        if not low <= level <= high:
             raise wrong(f"{who} only supports versions {low}-{high}")
 
 

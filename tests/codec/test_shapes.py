@@ -197,6 +197,10 @@ def test_one_coordinator(version: int):
         node_id=1, host="h", port=9, error_code=15, error_message="no"
     )
     encode(narrow, version)
+    found = Found(key="g", node_id=1, host="h", port=9)
+    response = FindCoordinatorResponse(coordinators=[found])
+    narrow = find_coordinator.narrow_response(response, version, FindCoordinatorRequest())
+    assert narrow.error_message == "NONE"
 
 
 @pytest.mark.parametrize(

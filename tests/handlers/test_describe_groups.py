@@ -34,6 +34,7 @@ async def test_described(version: int, autojump_clock: object) -> None:
         assert g.authorized_operations == (3400 if version >= 3 else -2147483648)
         assert (simple.group_state, simple.protocol_type, simple.members) == ("Empty", "", [])
         assert (none.group_state, none.members) == ("Dead", [])
+        assert none.authorized_operations == (3400 if 3 <= version < 6 else -2147483648)
         if version == 6:
             assert (none.error_code, none.error_message) == (69, "Group none not found.")
             assert nameless.error_code == 69

@@ -14,6 +14,9 @@ from kwire.codec.schema import (
 )
 from kwire.errors import GroupIdNotFound
 
+UNASKED = -2147483648
+"""Operations that nobody asked for."""
+
 
 @message(api_key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
@@ -57,7 +60,7 @@ class DescribeGroupsResponse:
             member_assignment: Bytes = field("0+")
 
         members: Array[DescribedGroupMember] = field("0+", factory=list)
-        authorized_operations: Int32 = field("3+", default=-2147483648)
+        authorized_operations: Int32 = field("3+", default=UNASKED)
 
     groups: Array[DescribedGroup] = field("0+", factory=list)
 
@@ -65,9 +68,10 @@ class DescribeGroupsResponse:
 def narrow_response(
     response: DescribeGroupsResponse, version: int, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Before version 6 a group that does not exist is a dead one, without an error."""
-    if version < 6:
-        for group in response.groups:
-            if group.error_code == GroupIdNotFound.code:
-                group.error_code, group.error_message, group.group_state = 0, None, "Dead"
+    """Before version 6 a group that does not exist is a dead one that may still be acted on."""
+    for group in response.groups:
+        if group.error_code == GroupIdNotFound.code and version < 6:
+            group.error_code, group.error_message, group.group_state = 0, None, "Dead"
+        elif group.error_code == GroupIdNotFound.code:
+            group.authorized_operations = UNASKED
     return response

@@ -67,5 +67,7 @@ def narrow_response(
         found = response.coordinators[0]
         response.node_id, response.host, response.port = found.node_id, found.host, found.port
         response.error_code, response.error_message = found.error_code, found.error_message
+        if not found.error_code:
+            response.error_message = "NONE"
         response.coordinators = []
     return response
