@@ -8,12 +8,14 @@ that nobody is stuck. Sessions (KIP-227) leave out partitions with nothing new t
 One partition costs 35 us, from the decoding to the pieces to send (``benchmarks/data_path.py``).
 """
 
+import logging
 from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.schema import ZERO_UUID
 from kwire.errors import (
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
     UnknownTopicId,
@@ -29,6 +31,8 @@ from kwire.replica.purgatory import Upto
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
 Aborted = Answer.AbortedTransaction
+
+log = logging.getLogger(__name__)
 
 _NO_DIVERGENCE: Final = Answer.EpochEndOffset()
 _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
@@ -147,7 +151,13 @@ class _Reading:
         self.failed: list[tuple[Asked, Answer, KafkaError]] = []
 
     def all(self, asked: list[Asked]) -> list[Answer]:
-        return [self._one(one) for one in asked]
+        answers: list[Answer] = []
+        try:
+            answers.extend(self._one(one) for one in asked)
+        except BaseException:
+            self.drop(answers)
+            raise
+        return answers
 
     def _one(self, asked: Asked) -> Answer:
         try:
@@ -172,6 +182,9 @@ class _Reading:
             )
         except KafkaError as error:
             return self._refused(asked, error)
+        except OSError as error:
+            log.error("cannot read partition=%s error=%s", partition.log.partition, error)
+            return self._refused(asked, KafkaStorageError())
         self.partitions.append(partition)
         if self.replica > _CONSUMER and found.diverging is None:
             self._follower(partition, asked)
@@ -220,7 +233,10 @@ class _Reading:
             self.urgent = True
 
     def _refused(self, asked: Asked, error: KafkaError) -> Answer:
-        self.urgent = True
+        # Of what is not there at all a waiting fetch learns in the end, as in Kafka; a client that
+        # asks for such a partition again and again would not be slowed down by anything else.
+        if not isinstance(error, _NOT_EVEN_LOOKED):
+            self.urgent = True
         answer = Answer(
             partition_index=asked.partition,
             error_code=error.code,

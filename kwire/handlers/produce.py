@@ -76,14 +76,15 @@ def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None
 
 
 class _Waiting:
-    """A batch that is written here, and whose answer stands unless its replicas fail."""
+    """A batch that has its place here, and whose answer stands unless disk or replicas fail."""
 
-    __slots__ = ("answers", "end_offset", "partition", "position")
+    __slots__ = ("answers", "end_offset", "epoch", "partition", "position")
 
     def __init__(
         self, partition: Partition, end_offset: int, answers: list[Answer], position: int
     ) -> None:
         self.partition = partition
+        self.epoch = partition.leader_epoch
         self.end_offset = end_offset
         self.answers = answers
         self.position = position
@@ -151,7 +152,7 @@ async def _append(
     if partition.log.must_flush:
         await replicas.flushed(partition, done.end_offset)
     counted = partition.high_watermark if request.acks == ACKS_ALL else partition.log.written_offset
-    if request.acks and counted < done.end_offset:
+    if counted < done.end_offset:
         waiting.append(_Waiting(partition, done.end_offset, answers, len(answers)))
     return Answer(
         index=asked.index,
@@ -203,13 +204,19 @@ def _hint(
 async def _acknowledged(
     context: Context, waiting: list[_Waiting], acks: int, timeout_s: float
 ) -> None:
-    """Wait for all of them under one deadline."""
+    """Wait for all of them, for replicas under one deadline.
+
+    For the own disk there is none, whatever is asked for: what waits to be written is in memory,
+    and is bounded by the producers' waiting with it.
+    """
     replicas = context.replicas
-    counts = replicas.committed if acks == ACKS_ALL else replicas.written
     deadline = replicas.now() + timeout_s
     for one in waiting:
         try:
-            await counts(one.partition, one.end_offset, max(0.0, deadline - replicas.now()))
+            await replicas.written(one.partition, one.end_offset, one.epoch)
+            if acks == ACKS_ALL:
+                left_s = max(0.0, deadline - replicas.now())
+                await replicas.committed(one.partition, one.end_offset, left_s, one.epoch)
         except KafkaError as error:
             one.answers[one.position] = _refused(one.answers[one.position].index, error)
 

@@ -254,10 +254,11 @@ class Partition:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return Read(None, high_watermark, stable, start, end)
-        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one)
         aborted = None
-        if upto is Upto.STABLE and len(region):
+        if upto is Upto.STABLE:
             aborted = [(a.producer_id, a.first_offset) for a in log.aborted(offset, end)]
+        # Last, for it holds a file open.
+        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one)
         return Read(region, high_watermark, stable, start, end, None, aborted)
 
     def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:

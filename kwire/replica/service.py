@@ -10,6 +10,7 @@ The only part of this package that awaits. Rules:
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 
@@ -170,22 +171,31 @@ class ReplicaService:
         """Return when a batch is as durable as its topic asks (``flush.messages``)."""
         await self.logs.flush(partition.log, end_offset)
 
-    async def written(self, partition: Partition, end_offset: int, timeout_s: float) -> None:
-        """Wait until a slow directory has written everything before ``end_offset`` (acks=1)."""
-        if partition.log.written_offset < end_offset:
-            await self._wait_for(partition, partition.writes, end_offset, timeout_s)
+    async def written(self, partition: Partition, end_offset: int, epoch: int) -> None:
+        """Wait until a slow directory has written everything before ``end_offset``.
 
-    async def committed(self, partition: Partition, end_offset: int, timeout_s: float) -> None:
+        ``epoch`` is the leader epoch that the offset was given in: in another one it may be that
+        of somebody else's batch.
+        """
+        if partition.log.written_offset < end_offset:
+            await self._wait_for(partition, partition.writes, end_offset, math.inf)
+        _check_still(partition, epoch)
+
+    async def committed(
+        self, partition: Partition, end_offset: int, timeout_s: float, epoch: int | None = None
+    ) -> None:
         """Wait until the in-sync replicas hold everything before ``end_offset`` (acks=all)."""
+        epoch = partition.leader_epoch if epoch is None else epoch
+        _check_still(partition, epoch)
         if partition.high_watermark < end_offset:
             await self._wait_for(partition, partition.commits, end_offset, timeout_s)
+            _check_still(partition, epoch)
         if partition.check_leader().under_min_isr:
             raise NotEnoughReplicasAfterAppend
 
     async def _wait_for(
         self, partition: Partition, waits: OffsetWaits[object], end_offset: int, timeout_s: float
     ) -> None:
-        epoch = partition.leader_epoch
         event = trio.Event()
         waits.watch(end_offset, event)
         with trio.move_on_after(timeout_s) as scope:
@@ -196,8 +206,6 @@ class ReplicaService:
                     waits.forget(event)
         if scope.cancelled_caught:
             raise RequestTimedOut
-        if partition.leader is None or partition.leader_epoch != epoch:
-            raise NotLeaderOrFollower
 
     # Fetching.
 
@@ -412,6 +420,12 @@ class ReplicaService:
         _set(self._bytes.changed(partition))
         for listener in self._on_role:
             listener(partition)
+
+
+def _check_still(partition: Partition, epoch: int) -> None:
+    """Whether we lead as we did when something was appended."""
+    if partition.leader is None or partition.leader_epoch != epoch:
+        raise NotLeaderOrFollower
 
 
 def _set(events: Iterable[object]) -> None:

@@ -152,7 +152,7 @@ async def test_a_slow_directory(autojump_clock: Any):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recover)
-        nursery.start_soon(subject.replicas.written, partition, end, 10)
+        nursery.start_soon(subject.replicas.written, partition, end, partition.leader_epoch)
         nursery.start_soon(subject.replicas.committed, partition, end, 10)
         await subject.replicas.wait_for_data(
             [partition], missing_bytes=1, upto=Upto.HIGH_WATERMARK, timeout_s=10

@@ -1,0 +1,136 @@
+"""Produce and Fetch while disks fail or are slow, and while leaders come and go."""
+
+import errno
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.replica.partition import Partition
+from kwire.testing.disk import SimFile
+from tests.handlers.broker import Broker, broker, one_batch
+from tests.handlers.test_fetch import at, fetch, made, request, values, write
+from tests.handlers.test_produce import produce
+from tests.handlers.test_produce import request as produce_request
+
+
+def from_disk(partition: Partition) -> None:
+    """Let the next read look into the file for its place."""
+    segment = partition.log.active
+    segment._recent_next, segment._recent_position = array("q"), array("q")
+
+
+class TestReading:
+    """What a disk that cannot be read does to a fetch."""
+
+    async def two(self) -> tuple[Broker, Partition, Partition]:
+        subject = broker()
+        good, bad = await made(subject, "good"), await made(subject, "bad")
+        write(subject, good, b"a")
+        write(subject, bad, b"b")
+        from_disk(bad)
+        return subject, good, bad
+
+    async def test_one_partition_fails_alone(self):
+        subject, good, bad = await self.two()
+        subject.disk.fail_at("read", OSError(errno.EIO, "broken"), path="bad-0")
+        first, second = await fetch(subject, at("good"), at("bad"))
+        assert values(first) == [(0, b"a")]
+        assert second.error_code == errors.KafkaStorageError.code
+        assert [p.log.active.file.pins for p in (good, bad)] == [0, 0]  # type: ignore[attr-defined]
+
+    async def test_a_bug_leaves_no_file_open(self):
+        subject, good, _ = await self.two()
+        subject.disk.fail_at("read", ZeroDivisionError("a bug"), path="bad-0")
+        answer = await subject.call(request(at("good"), at("bad")), 12)
+        assert answer.error_code == errors.UnknownServerError.code
+        file = good.log.active.file
+        assert isinstance(file, SimFile)
+        assert file.pins == 0
+
+
+async def test_an_unknown_partition_does_not_end_the_wait(autojump_clock: Any):
+    """As in Kafka: else a consumer of a deleted topic and a quiet one would ask without a pause."""
+    subject = broker()
+    await made(subject)
+    start = trio.current_time()
+    first, second = await fetch(subject, at("nope"), at("t"), max_wait_ms=500)
+    assert (first.error_code, second.error_code) == (errors.UnknownTopicOrPartition.code, 0)
+    assert trio.current_time() - start == pytest.approx(0.5)
+
+
+async def test_a_batch_that_was_truncated_is_not_acknowledged(autojump_clock: Any):
+    """Invariant 1: the leadership of one partition goes and returns while another is waited for."""
+    subject = broker()
+    first = await subject.create("a", replicas=(1, 2))
+    second = await subject.create("b", replicas=(1, 2))
+    assert first is not None
+    assert second is not None
+
+    def followed(partition: Partition) -> None:
+        subject.replicas.follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
+
+    async def others() -> None:
+        await trio.sleep(0.1)
+        await subject.lead_again("b", leader=2)
+        second.log.truncate_to(0)
+        other = bytearray(one_batch(b"of another leader"))
+        other[12:16] = (1).to_bytes(4, "big")
+        second.log.append_follower(bytes(other))
+        await subject.lead_again("b", leader=1)
+        followed(second)
+        assert second.high_watermark == 1
+        followed(first)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        answers = await produce(subject, ("a", 0, one_batch()), ("b", 0, one_batch()))
+    assert [a.error_code for a in answers] == [0, errors.NotLeaderOrFollower.code]
+
+
+@attrs.define
+class Gate:
+    """Threads that begin when the test says so."""
+
+    opened: trio.Event = attrs.field(factory=trio.Event)
+
+    async def __call__(self, call: Callable[[], None]) -> None:
+        await self.opened.wait()
+        call()
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("flush_messages", [1, 1000])
+async def test_who_writes_to_a_slow_disk_waits_for_it(
+    autojump_clock: Any, acks: int, flush_messages: int
+):
+    """Or what is to be written would pile up without a bound; no time-out but for replicas."""
+    subject = broker()
+    gate = subject.logs.in_thread = Gate()
+    partition = await made(subject, flush_messages=flush_messages)
+    answered = trio.Event()
+
+    async def send() -> None:
+        asked = produce_request(("t", 0, one_batch()), acks=acks, timeout_ms=0)
+        answer = await subject.call(asked, 9)
+        if acks:
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        answered.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.logs.run)
+        subject.disk.slow = True
+        nursery.start_soon(send)
+        await trio.sleep(60)
+        assert not answered.is_set()
+        assert partition.log.written_offset == 0
+        gate.opened.set()
+        await answered.wait()
+        assert partition.log.written_offset == 1
+        assert partition.log.recovery_point == (1 if flush_messages == 1 else 0)
+        nursery.cancel_scope.cancel()
