@@ -163,6 +163,15 @@ class LogDirectory:
         offsets.update({partition: offset for partition, offset in kept.items() if offset})
         return checkpoints.offsets_text(offsets)
 
+    def checkpoint(self, name: str) -> bytes:
+        """What the checkpoint file of this name has to say now."""
+        texts = {
+            names.RECOVERY_POINTS: self.recovery_points,
+            names.HIGH_WATERMARKS: self.high_watermarks,
+            names.LOG_STARTS: self.log_starts,
+        }
+        return texts[name]()
+
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """In a thread: replace checkpoint files, synced."""
         for name, text in texts:
@@ -170,11 +179,8 @@ class LogDirectory:
 
     def finish(self, broker_epoch: int) -> None:
         """The end of a clean stop, once every log is closed and synced."""
-        files = [
-            (names.RECOVERY_POINTS, self.recovery_points()),
-            (names.HIGH_WATERMARKS, self.high_watermarks()),
-            (names.LOG_STARTS, self.log_starts()),
-        ]
+        kept = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
+        files = [(name, self.checkpoint(name)) for name in kept]
         if all(one.known.clean for one in self.unopened.values()):
             marker = checkpoints.clean_shutdown_text(broker_epoch)
             files.append((names.CLEAN_SHUTDOWN, marker))

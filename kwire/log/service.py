@@ -81,8 +81,8 @@ class LogManager:
     _timed: set[PartitionLog] = attrs.field(init=False, factory=set)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _offline: set[str] = attrs.field(init=False, factory=set)
-    _starts: dict[LogDirectory, bytes] = attrs.field(init=False, factory=dict)
-    """The start offsets as they were written down last."""
+    _kept: dict[LogDirectory, dict[str, bytes]] = attrs.field(init=False, factory=dict)
+    """Checkpoints as they were written last."""
     _keeping: dict[LogDirectory, trio.Event] = attrs.field(init=False, factory=dict)
 
     # -- opening and closing
@@ -238,7 +238,7 @@ class LogManager:
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
         """Return once it is written down where these logs start: what was deleted stays so."""
         for directory in {self.directory_of(opened) for opened in moved}:
-            await self._keep_starts(directory)
+            await self._checkpoint(directory, names.HIGH_WATERMARKS, names.LOG_STARTS)
 
     def statistics(self) -> Mapping[str, int]:
         """Numbers for metrics."""
@@ -328,35 +328,14 @@ class LogManager:
             for opened in changed:
                 opened.clean()
             for directory in {self.directory_of(opened) for opened in changed}:
-                text = directory.high_watermarks()
-                await self._checkpoint(directory, [(names.HIGH_WATERMARKS, text)])
+                await self._checkpoint(directory, names.HIGH_WATERMARKS)
 
     async def _recovery_points(self) -> None:
-        last: dict[str, bytes] = {}
         while True:
             await self._changed.wait()
             await trio.sleep(self.settings.flush_checkpoint_ms / 1000)
             for directory in self.directories:
-                text = directory.recovery_points()
-                if directory.online and last.get(directory.name) != text:
-                    last[directory.name] = text
-                    await self._checkpoint(directory, [(names.RECOVERY_POINTS, text)])
-                await self._keep_starts(directory)
-
-    async def _keep_starts(self, directory: LogDirectory) -> None:
-        """One writer at a time; whoever finds his own written already goes."""
-        while (running := self._keeping.get(directory)) is not None:
-            await running.wait()
-        text = directory.log_starts()
-        if text == self._starts.get(directory):
-            return
-        done = self._keeping[directory] = trio.Event()
-        try:
-            await self._checkpoint(directory, [(names.LOG_STARTS, text)])
-            self._starts[directory] = text
-        finally:
-            del self._keeping[directory]
-            done.set()
+                await self._checkpoint(directory, names.RECOVERY_POINTS, names.LOG_STARTS)
 
     async def _retention(self) -> None:
         while True:
@@ -412,16 +391,25 @@ class LogManager:
         except KafkaStorageError as error:
             log.error("flush failed partition=%s error=%s", opened.partition, error)
 
-    async def _checkpoint(
-        self, directory: LogDirectory, texts: Sequence[tuple[str, bytes]]
-    ) -> None:
-        if not directory.online:
+    async def _checkpoint(self, directory: LogDirectory, *files: str) -> None:
+        """Write checkpoints that say something new; one writer at a time in a directory."""
+        while (running := self._keeping.get(directory)) is not None:
+            await running.wait()
+        kept = self._kept.setdefault(directory, {})
+        texts = {name: directory.checkpoint(name) for name in files}
+        fresh = [(name, text) for name, text in texts.items() if kept.get(name) != text]
+        if not fresh or not directory.online:
             return
+        done = self._keeping[directory] = trio.Event()
         try:
-            await self.in_thread(partial(directory.write_checkpoints, texts))
+            await self.in_thread(partial(directory.write_checkpoints, fresh))
+            kept.update(fresh)
         except OSError as error:
             self._fail(directory)
             log.error("checkpoint failed directory=%s error=%s", directory.name, error)
+        finally:
+            del self._keeping[directory]
+            done.set()
 
     async def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
         flushes: list[tuple[PartitionLog, Flush]] = []
