@@ -1,0 +1,42 @@
+"""One node whose directory is opened by kwire and by Apache Kafka in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from compat_tests.harness.broker import PLAIN_PROFILE, Broker, kafka
+
+DYNAMIC = "controller.quorum.bootstrap.servers"
+STATIC = "controller.quorum.voters"
+
+
+def prepare(
+    directory: Path, *, dynamic: bool = False, overrides: Mapping[str, str] | None = None
+) -> Broker:
+    """A node that is not started; ``dynamic``: with a quorum of kraft.version 1."""
+    (port,) = kafka.free_ports(1)
+    directory.mkdir(parents=True, exist_ok=True)
+    properties = kafka.node_properties(directory, port, {**PLAIN_PROFILE, **(overrides or {})})
+    if dynamic:
+        properties[DYNAMIC] = properties.pop(STATIC).partition("@")[2]
+    kafka.write_properties(directory / "server.properties", properties)
+    return Broker(kind="kwire", address=f"127.0.0.1:{port}", directory=directory)
+
+
+def hand_over(node: Broker, kind: str) -> None:
+    """Start the other server on the same directory; what it logs begins anew."""
+    (node.directory / "server.log").unlink(missing_ok=True)
+    node.kind = kind
+    node.start()
+
+
+def complaints(node: Broker) -> list[str]:
+    """Warnings and errors of Apache Kafka; what it says at every start is left out."""
+    ignored = ("Performing controller activation", "NetworkClient that has already been closed")
+    return [
+        line
+        for line in (node.directory / "server.log").read_text(errors="replace").splitlines()
+        if any(word in line for word in ("WARN", "ERROR", "Exception", "FATAL"))
+        and not any(part in line for part in ignored)
+    ]

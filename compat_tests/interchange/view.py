@@ -1,0 +1,149 @@
+"""What clients see of a broker, as plain values that two brokers can be compared by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka._model import ConsumerGroupTopicPartitions, TopicCollection
+from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
+
+from compat_tests.confluent_kafka.clients import admin
+from compat_tests.harness.wait import eventually
+
+Partition = tuple[str, int]
+DYNAMIC = {ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
+TRANSIENT = (KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION)
+SPOTS = {
+    "start": (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),
+    "end": (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+    "stable": (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),
+    "youngest": (OffsetSpec.max_timestamp(), IsolationLevel.READ_UNCOMMITTED),
+}
+
+
+def topics(address: str) -> dict[str, tuple[str, int, bool]]:
+    """Id, partition count and whether all of them have a leader, by name."""
+    client = admin(address)
+    names = list(client.list_topics(timeout=30).topics)
+    if not names:
+        return {}
+    described = client.describe_topics(TopicCollection(names))
+    found = {}
+    for name, future in described.items():
+        topic = future.result(30)
+        led = all(p.leader is not None and p.leader.id >= 0 for p in topic.partitions)
+        found[name] = (str(topic.topic_id), len(topic.partitions), led)
+    return found
+
+
+def configs(address: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What was set on topics."""
+    client = admin(address)
+    wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    answers = client.describe_configs(wanted)
+    return {
+        resource.name: {
+            entry.name: str(entry.value)
+            for entry in future.result(30).values()
+            if entry.source in DYNAMIC
+        }
+        for resource, future in answers.items()
+    }
+
+
+def offsets(address: str, partitions: Iterable[Partition]) -> dict[str, dict[Partition, int]]:
+    """Start, end, last stable offset and the youngest record's offset of partitions."""
+    client = admin(address)
+    places = [TopicPartition(*partition) for partition in partitions]
+
+    def ask(spec: OffsetSpec, isolation: IsolationLevel) -> dict[Partition, int] | None:
+        answers = client.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
+        try:
+            return {(at.topic, at.partition): f.result(30).offset for at, f in answers.items()}
+        except KafkaException as error:  # a broker that just started tells a new epoch first
+            if error.args[0].code() not in TRANSIENT:
+                raise
+            return None
+
+    return {
+        name: eventually(lambda spot=spot: ask(*spot), f"offsets: {name}")
+        for name, spot in SPOTS.items()
+    }
+
+
+def records(
+    address: str, partitions: Iterable[Partition], isolation: str = "read_uncommitted"
+) -> dict[Partition, list[tuple[Any, ...]]]:
+    """Offset, key, value, headers and timestamp of every record."""
+    client = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 100,
+            "check.crcs": True,
+        }
+    )
+    wanted = list(partitions)
+    found: dict[Partition, list[tuple[Any, ...]]] = {place: [] for place in wanted}
+    todo = set(wanted)
+    deadline = time.monotonic() + 120
+    try:
+        client.assign([TopicPartition(*place, 0) for place in wanted])
+        while todo:
+            for message in client.consume(2000, 1.0):
+                place = message.topic(), message.partition()
+                if message.error() is not None:
+                    todo.discard(place)
+                    continue
+                value, headers = message.value(), message.headers()
+                found[place].append(
+                    (message.offset(), message.key(), value, headers, message.timestamp())
+                )
+            assert time.monotonic() < deadline, f"not read to the end: {todo}"
+    finally:
+        client.close()
+    return found
+
+
+def committed(address: str, groups: Iterable[str]) -> dict[str, dict[Partition, tuple[int, str]]]:
+    """Offset and metadata that groups have committed."""
+    client = admin(address)
+    found = {}
+    for group in groups:
+        asked = [ConsumerGroupTopicPartitions(group)]
+
+        def ask(asked=asked, group=group):
+            try:
+                return client.list_consumer_group_offsets(asked)[group].result(30)
+            except Exception:  # the coordinator is loading
+                return None
+
+        answer = eventually(ask, f"offsets of {group}")
+        found[group] = {
+            (p.topic, p.partition): (p.offset, p.metadata or "") for p in answer.topic_partitions
+        }
+    return found
+
+
+def everything(address: str, groups: Iterable[str]) -> Mapping[str, Any]:
+    """All of the above, of every topic that is not internal."""
+    known = eventually(
+        lambda: found if (found := topics(address)) and all(t[2] for t in found.values()) else None,
+        "leaders of all partitions",
+    )
+    plain = {name: topic for name, topic in known.items() if not name.startswith("__")}
+    places = [(name, n) for name, (_, count, _) in sorted(plain.items()) for n in range(count)]
+    return {
+        "topics": known,
+        "configs": configs(address, known),
+        "offsets": offsets(address, places),
+        "records": records(address, places),
+        "committed": committed(address, groups),
+    }
