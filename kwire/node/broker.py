@@ -19,7 +19,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
-from kwire.types import TopicPartition, uuid_text
+from kwire.types import TopicPartition, uuid_hex
 
 TOPIC: Final = 2
 """A type of config resources."""
@@ -79,7 +79,7 @@ class BrokerHalf:
             core.clock,
             config=lambda: core.services.config,
             partitions=partitions,
-            new_id=lambda: uuid_text(random_id()),
+            new_id=lambda: uuid_hex(random_id()),
         )
         self.replicas.on_role(groups.role_changed)
         return groups
