@@ -7,6 +7,7 @@ beside ``log.retention.ms``; kwire says the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
@@ -52,18 +53,37 @@ class Entry:
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
     """A topic's settings, by name."""
-    config = TopicConfig(overrides, broker)
+    return _overridden(_inherited(broker), overrides, broker)
+
+
+@lru_cache(maxsize=4)
+def _inherited(broker: BrokerConfig) -> tuple[Entry, ...]:
+    """The settings of a topic that has none of its own; thousands of topics share them."""
+    config = TopicConfig({}, broker)
     entries = []
     for name, key in sorted(TopicConfig.keys().items()):
-        if key.internal and name not in overrides:
+        if key.internal:
             continue
-        value = key.text(config.value(key))
         server = SYNONYMS.get(name)
         synonyms = [] if server is None else _broker_synonyms(server, broker, sensitive=False)
-        if name in overrides:
-            synonyms.insert(0, Synonym(name, value, TOPIC_SOURCE))
-        entries.append(_entry(key, value, synonyms))
-    return entries
+        entries.append(_entry(key, key.text(config.value(key)), synonyms))
+    return tuple(entries)
+
+
+def _overridden(
+    inherited: tuple[Entry, ...], overrides: Mapping[str, str], broker: BrokerConfig
+) -> list[Entry]:
+    """Those settings with a topic's own in place of the inherited ones."""
+    if not overrides:
+        return list(inherited)
+    entries = {entry.name: entry for entry in inherited}
+    config, keys = TopicConfig(overrides, broker), TopicConfig.keys()
+    for name in overrides:
+        key = keys[name]
+        value = key.text(config.value(key))
+        behind = entries[name].synonyms if name in entries else ()
+        entries[name] = _entry(key, value, [Synonym(name, value, TOPIC_SOURCE), *behind])
+    return [entry for _, entry in sorted(entries.items())]
 
 
 def describe_broker(broker: BrokerConfig) -> list[Entry]:
@@ -139,13 +159,17 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
 
 def describe_new_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
     """The settings CreateTopics answers with: here every unit counts for the source."""
-    entries = []
-    for entry in describe_topic(overrides, broker):
-        source = entry.source
-        if entry.name not in overrides and entry.name in SYNONYMS:
-            source = _first_source(SYNONYMS[entry.name], broker)
-        entries.append(attrs.evolve(entry, source=source))
-    return entries
+    return _overridden(_inherited_new(broker), overrides, broker)
+
+
+@lru_cache(maxsize=4)
+def _inherited_new(broker: BrokerConfig) -> tuple[Entry, ...]:
+    return tuple(
+        attrs.evolve(entry, source=_first_source(SYNONYMS[entry.name], broker))
+        if entry.name in SYNONYMS
+        else entry
+        for entry in _inherited(broker)
+    )
 
 
 def _first_source(name: str, broker: BrokerConfig) -> int:

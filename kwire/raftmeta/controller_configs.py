@@ -1,5 +1,6 @@
 """Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -81,7 +82,7 @@ def decide_alter(
 
 
 def _twice(resources: list[Resource]) -> set[Resource]:
-    return {resource for resource in resources if resources.count(resource) > 1}
+    return {resource for resource, count in Counter(resources).items() if count > 1}
 
 
 def _alter(

@@ -1,5 +1,6 @@
 """Topics: created, deleted, given more partitions. One bad topic fails alone."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from kwire.codec.messages.create_partitions import (
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kwire.config import ConfigError
+from kwire.configs.broker import BrokerConfig
 from kwire.configs.describe import describe_new_topic
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
@@ -27,16 +29,23 @@ Asked = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
+Shown = dict[tuple[tuple[str, str], ...], list[Created.CreatableTopicConfigs]]
+"""Settings asked for -> how they are answered; topics of one request mostly have the same."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions that one request may make, as in Kafka."""
 ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
 
 
 def decide_create_topics(
     state: ControllerState, request: CreateTopicsRequest, now: float
 ) -> Decision[CreateTopicsResponse]:
-    """Topics are to be made."""
+    """Topics are to be made; too many at once are all refused."""
     del now
+    _check_total(_asked_partitions(state, asked) for asked in request.topics)
     records: list[Any] = []
     results: list[Created] = []
+    shown: Shown = {}
     for asked in request.topics:
         try:
             check_topic_name(asked.name)
@@ -47,19 +56,33 @@ def decide_create_topics(
                 raise errors.InvalidTopicException(
                     f"Topic '{asked.name}' collides with existing topic: {other}"
                 )
-            made, result = _create(state, asked)
-            if len(records) + len(made) > USER_RECORDS_MAX:
-                raise errors.PolicyViolation("Excessively large number of partitions per request.")
+            made, result = _create(state, asked, shown)
         except KafkaError as error:
             result = Created(name=asked.name, error_code=error.code, error_message=error.text)
         else:
             records += made
+        if len(records) > USER_RECORDS_MAX:
+            raise errors.PolicyViolation("Unable to perform excessively large batch operation.")
         results.append(result)
     reply = CreateTopicsResponse(topics=results)
     return Decision(() if request.validate_only else tuple(records), reply)
 
 
-def _create(state: ControllerState, asked: Asked) -> tuple[list[Any], Created]:
+def _asked_partitions(state: ControllerState, asked: Asked) -> int:
+    if asked.assignments:
+        return len(asked.assignments)
+    if asked.num_partitions == -1:
+        return state.cluster_config().num_partitions
+    return max(asked.num_partitions, 0)
+
+
+def _check_total(counts: Iterable[int]) -> None:
+    """One request must not keep the controller from all others."""
+    if sum(counts) > PARTITIONS_MAX:
+        raise errors.PolicyViolation("Excessively large number of partitions per request.")
+
+
+def _create(state: ControllerState, asked: Asked, shown: Shown) -> tuple[list[Any], Created]:
     configs = _creation_configs(state, asked)
     if asked.assignments:
         partitions = _assigned(state, asked)
@@ -72,24 +95,30 @@ def _create(state: ControllerState, asked: Asked) -> tuple[list[Any], Created]:
         for name, value in configs.items()
     ]
     records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
-    shown = describe_new_topic(configs, state.cluster_config())
+    key = tuple(sorted(configs.items()))
+    if key not in shown:
+        shown[key] = _shown(configs, state.cluster_config())
     result = Created(
         name=asked.name,
         topic_id=topic_id,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=[
-            Created.CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.sensitive,
-            )
-            for entry in shown
-        ],
+        configs=shown[key],
     )
     return records, result
+
+
+def _shown(configs: dict[str, str], broker: BrokerConfig) -> list[Created.CreatableTopicConfigs]:
+    return [
+        Created.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe_new_topic(configs, broker)
+    ]
 
 
 def _creation_configs(state: ControllerState, asked: Asked) -> dict[str, str]:
@@ -166,8 +195,6 @@ def _placed(state: ControllerState, asked: Asked) -> list[PartitionImage]:
     config = state.cluster_config()
     count = config.num_partitions if count == -1 else count
     factor = config.default_replication_factor if factor == -1 else factor
-    if count > USER_RECORDS_MAX:
-        raise errors.PolicyViolation("Excessively large number of partitions per request.")
     placed = placed_partitions(state, state.placement, 0, count, factor)
     state.placement += 1
     return placed
@@ -197,13 +224,13 @@ def decide_delete_topics(
     del now
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
-    keys = [(asked.name, asked.topic_id) for asked in request.topics]
+    keys = Counter((asked.name, asked.topic_id) for asked in request.topics)
     records = []
     responses = []
     gone: set[bytes] = set()
-    for name, topic_id in dict.fromkeys(keys):
+    for (name, topic_id), count in keys.items():
         topic, error = _deletable(state, name, topic_id)
-        if keys.count((name, topic_id)) > 1:
+        if count > 1:
             what = "id" if name is None else "name"
             topic, error = None, errors.InvalidRequest(f"Duplicate topic {what}.")
         elif topic is not None and topic.id in gone:
@@ -250,13 +277,14 @@ def decide_create_partitions(
 ) -> Decision[CreatePartitionsResponse]:
     """Topics are to get more partitions."""
     del now
-    names = [asked.name for asked in request.topics]
+    names = Counter(asked.name for asked in request.topics)
+    _check_total(_more_partitions(state, asked) for asked in request.topics)
     records: list[Any] = []
     results = []
     for asked in {asked.name: asked for asked in request.topics}.values():
         code, text = errors.NONE, None
         try:
-            if names.count(asked.name) > 1:
+            if names[asked.name] > 1:
                 raise errors.InvalidRequest("Duplicate topic name.")
             records += _grow(state, asked)
         except KafkaError as error:
@@ -268,6 +296,13 @@ def decide_create_partitions(
         )
     reply = CreatePartitionsResponse(results=results)
     return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _more_partitions(
+    state: ControllerState, asked: CreatePartitionsRequest.CreatePartitionsTopic
+) -> int:
+    topic = state.image.topic(asked.name)
+    return 0 if topic is None else max(asked.count - len(topic.partitions), 0)
 
 
 def _grow(
@@ -285,8 +320,6 @@ def _grow(
             "be an increase."
         )
     more = asked.count - have
-    if more > USER_RECORDS_MAX:
-        raise errors.PolicyViolation("Excessively large number of partitions per request.")
     first = topic.partitions[0]
     factor = len(first.replicas)
     if asked.assignments is None:

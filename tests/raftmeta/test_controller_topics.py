@@ -48,9 +48,11 @@ def test_topics_grow_only_so_much_at_once() -> None:
         CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=6_000, assignments=None)
         for name in ("t0", "t1")
     ]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False)
     with pytest.raises(errors.PolicyViolation):
-        decide_create_partitions(cluster.state, CreatePartitionsRequest(topics=topics), cluster.now)
-    reply = cluster.do(decide_create_partitions, CreatePartitionsRequest(topics=topics[:1]))
+        decide_create_partitions(cluster.state, request, cluster.now)
+    request.topics = topics[:1]
+    reply = cluster.do(decide_create_partitions, request)
     assert reply.results[0].error_code == 0
 
 
