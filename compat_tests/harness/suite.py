@@ -13,9 +13,11 @@ import argparse
 import json
 import os
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -23,6 +25,10 @@ from compat_tests.harness.broker import ROOT, make_broker
 
 FLAKY_RETRIES = 3
 RESULTS = ROOT / "compat_tests" / "results.json"
+
+
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""For unpacking archives; Python before 3.11.4 has no filters."""
 
 
 def cache(*parts: str) -> Path:

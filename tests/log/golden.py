@@ -28,10 +28,14 @@ def disk_part(name: str) -> dict[str, Any]:
     return found
 
 
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python before 3.11.4 has no filters."""
+
+
 def unpack(name: str, target: Path) -> Path:
     """The set's files below ``target``; sparse where they were sparse."""
     with tarfile.open(VECTORS / f"{name}.tar.gz") as tar:
-        tar.extractall(target, filter="data")
+        tar.extractall(target, **SAFELY)
     return target
 
 
