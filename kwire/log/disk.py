@@ -158,21 +158,27 @@ class RealFile:
     def write(self, parts: Sequence[Buffer], position: int) -> None:
         fd = self._open()
         disk = self._disk
-        disk.check()
+        if disk.failed is not None:
+            disk.check()
         started = time.perf_counter()
         try:
-            for first in range(0, len(parts), PARTS_MAX):
-                chunk = parts[first : first + PARTS_MAX]
-                size = sum(map(len, chunk))
-                written = os.pwritev(fd, chunk, position)
-                while written < size:
-                    rest = memoryview(b"".join(chunk))[written:]
-                    written += os.pwritev(fd, [rest], position + written)
-                position += size
+            size = sum(map(len, parts))
+            if len(parts) > PARTS_MAX or os.pwritev(fd, parts, position) != size:
+                self._write_rest(fd, parts, position)
         except OSError as error:
             disk.fail(error)
             raise
         disk.slow = time.perf_counter() - started > SLOW_WRITE_SECONDS
+
+    @staticmethod
+    def _write_rest(fd: int, parts: Sequence[Buffer], position: int) -> None:
+        """All of ``parts`` (again): what one call could not take, or did not."""
+        for first in range(0, len(parts), PARTS_MAX):
+            left = memoryview(b"".join(parts[first : first + PARTS_MAX]))
+            while left:
+                written = os.pwrite(fd, left, position)
+                left = left[written:]
+                position += written
 
     def truncate(self, size: int) -> None:
         with self._disk.failing():
@@ -367,9 +373,12 @@ class RealDisk:
                 self._evict(len(self._recent) // 2)
 
     def remember(self, file: RealFile) -> None:
-        self._recent[file] = None
-        self._recent.move_to_end(file)
-        if len(self._recent) > self._open_files_max:
+        recent = self._recent
+        if file in recent:
+            recent.move_to_end(file)
+            return
+        recent[file] = None
+        if len(recent) > self._open_files_max:
             self._evict(self._open_files_max)
 
     def forget(self, file: RealFile) -> None:

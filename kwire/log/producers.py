@@ -179,6 +179,8 @@ class ProducerStates:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Where the first transaction begins whose end readers cannot see yet."""
+        if not self._open and not self._unreplicated:
+            return None
         while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
             del self._unreplicated[0]
         firsts = [closed.first_offset for closed in self._unreplicated]
