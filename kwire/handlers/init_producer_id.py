@@ -31,6 +31,8 @@ async def init_producer_id(
         if not transactional_id:
             raise InvalidRequest
         raise UnsupportedVersion("transactions are not available")
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        raise InvalidRequest("an id without its epoch, or the reverse")
     if not context.authorize("IdempotentWrite", "Cluster", "kafka-cluster"):
         raise ClusterAuthorizationFailed
     producer_id = await context.services.producer_ids.take()

@@ -132,7 +132,7 @@ async def _append(
         _check_allowed(context, topic.name)
         partition = replicas.get(topic.name, asked.index)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
-        raise InvalidTopicException(f"{partition.topic} is written by the broker alone")
+        raise InvalidTopicException
     config = partition.config
     records = asked.records
     header = check_produced(

@@ -104,7 +104,7 @@ class PartitionLog:
         ``from_client``: the producer's sequence must fit; coordinators are trusted with theirs.
         """
         producer_id = header.producer_id
-        if producer_id != NO_PRODUCER:
+        if producer_id > NO_PRODUCER:
             duplicate = self._check_producer(header, from_client)
             if duplicate is not None:
                 return Appended(*duplicate, self.start_offset, True)
@@ -126,7 +126,7 @@ class PartitionLog:
         self._write(parts, size, next_offset)
         self.active.note(size, next_offset, timestamp, self.config.index_interval_bytes)
         self._advance(next_offset)
-        if producer_id != NO_PRODUCER:
+        if producer_id > NO_PRODUCER:
             self._note_producer(records, header, base_offset, timestamp)
         return Appended(base_offset, next_offset - 1, timestamp, self.start_offset)
 
@@ -151,7 +151,7 @@ class PartitionLog:
             self._write_run(view[run : batches[-1][0] + batches[-1][1].size], todo)
         timestamp = max((header.max_timestamp for _, header in batches), default=-1)
         for pos, header in batches:
-            if header.producer_id != NO_PRODUCER:
+            if header.producer_id > NO_PRODUCER:
                 self._note_aborted(self.producers.replay(records, pos, header), header.next_offset)
         return Appended(first, self.end_offset - 1, timestamp, self.start_offset)
 

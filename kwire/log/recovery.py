@@ -292,7 +292,7 @@ def _walk_segment(log: PartitionLog, segment: Segment) -> Generator[None, None, 
         latest = log.epochs.latest
         if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
             log.epochs.assign(header.leader_epoch, header.base_offset)
-        if header.producer_id != NO_PRODUCER:
+        if header.producer_id > NO_PRODUCER:
             aborted = log.producers.replay(data, pos, header)
             if aborted is not None:
                 segment.note_aborted(aborted)
@@ -382,12 +382,12 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     segment.forget_aborted()
     lookup.replay_producers(log, segment.base_offset)
     for position, header in segment.scan():
-        if header.is_control and header.producer_id != NO_PRODUCER:
+        if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)
             aborted = log.producers.replay(data, 0, header)
             if aborted is not None:
                 segment.note_aborted(aborted)
-        elif header.producer_id != NO_PRODUCER:
+        elif header.producer_id > NO_PRODUCER:
             log.producers.replay(b"", 0, header)
     segment.write_indexes()
     log.producers.clear()

@@ -128,7 +128,7 @@ class FetchSessions:
         now: float,
     ) -> Turn:
         """What a request wants read; raises the error that answers it as a whole."""
-        if epoch <= INITIAL_EPOCH:
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
             return Turn(asked, opens=epoch != FINAL_EPOCH, privileged=privileged)
         session = self._sessions.get(session_id)

@@ -32,7 +32,7 @@ def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any)
 
 
 async def offsets(
-    subject: Broker, timestamp: int, *, version: int = 10, epoch: int = -1, **changes: Any
+    subject: Broker, timestamp: int, *, version: int = 11, epoch: int = -1, **changes: Any
 ) -> tuple[int, int, int, int]:
     topic = ListOffsetsRequest.ListOffsetsTopic
     asked = topic.ListOffsetsPartition(

@@ -17,6 +17,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.errors import KafkaStorageError, NotLeaderOrFollower
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
@@ -159,7 +160,12 @@ def widen_request(request: FetchRequest, version: int) -> FetchRequest:
 
 
 def narrow_response(response: FetchResponse, version: int, request: FetchRequest) -> FetchResponse:
-    """Who leads instead is told from version 16 on."""
+    """Who leads instead is told from version 16 on, what is wrong with a disk from version 6 on."""
+    if version < 6:
+        for topic in response.responses:
+            for partition in topic.partitions:
+                if partition.error_code == KafkaStorageError.code:
+                    partition.error_code = NotLeaderOrFollower.code
     if version < 16 and response.node_endpoints:
         response.node_endpoints = []
         unknown = FetchResponse.FetchableTopicResponse.PartitionData.LeaderIdAndEpoch()

@@ -1,6 +1,14 @@
 """ListOffsets (API key 2): its request and its response."""
 
+from typing import Final
+
 from kwire.codec.schema import Array, Int8, Int16, Int32, Int64, String, field, message, struct
+from kwire.errors import LeaderNotAvailable, OffsetNotAvailable
+
+MEANINGLESS: Final = -(1 << 63)
+"""In place of a negative timestamp that a request's version does not have yet."""
+_SPECIAL_SINCE: Final = ((7, -2), (8, -3), (9, -4), (11, -5))
+"""Before this version the smallest timestamp with a meaning is this one."""
 
 
 @message(api_key=2, versions="1-11", flexible="6+")
@@ -57,12 +65,27 @@ class ListOffsetsResponse:
     topics: Array[ListOffsetsTopicResponse] = field("0+", factory=list)
 
 
+def widen_request(request: ListOffsetsRequest, version: int) -> ListOffsetsRequest:
+    """The places that have a negative number became more from version to version."""
+    for since, least in _SPECIAL_SINCE:
+        if version < since:
+            for topic in request.topics:
+                for partition in topic.partitions:
+                    if partition.timestamp < least:
+                        partition.timestamp = MEANINGLESS
+            break
+    return request
+
+
 def narrow_response(
     response: ListOffsetsResponse, version: int, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Clients before version 4 are not told the leader's epoch."""
-    if version < 4:
+    """Version 4 tells the leader's epoch, 5 that a new leader does not know the end yet."""
+    if version < 5:
         for topic in response.topics:
             for partition in topic.partitions:
-                partition.leader_epoch = -1
+                if version < 4:
+                    partition.leader_epoch = -1
+                if partition.error_code == OffsetNotAvailable.code:
+                    partition.error_code = LeaderNotAvailable.code
     return response

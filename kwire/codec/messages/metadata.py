@@ -14,7 +14,12 @@ from kwire.codec.schema import (
     message,
     struct,
 )
-from kwire.errors import InvalidRequest
+from kwire.errors import (
+    InvalidRequest,
+    LeaderNotAvailable,
+    ListenerNotFound,
+    ReplicaNotAvailable,
+)
 
 
 @message(api_key=3, versions="0-13", flexible="9+")
@@ -97,9 +102,28 @@ def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
 def narrow_response(
     response: MetadataResponse, version: int, request: MetadataRequest
 ) -> MetadataResponse:
-    """Before version 12 a topic cannot be asked for by its id, nor an answer lack its name."""
+    """Before version 12 a topic cannot be asked for by its id, nor an answer lack its name.
+
+    Before version 6 a leader without an address on the client's listener is no leader; version 0
+    names only replicas that can be reached.
+    """
     if version < 12:
         for topic in response.topics:
             if topic.name is None:
                 topic.name, topic.error_code = "", InvalidRequest.code
+            if version < 6:
+                for partition in topic.partitions:
+                    _narrow_partition(partition, version)
     return response
+
+
+def _narrow_partition(
+    partition: MetadataResponse.MetadataResponseTopic.MetadataResponsePartition, version: int
+) -> None:
+    if partition.error_code == ListenerNotFound.code:
+        partition.error_code = LeaderNotAvailable.code
+    gone = partition.offline_replicas
+    if version == 0 and gone:
+        partition.replica_nodes = [node for node in partition.replica_nodes if node not in gone]
+        partition.isr_nodes = [node for node in partition.isr_nodes if node not in gone]
+        partition.error_code = partition.error_code or ReplicaNotAvailable.code

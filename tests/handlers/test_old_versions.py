@@ -1,0 +1,97 @@
+"""What Kafka 4.3.1 answers to old versions where they differ from the newest one."""
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages import metadata
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse, narrow_response
+from kwire.codec.messages.init_producer_id import InitProducerIdRequest
+from tests.handlers.broker import NOW_MS, broker, one_batch
+from tests.handlers.test_data_path import made, offsets, write
+from tests.handlers.test_produce import produce
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since"),
+    [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99), (NOW_MS, 1)],
+)
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_special_timestamps(timestamp: int, since: int, version: int):
+    subject = broker()
+    write(subject, await made(subject))
+    error = (await offsets(subject, timestamp, version=version))[0]
+    assert error == (0 if version >= since else errors.UnsupportedVersion.code)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(3, errors.LeaderNotAvailable), (5, errors.OffsetNotAvailable)]
+)
+async def test_an_end_that_is_not_known_yet(version: int, expected: type[errors.KafkaError]):
+    subject = broker()
+    write(subject, await made(subject, replicas=(1, 2)))
+    await subject.lead_again("t")
+    assert (await offsets(subject, -1, version=version))[0] == expected.code
+
+
+@pytest.mark.parametrize(("version", "expected"), [(5, errors.NotLeaderOrFollower.code), (6, 56)])
+def test_a_disk_that_failed(version: int, expected: int):
+    topic = FetchResponse.FetchableTopicResponse
+    partition = topic.PartitionData(
+        partition_index=0, error_code=56, high_watermark=-1, records=b""
+    )
+    answer = FetchResponse(responses=[topic(partitions=[partition])])
+    narrow_response(answer, version, FetchRequest(max_wait_ms=0, min_bytes=0))
+    assert partition.error_code == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "expected", "replicas"),
+    [
+        (0, errors.ListenerNotFound.code, errors.LeaderNotAvailable.code, [1]),
+        (0, 0, errors.ReplicaNotAvailable.code, [1]),
+        (1, 0, 0, [1, 2]),
+        (5, errors.ListenerNotFound.code, errors.LeaderNotAvailable.code, [1, 2]),
+        (6, errors.ListenerNotFound.code, errors.ListenerNotFound.code, [1, 2]),
+    ],
+)
+def test_leaders_and_replicas_out_of_reach(
+    version: int, error: int, expected: int, replicas: list[int]
+):
+    topic = metadata.MetadataResponse.MetadataResponseTopic
+    partition = topic.MetadataResponsePartition(
+        error_code=error,
+        partition_index=0,
+        leader_id=1,
+        replica_nodes=[1, 2],
+        isr_nodes=[1, 2],
+        offline_replicas=[2],
+    )
+    answer = metadata.MetadataResponse(topics=[topic(name="t", partitions=[partition])])
+    metadata.narrow_response(answer, version, metadata.MetadataRequest())
+    assert (partition.error_code, partition.replica_nodes) == (expected, replicas)
+    assert partition.isr_nodes == replicas
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "expected"), [(-1, -1, 0), (7, 3, 0), (-1, 3, 42), (7, -1, 42)]
+)
+async def test_a_producer_id_comes_with_its_epoch(producer_id: int, epoch: int, expected: int):
+    answer = await broker().call(
+        InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout_ms=0,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+    )
+    assert answer.error_code == expected
+
+
+async def test_a_negative_producer_id_is_none():
+    subject = broker()
+    partition = await made(subject)
+    batch = one_batch(producer_id=-5, producer_epoch=0, base_sequence=9)
+    for _ in range(2):
+        (answer,) = await produce(subject, ("t", 0, batch))
+        assert answer.error_code == 0
+    assert (partition.log.end_offset, len(partition.log.producers)) == (2, 0)
