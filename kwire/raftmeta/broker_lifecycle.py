@@ -134,6 +134,8 @@ class BrokerLifecycle:
     epoch: int = -1
     offline_dirs: list[bytes] = attrs.field(factory=list)
     _stopping: bool = False
+    _trouble: str = ""
+    """What was logged last of why the controller is not heard: said once."""
 
     async def start(self) -> None:
         """Register and be unfenced; after that, clients are served."""
@@ -167,7 +169,9 @@ class BrokerLifecycle:
                     self.epoch = reply.broker_epoch
                     return
                 except _TRANSIENT as error:
-                    logger.info("broker registration waits reason=%r", error)
+                    if repr(error) != self._trouble:
+                        logger.info("broker registration waits reason=%r", error)
+                    self._trouble = repr(error)
                 await trio.sleep(RETRY_SECONDS)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -216,7 +220,9 @@ class BrokerLifecycle:
                 raise
             await self._register()
         except errors.KafkaError as error:
-            logger.info("heartbeat not taken reason=%r", error)
+            if repr(error) != self._trouble:
+                logger.info("heartbeat not taken reason=%r", error)
+            self._trouble = repr(error)
         return None
 
     async def _heartbeat(

@@ -52,7 +52,7 @@ def decide_register_broker(
     existing = state.image.brokers.get(request.broker_id)
     returns = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not returns:
-        _check_twin(state, existing, now)
+        _check_twin(state, existing, request, now)
     _check_directories(state, request)
     _check_features(state, request)
     records = []
@@ -66,8 +66,15 @@ def decide_register_broker(
     return Decision((*records, record), reply)
 
 
-def _check_twin(state: ControllerState, existing: BrokerImage, now: float) -> None:
-    """Two live brokers must not share an id; one that left in order may come back at once."""
+def _check_twin(
+    state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
+) -> None:
+    """Two live brokers must not share an id; one that left in order may come back at once.
+
+    So may one with the very directories of the other: they are locked while their broker lives.
+    """
+    if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
+        return
     if not existing.fenced and state.sessions.is_valid(existing.id, now):
         raise errors.DuplicateBrokerRegistration(
             f"Another broker is registered with that broker id. (id {existing.id})"

@@ -1,0 +1,1 @@
+"""Clusters of several real processes: kwire's, and kwire's with Apache Kafka's."""

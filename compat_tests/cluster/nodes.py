@@ -1,0 +1,235 @@
+"""A cluster of real processes, kwire and Apache Kafka as each node's kind says.
+
+Rules: all nodes start from the same kind of properties file; ports are free ones; whatever is
+started here is ended by :meth:`Cluster.close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from compat_tests.harness.broker import ROOT, kafka
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
+from kwire.codec.messages.metadata import MetadataRequest
+from kwire.testing.wire import Closed, WireClient
+from kwire.types import METADATA_TOPIC
+
+COMBINED, BROKER, CONTROLLER = "broker,controller", "broker", "controller"
+STOP_SECONDS = 60
+FEATURES = ("group", "transaction", "share", "streams", "eligible.leader.replicas")
+
+
+@attrs.define(eq=False)
+class Node:
+    """One process; its directory outlives it."""
+
+    id: int
+    kind: str
+    roles: str
+    directory: Path
+    port: int
+    controller_port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.roles
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "server.properties"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def format(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Format its directory; as the standalone voter or without voters if asked to."""
+        if self.kind == "kwire":
+            command = [str(ROOT / "scripts" / "kwire"), "format", "--config", str(self.config)]
+            command += ["--cluster-id", kafka.CLUSTER_ID, *arguments]
+        else:
+            command = kafka.java_command("kafka.tools.StorageTool", "format", "-c")
+            command += [str(self.config), "-t", kafka.CLUSTER_ID, *arguments]
+            for name in FEATURES:
+                command += ["--feature", f"{name}.version=0"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def launch(self) -> None:
+        """Start, without waiting for it to be ready."""
+        if self.kind == "kwire":
+            command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", str(self.config)]
+        else:
+            command = kafka.java_command("kafka.Kafka", str(self.config))
+            command[1:1] = ["-Xms128m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(STOP_SECONDS)
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def client(self, timeout_s: float = 30.0) -> WireClient:
+        return WireClient("127.0.0.1", self.port, timeout_s=timeout_s)
+
+    def leader(self) -> int | None:
+        """Who leads the quorum according to this node's controller, if it is that one."""
+        topic = DescribeQuorumRequest.TopicData
+        part = topic.PartitionData(partition_index=0)
+        request = DescribeQuorumRequest(
+            topics=[topic(topic_name=METADATA_TOPIC, partitions=[part])]
+        )
+        try:
+            with WireClient("127.0.0.1", self.controller_port, timeout_s=2.0) as client:
+                answer = client.call(request, 2).topics[0].partitions[0]
+        except (OSError, Closed):
+            return None
+        leads = answer.error_code == 0 and answer.leader_id == self.id
+        return self.id if leads else None
+
+    def brokers_seen(self) -> set[int]:
+        """The brokers in this node's Metadata."""
+        try:
+            with self.client(timeout_s=2.0) as client:
+                return {b.node_id for b in client.call(MetadataRequest(topics=[]), 12).brokers}
+        except (OSError, Closed):
+            return set()
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """Nodes that know each other."""
+
+    directory: Path
+    overrides: Mapping[str, str] = attrs.field(factory=dict)
+    dynamic: bool = False
+    nodes: dict[int, Node] = attrs.field(factory=dict)
+
+    def add(self, node_id: int, kind: str = "kwire", roles: str = COMBINED) -> Node:
+        """A node that is neither configured nor started yet."""
+        directory = self.directory / f"node-{node_id}"
+        directory.mkdir(parents=True)
+        ports = kafka.free_ports(2)
+        self.nodes[node_id] = node = Node(node_id, kind, roles, directory, *ports)
+        return node
+
+    def configure(self) -> None:
+        """Write every node's properties; the static voters are the controllers there are."""
+        for node in self.nodes.values():
+            if not node.config.exists():
+                kafka.write_properties(node.config, self.properties(node))
+
+    def properties(self, node: Node) -> dict[str, str]:
+        voters = {n.id: f"127.0.0.1:{n.controller_port}" for n in self.controllers}
+        listeners = []
+        if node.is_broker:
+            listeners.append(f"PLAINTEXT://127.0.0.1:{node.port}")
+        if node.is_controller:
+            listeners.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
+        found = {
+            "process.roles": node.roles,
+            "node.id": str(node.id),
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(node.directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "3",
+            "default.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        if self.dynamic:
+            found["controller.quorum.bootstrap.servers"] = ",".join(voters.values())
+        else:
+            found["controller.quorum.voters"] = ",".join(f"{k}@{v}" for k, v in voters.items())
+        return {**found, **self.overrides}
+
+    @property
+    def controllers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_controller]
+
+    @property
+    def brokers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_broker]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.brokers)
+
+    def start(self) -> None:
+        """Configure, format and launch all nodes, and wait until they serve."""
+        self.configure()
+        for node in self.nodes.values():
+            made = node.format()
+            assert made.returncode == 0, made.stdout + made.stderr
+        for node in self.nodes.values():
+            node.launch()
+        self.wait_complete()
+
+    def wait_complete(self) -> None:
+        """Until every living broker sees all living brokers."""
+        living = {node.id for node in self.brokers if node.alive}
+
+        def complete() -> bool:
+            alive = [node for node in self.brokers if node.alive]
+            return all(node.brokers_seen() == living for node in alive)
+
+        eventually(complete, f"brokers {living} see each other: {self.tails()}", 90)
+
+    def active(self) -> Node:
+        """The active controller's node."""
+
+        def find() -> Node | None:
+            leads = [n for n in self.controllers if n.alive and n.leader() == n.id]
+            return leads[0] if leads else None
+
+        found = eventually(find, "an active controller")
+        assert found is not None
+        return found
+
+    def tails(self) -> str:
+        """What the nodes said last."""
+        return "\n".join(f"{node.id}: {node.said()[-600:]}" for node in self.nodes.values())
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            if node.alive and node.process is not None:
+                node.process.terminate()
+        for node in self.nodes.values():
+            if node.process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    node.process.wait(8)
+                node.kill()

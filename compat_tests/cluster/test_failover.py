@@ -1,0 +1,167 @@
+"""Three processes, each broker and controller, whose active controller keeps dying."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.metadata import MetadataRequest
+from kwire.codec.messages.metadata_records import TopicRecord
+from kwire.raftmeta.records import read_batches
+from kwire.testing.wire import Closed
+
+KILLS = 5
+EXISTS = 36
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    for node_id in (1, 2, 3):
+        made.add(node_id, broker_kind)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
+    topic = CreateTopicsRequest.CreatableTopic
+    return CreateTopicsRequest(
+        topics=[topic(name=n, num_partitions=partitions, replication_factor=1) for n in names],
+        timeout_ms=30_000,
+    )
+
+
+def leaderless(node: Node) -> list[str]:
+    """Topics of which some partition has no leader."""
+    with node.client() as client:
+        answer = client.call(MetadataRequest(topics=None), 12)
+    return [t.name for t in answer.topics if any(p.leader_id < 0 for p in t.partitions)]
+
+
+def topics_at(node: Node) -> dict[str, int]:
+    """Topics that a node knows, with the number of their partitions."""
+    with node.client() as client:
+        answer = client.call(MetadataRequest(topics=None), 12)
+    return {topic.name: len(topic.partitions) for topic in answer.topics}
+
+
+@attrs.define(eq=False)
+class Load:
+    """Creates topics through one node after the other, as fast as they are answered."""
+
+    cluster: Cluster
+    acknowledged: list[tuple[float, str]] = attrs.field(factory=list)
+    refused: list[tuple[str, int]] = attrs.field(factory=list)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Load:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            alive = [node for node in self.cluster.brokers if node.alive]
+            if not alive:
+                continue
+            self._create(alive[number % len(alive)], f"load-{number}")
+
+    def _create(self, node: Node, name: str) -> None:
+        try:
+            with node.client() as client:
+                (result,) = client.call(creation(name), 7).topics
+        except (OSError, Closed):
+            time.sleep(0.01)
+            return
+        if result.error_code:
+            self.refused.append((name, result.error_code))
+        else:
+            self.acknowledged.append((time.monotonic(), name))
+
+    def after(self, moment: float) -> float | None:
+        """How long after a moment the first creation was acknowledged."""
+        later = [at for at, _ in list(self.acknowledged) if at > moment]
+        return later[0] - moment if later else None
+
+
+def created_in_log(node: Node) -> Counter[str]:
+    """How often each topic was created, according to a node's metadata log."""
+    found: Counter[str] = Counter()
+    folder = node.directory / "data" / "__cluster_metadata-0"
+    for segment in sorted(folder.glob("*.log")):
+        for batch in read_batches(memoryview(segment.read_bytes())):
+            found.update(r.name for r in batch.records if isinstance(r, TopicRecord))
+    return found
+
+
+def test_topics_through_every_node(cluster):
+    for node in cluster.brokers:
+        with node.client() as client:
+            (result,) = client.call(creation(f"by-{node.id}", partitions=6), 7).topics
+        assert (result.error_code, result.num_partitions) == (0, 6)
+    wanted = {f"by-{node.id}": 6 for node in cluster.brokers}
+    for node in cluster.brokers:
+        eventually(lambda node=node: topics_at(node) == wanted, f"node {node.id} knows all")
+    with cluster.brokers[0].client() as client:
+        answer = client.call(MetadataRequest(topics=None), 12)
+    for topic in answer.topics:
+        assert {p.leader_id for p in topic.partitions} == {1, 2, 3}
+
+
+def test_active_controller_killed_again_and_again(cluster, capsys):
+    """Nothing acknowledged is lost, nothing is applied twice, and the dead come back."""
+    gaps = []
+    with Load(cluster) as load:
+        eventually(lambda: load.acknowledged, "the first topic")
+        for _ in range(KILLS):
+            victim = cluster.active()
+            victim.kill()
+            killed_at = time.monotonic()
+            gaps.append(eventually(lambda at=killed_at: load.after(at), "a new controller"))
+            victim.launch()
+            cluster.wait_complete()
+    acknowledged = {name for _, name in load.acknowledged}
+    for node in cluster.brokers:
+        eventually(lambda node=node: acknowledged <= set(topics_at(node)), "nothing is lost")
+        eventually(lambda node=node: not leaderless(node), "all partitions are led again")
+    assert {code for _, code in load.refused} <= {EXISTS}
+    with capsys.disabled():
+        print(
+            f"\nwithout an active controller: median {statistics.median(gaps):.2f} s, worst "
+            f"{max(gaps):.2f} s of {len(gaps)}; {len(load.acknowledged)} topics acknowledged, "
+            f"{len(load.refused)} answered as existing after a repetition"
+        )
+    cluster.close()
+    if cluster.nodes[1].kind == "kwire":
+        for node in cluster.nodes.values():
+            assert set(created_in_log(node).values()) == {1}
+
+
+def test_active_controller_stops_in_order(cluster):
+    """EndQuorumEpoch: the others elect at once, without waiting for a fetch timeout."""
+    victim = cluster.active()
+    assert victim.stop() == 0
+    assert cluster.active().id != victim.id
+    victim.launch()
+    cluster.wait_complete()
