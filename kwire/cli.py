@@ -66,6 +66,10 @@ def parser() -> Parser:
     form.add_argument("--cluster-id", required=True, metavar="ID")
     form.add_argument("--config", type=Path, required=True, metavar="FILE")
     form.add_argument("--ignore-formatted", action="store_true", help="leave formatted ones alone")
+    first = form.add_mutually_exclusive_group()
+    first.add_argument("--standalone", action="store_true", help="the first voter of a quorum")
+    first.add_argument("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY,…")
+    first.add_argument("--no-initial-controllers", action="store_true", help="joins a quorum")
 
     dump = commands.add_parser("dump-log", help="print what is in log, index and snapshot files")
     dump.add_argument("files", nargs="+", type=Path, metavar="FILE")
@@ -194,7 +198,10 @@ def format_(asked: argparse.Namespace) -> None:
 
     try:
         config = BrokerConfig.from_properties(read_properties(asked.config))
-        for line in format_node(config, asked.cluster_id, asked.ignore_formatted):
+        how = asked.initial_controllers
+        how = "standalone" if asked.standalone else how
+        how = "none" if asked.no_initial_controllers else how
+        for line in format_node(config, asked.cluster_id, asked.ignore_formatted, how=how):
             print(line)
     except (ConfigError, CannotOpenError) as error:
         fail(error)

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import Address
+from kwire.configs.listeners import Address, parse_address
 from kwire.log import names
 from kwire.log.checkpoints import (
     CorruptFile,
@@ -70,7 +70,9 @@ def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = rand
             f"{config.metadata_directory} lost its meta.properties, and the metadata log lies there"
         )
     for path in missing:
-        format_directory(config, path, cluster_id, fresh, standalone=not config.voters)
+        made = fresh()
+        voters = standalone(config, made) if not config.voters else None
+        format_directory(config, path, cluster_id, made, voters)
     return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
 
 
@@ -115,21 +117,73 @@ def is_single_voter(config: BrokerConfig) -> bool:
         return False
     if config.voters:
         return set(config.voters) == {config.node_id}
-    own = {Address(e.host, e.port) for e in config.controller_endpoints}
-    return set(config.bootstrap_servers) <= own or len(config.bootstrap_servers) == 1
+    own = config.controller_endpoints
+    told = {Address(e.host, e.port) for e in own}
+    ports = {e.port for e in own}
+    servers = config.bootstrap_servers
+    renamed = len(servers) == 1 and bool(ports & {servers[0].port, 0})
+    return set(servers) <= told or renamed
+
+
+def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
+    """This node as the only voter of a dynamic quorum."""
+    endpoints = tuple(
+        Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
+    )
+    return VoterSet.of([Voter(ReplicaKey(config.node_id, directory), endpoints)])
+
+
+def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
+    """``ID@HOST:PORT:DIRECTORY,…``: all first voters of a dynamic quorum, this node among them."""
+    listener = config.controller_listener_names[0].upper()
+    voters = []
+    for one in text.split(","):
+        node, _, rest = one.strip().partition("@")
+        address, _, directory = rest.rpartition(":")
+        try:
+            host, port = parse_address("--initial-controllers", address)
+            key = ReplicaKey(int(node), uuid_bytes(directory))
+        except ValueError as error:
+            raise CannotOpenError(
+                f"--initial-controllers: {one!r} is not ID@HOST:PORT:DIRECTORY ({error})"
+            ) from None
+        voters.append(Voter(key, (Endpoint(listener, host, port),)))
+    if config.node_id not in {voter.id for voter in voters}:
+        raise CannotOpenError(f"--initial-controllers does not name this node, {config.node_id}")
+    return VoterSet.of(voters)
+
+
+def first_voters(
+    config: BrokerConfig, how: str | None, fresh: FreshId
+) -> tuple[bytes, VoterSet | None]:
+    """The metadata directory's id and the voters it is formatted with, None if it knows none.
+
+    ``how`` is "standalone", "none", a list of initial controllers, or None: not said.
+    """
+    if config.voters or not config.is_controller:
+        if how not in (None, "none"):
+            raise CannotOpenError(
+                "first voters cannot be given: this node's configuration has them"
+            )
+        return fresh(), None
+    if how is None and not is_single_voter(config):
+        raise CannotOpenError(
+            "controller.quorum.voters is not set on this controller: say --standalone, "
+            "--initial-controllers or --no-initial-controllers"
+        )
+    if how == "none":
+        return fresh(), None
+    if how in (None, "standalone"):
+        made = fresh()
+        return made, standalone(config, made)
+    voters = parse_initial_controllers(config, how)
+    return voters.key_of(config.node_id).directory_id, voters
 
 
 def format_directory(
-    config: BrokerConfig, path: str, cluster_id: str, fresh: FreshId, *, standalone: bool
+    config: BrokerConfig, path: str, cluster_id: str, made: bytes, voters: VoterSet | None
 ) -> None:
     """Write what a new directory begins with; ``meta.properties`` comes last, it is the sign."""
-    made = fresh()
-    voters = None
-    if standalone:
-        endpoints = tuple(
-            Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
-        )
-        voters = VoterSet.of([Voter(ReplicaKey(config.node_id, made), endpoints)])
     wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters)
     disk = RealDisk(path)
     try:
@@ -144,7 +198,12 @@ def format_directory(
 
 
 def format_node(
-    config: BrokerConfig, cluster_id: str, ignore_formatted: bool, fresh: FreshId = random_id
+    config: BrokerConfig,
+    cluster_id: str,
+    ignore_formatted: bool,
+    *,
+    how: str | None = None,
+    fresh: FreshId = random_id,
 ) -> Iterator[str]:
     """Format every directory that is not, saying so; as Kafka's storage tool does."""
     try:
@@ -158,8 +217,9 @@ def format_node(
         raise CannotOpenError(
             f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
         )
+    metadata, voters = first_voters(config, how, fresh)
     for path in all_directories(config):
         if path not in formatted:
-            standalone = not config.voters and config.is_controller
-            format_directory(config, path, cluster_id, fresh, standalone=standalone)
+            own = metadata if path == os.path.abspath(config.metadata_directory) else fresh()
+            format_directory(config, path, cluster_id, own, voters)
             yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"
