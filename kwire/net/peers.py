@@ -57,7 +57,10 @@ class Network:
         async with trio.open_nursery() as nursery:
             self.nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.nursery = None
 
 
 @attrs.define(eq=False)
