@@ -152,7 +152,7 @@ class LogManager:
         """Where a log lies."""
         return next(d for d in self.directories if d.disk is opened.disk)
 
-    async def create(
+    def create(
         self,
         topic: str,
         topic_id: bytes,

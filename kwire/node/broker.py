@@ -120,6 +120,7 @@ class BrokerHalf:
         core.logs.strays(self._is_known)
         await nursery.start(core.logs.run)
         await nursery.start(self.groups.service.run)
+        await nursery.start(self.replicas.run)
         await nursery.start(core.publisher.run)
         await self.lifecycle.start()
         if core.controller.is_alone:

@@ -90,13 +90,16 @@ class Logs(Protocol):
     @property
     def directories(self) -> Sequence[Directory]: ...
 
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log of a partition, if it is here."""
+
     async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
         """Return when everything below is durable; one fsync serves every waiter."""
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
         """Return once it is written down where these logs start."""
 
-    async def create(
+    def create(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig
     ) -> PartitionLog: ...
 

@@ -7,6 +7,9 @@ The only part of this package that awaits. Rules:
 * A waiter is one :class:`trio.Event`, set by whoever changed the partition. Nothing looks
   around on a timer, so an idle broker sleeps.
 * Metadata is applied in the order it is published, one publication at a time.
+* A new partition's files may be made after its topic's creation was answered: by whoever asks for
+  the partition first, or else in the background.  So a topic of a thousand partitions is there at
+  once, and usable at once.
 """
 
 import logging
@@ -50,6 +53,9 @@ _SLICE_RECORDS: Final = 500
 """About two milliseconds of walking records."""
 _THREAD_BYTES: Final = 32 * 1024
 """From here on a thread costs less than what it takes off the loop."""
+_INTERNAL: Final = "__"
+_AT_ONCE: Final = 8
+"""So many new partitions of a publication are made before it is in force."""
 _PAYLOAD_MAX: Final = 256 * 1024 * 1024
 
 
@@ -71,11 +77,20 @@ class ReplicaService:
     _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
     """Partitions assigned here whose directory could not be opened."""
+    _due: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
+    """Partitions that are still to be made, by whom comes first."""
+    _more_due: trio.Event = attrs.field(factory=trio.Event)
+    _puts_off: bool = False
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    @property
+    def offline(self) -> int:
+        """How many replicas are not served because their directory failed."""
+        return len(self._offline)
 
     def partitions(self) -> Iterable[Partition]:
         return self._by_name.values()
@@ -89,13 +104,18 @@ class ReplicaService:
     def get(self, topic: str, partition: int) -> Partition:
         found = self._by_name.get((topic, partition))
         if found is None:
-            raise self._missing_name(topic, partition)
+            topic_id = None if self.image is None else self.image.topic_ids.get(topic)
+            found = None if topic_id is None else self._make_due(topic_id, partition)
+            if found is None:
+                raise self._missing_name(topic, partition)
         return found
 
     def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
         found = self._by_id.get((topic_id, partition))
         if found is None:
-            raise self._missing_id(topic_id, partition)
+            found = self._make_due(topic_id, partition)
+            if found is None:
+                raise self._missing_id(topic_id, partition)
         return found
 
     def leader(self, topic: str, partition: int) -> Partition:
@@ -280,11 +300,29 @@ class ReplicaService:
 
     # Following the metadata.
 
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Make what was put off, one partition at a time, until cancelled.
+
+        Without it nothing is put off.
+        """
+        self._puts_off = True
+        task_status.started()
+        try:
+            while True:
+                while self._due:
+                    self._make_due(*next(iter(self._due)))
+                    await trio.lowlevel.checkpoint()
+                self._more_due = trio.Event()
+                await self._more_due.wait()
+        finally:
+            self._puts_off = False
+
     async def apply(self, delta: Delta) -> None:
         """Take up a publication: topics that went, partitions and settings that changed."""
         self.image = image = delta.after
         for topic_id, topic in delta.deleted_topics.items():
             for index in topic.partitions:
+                self._due.pop((topic_id, index), None)
                 held = self._by_id.get((topic_id, index))
                 if held is not None:
                     await self._remove(held)
@@ -293,39 +331,79 @@ class ReplicaService:
                     self.metrics.forget(metric, topic.name)
         self._reconfigure(delta.configs)
         turn = self.now()
+        made = 0
         for topic_id, indexes in delta.partitions.items():
             changed = image.topics.get(topic_id)
             if changed is not None:
                 for index in sorted(indexes):
-                    await self._apply_partition(changed, index)
+                    if made < _AT_ONCE or not self._put_off(changed, index):
+                        made += (topic_id, index) not in self._by_id
+                        await self._apply_partition(changed, index)
                     if self.now() - turn > _SLICE_SECONDS:
                         await trio.lowlevel.checkpoint()
                         turn = self.now()
+
+    def _put_off(self, topic: TopicState, index: int) -> bool:
+        """Leave a partition for later; only a new one that nobody in this node waits for."""
+        key = topic.id, index
+        state = topic.partitions.get(index)
+        if key in self._due or (
+            self._puts_off
+            and state is not None
+            and self.node in state.replicas
+            and key not in self._by_id
+            and (topic.name, index) not in self._by_name
+            and not topic.name.startswith(_INTERNAL)
+            and self.logs.get(topic.name, index) is None
+        ):
+            self._due[key] = None
+            self._more_due.set()
+            return True
+        return False
+
+    def _make_due(self, topic_id: bytes, index: int) -> Partition | None:
+        """Make a partition that was put off, as the newest metadata has it."""
+        if (topic_id, index) not in self._due:
+            return None
+        del self._due[topic_id, index]
+        topic = None if self.image is None else self.image.topics.get(topic_id)
+        state = None if topic is None else topic.partitions.get(index)
+        if topic is None or state is None or self.node not in state.replicas:
+            return None
+        held = self._add(topic, index)
+        return None if held is None else self._given_role(held, state)
 
     async def _apply_partition(self, topic: TopicState, index: int) -> None:
         state = topic.partitions.get(index)
         held = self._by_id.get((topic.id, index))
         if state is None or self.node not in state.replicas:
+            self._due.pop((topic.id, index), None)
             if held is not None:
                 await self._remove(held)
             return
         if held is None:
-            held = await self._add(topic, index)
-        if held is None:
-            return
+            stale = self._by_name.get((topic.name, index))
+            if stale is not None:
+                await self._remove(stale)
+            self._due.pop((topic.id, index), None)
+            held = self._add(topic, index)
+        if held is not None:
+            self._given_role(held, state)
+
+    def _given_role(self, held: Partition, state: PartitionState) -> Partition | None:
+        """The partition as its leader or follower; None if its directory fails at that."""
         try:
             self._take_role(held, state)
         except KafkaStorageError as error:
-            log.error("no role topic=%s partition=%d error=%s", topic.name, index, error)
+            log.error("no role topic=%s partition=%d error=%s", held.topic, held.partition, error)
             self._lose(held)
+            return None
+        return held
 
-    async def _add(self, topic: TopicState, index: int) -> Partition | None:
-        stale = self._by_name.get((topic.name, index))
-        if stale is not None:
-            await self._remove(stale)
+    def _add(self, topic: TopicState, index: int) -> Partition | None:
         config = self.configs(topic.name)
         try:
-            opened = await self.logs.create(topic.name, topic.id, index, config)
+            opened = self.logs.create(topic.name, topic.id, index, config)
         except (OSError, KafkaStorageError):
             log.exception("partition has no log topic=%s partition=%d", topic.name, index)
             self._offline.add((topic.id, index))

@@ -59,7 +59,7 @@ async def test_a_topic_of_that_name_can_be_made_anew(autojump_clock) -> None:
     disk = await two_partitions()
     spoil(disk)
     async with running(disk) as logs:
-        log = await logs.create("t", OTHER, 0, config_of("t"))
+        log = logs.create("t", OTHER, 0, config_of("t"))
         assert log.end_offset == 0
         await trio.sleep(100)
         assert {e.name for e in disk.entries() if e.is_directory} == {"t-0", "t-1"}

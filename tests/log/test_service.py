@@ -57,7 +57,7 @@ async def running(*disks: SimDisk | RealDisk) -> AsyncIterator[LogManager]:
 
 
 async def made(logs: LogManager, topic: str = "t", partition: int = 0) -> PartitionLog:
-    log = await logs.create(topic, ID, partition, config_of(topic))
+    log = logs.create(topic, ID, partition, config_of(topic))
     assert isinstance(log, PartitionLog)
     return log
 
@@ -148,7 +148,7 @@ async def test_a_deleted_partition_goes_after_its_delay(autojump_clock) -> None:
         [name] = [e.name for e in disk.entries() if e.is_directory]
         assert name.startswith("t-0.")
         assert name.endswith("-delete")
-        again = await logs.create("t", OTHER, 0, config_of("t"))
+        again = logs.create("t", OTHER, 0, config_of("t"))
         assert again.end_offset == 0
         await trio.sleep(61)
         assert [e.name for e in disk.entries() if e.is_directory] == ["t-0"]
@@ -165,7 +165,7 @@ async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
     async with running(disk) as logs:
         append(await made(logs), [b"old"])
     async with running(disk.killed()) as logs:
-        log = await logs.create("t", OTHER, 0, config_of("t"))
+        log = logs.create("t", OTHER, 0, config_of("t"))
         assert (log.end_offset, log.topic_id) == (0, OTHER)
 
 
@@ -211,7 +211,7 @@ async def test_one_fsync_serves_all_who_wait(autojump_clock) -> None:
 async def test_flush_ms_counts_from_the_first_message(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await logs.create("t", ID, 0, LogConfig(flush_ms=1000))
+        log = logs.create("t", ID, 0, LogConfig(flush_ms=1000))
         await trio.sleep(10)
         append(log, [b"v"])
         await trio.sleep(0.9)

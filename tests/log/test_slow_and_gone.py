@@ -20,7 +20,7 @@ async def test_a_timed_flush_leaves_a_log_that_is_gone_alone(
     """``flush.ms`` may be due after the files were removed: nothing is to be synced then."""
     async with running(RealDisk(str(tmp_path))) as logs:
         config = LogConfig(flush_ms=90_000, file_delete_delay_ms=1_000)
-        log = await logs.create("t", ID, 0, config)
+        log = logs.create("t", ID, 0, config)
         append(log, [b"v"])
         if how == "delete":
             await logs.delete("t", 0)
@@ -51,7 +51,7 @@ async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) 
     await logs.open(lambda topic: LogConfig())
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)
-        log = await logs.create("t", ID, 0, LogConfig(flush_messages=1))
+        log = logs.create("t", ID, 0, LogConfig(flush_messages=1))
         log.disk.slow = True
         append(log, [b"v"])
         assert (log.written_offset, log.end_offset) == (0, 1)

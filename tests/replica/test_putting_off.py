@@ -1,0 +1,96 @@
+"""A topic of many partitions: most are made after its creation was answered."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from tests.handlers.broker import Broker, broker, topic_id
+
+MANY = 50
+AT_ONCE = 8
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Broker]:
+    """A broker that puts off; nothing was made yet that need not be when the body begins."""
+    subject = broker()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        yield subject
+        nursery.cancel_scope.cancel()
+
+
+def directories(subject: Broker, name: str) -> int:
+    return sum(e.name.rpartition("-")[0] == name for e in subject.disk.entries())
+
+
+async def test_all_are_there_in_the_end() -> None:
+    async with running() as subject:
+        await subject.create("t", partitions=MANY)
+        assert len(subject.replicas) == AT_ONCE
+        await wait_all_tasks_blocked()
+        assert len(subject.replicas) == MANY == directories(subject, "t")
+        assert all(p.leader is not None for p in subject.replicas.partitions())
+
+
+async def test_who_asks_has_it_made_at_once() -> None:
+    async with running() as subject:
+        await subject.create("t", partitions=MANY)
+        by_name, by_id = subject.replicas.get("t", 30), subject.replicas.get_by_id(topic_id("t"), 7)
+        later = subject.replicas.get_by_id(topic_id("t"), MANY - 1)
+        assert by_name.leader is not None
+        assert by_name is subject.replicas.get("t", 30)
+        assert later.partition == MANY - 1
+        assert by_id.partition == 7
+        assert len(subject.replicas) == AT_ONCE + 2
+        with pytest.raises(errors.UnknownTopicOrPartition):
+            subject.replicas.get("t", MANY)
+        await wait_all_tasks_blocked()
+        assert len(subject.replicas) == MANY
+        assert by_name is subject.replicas.get("t", 30)
+
+
+async def test_role_is_that_of_the_newest_metadata() -> None:
+    async with running() as subject:
+        await subject.create("t", partitions=MANY)
+        change = r.PartitionChangeRecord(partition_id=20, topic_id=topic_id("t"), leader=1)
+        await subject.publish(change)
+        assert subject.replicas.get("t", 20).leader_epoch == 1
+
+
+async def test_a_topic_that_goes_before_is_never_made() -> None:
+    async with running() as subject:
+        await subject.create("t", partitions=MANY)
+        await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+        await wait_all_tasks_blocked()
+        assert len(subject.replicas) == 0
+        assert directories(subject, "t") == 0
+        await subject.create("t", partitions=MANY, identity=b"another topic id")
+        await wait_all_tasks_blocked()
+        assert len(subject.replicas) == MANY
+
+
+async def test_a_directory_that_fails_fails_the_partition_alone() -> None:
+    async with running() as subject:
+        await subject.create("t", partitions=AT_ONCE + 1)
+        subject.disk.fail_at("mkdir", OSError("no space"))
+        with pytest.raises(errors.KafkaStorageError):
+            subject.replicas.get("t", AT_ONCE)
+
+
+async def test_internal_topics_are_made_at_once() -> None:
+    """A coordinator is waited for as soon as its topic is there."""
+    async with running() as subject:
+        await subject.create("__consumer_offsets", partitions=MANY)
+        assert len(subject.replicas) == MANY
+
+
+async def test_nothing_is_put_off_while_nobody_would_make_it() -> None:
+    subject = broker()
+    await subject.create("t", partitions=MANY)
+    assert len(subject.replicas) == MANY
