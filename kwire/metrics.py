@@ -7,7 +7,7 @@ reads them.  ``text`` is Prometheus' exposition format.
 
 import enum
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -77,6 +77,58 @@ BYTES_IN: Final = counter(
 BYTES_OUT: Final = counter(
     "kafka_server_brokertopicmetrics_bytesout_total", "Bytes of batches fetched.", "topic"
 )
+PARTITIONS: Final = gauge(
+    "kafka_server_replicamanager_partitioncount", "Partitions with a replica here."
+)
+LEADERS: Final = gauge("kafka_server_replicamanager_leadercount", "Partitions led here.")
+UNDER_REPLICATED: Final = gauge(
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "Partitions led here with replicas that are not in sync.",
+)
+UNDER_MIN_ISR: Final = gauge(
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "Partitions led here with fewer replicas in sync than min.insync.replicas.",
+)
+AT_MIN_ISR: Final = gauge(
+    "kafka_server_replicamanager_atminisrpartitioncount",
+    "Partitions led here with just min.insync.replicas replicas in sync.",
+)
+OFFLINE_REPLICAS: Final = gauge(
+    "kafka_server_replicamanager_offlinereplicacount", "Replicas here whose directory failed."
+)
+OFFLINE_DIRECTORIES: Final = gauge(
+    "kafka_log_logmanager_offlinelogdirectorycount", "Log directories that failed."
+)
+LOG_SIZE: Final = gauge(
+    "kafka_log_log_size", "Bytes of a partition's segments.", "topic", "partition"
+)
+FETCH_SESSIONS: Final = gauge(
+    "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Open fetch sessions."
+)
+ACTIVE_CONTROLLER: Final = gauge(
+    "kafka_controller_kafkacontroller_activecontrollercount",
+    "1 on the node that is the active controller.",
+)
+ACTIVE_BROKERS: Final = gauge(
+    "kafka_controller_kafkacontroller_activebrokercount",
+    "Brokers that serve, as the active controller knows them; 0 elsewhere.",
+)
+FENCED_BROKERS: Final = gauge(
+    "kafka_controller_kafkacontroller_fencedbrokercount",
+    "Registered brokers that do not serve; 0 but on the active controller.",
+)
+TOPICS: Final = gauge(
+    "kafka_controller_kafkacontroller_globaltopiccount",
+    "Topics of the cluster; 0 but on the active controller.",
+)
+ALL_PARTITIONS: Final = gauge(
+    "kafka_controller_kafkacontroller_globalpartitioncount",
+    "Partitions of the cluster; 0 but on the active controller.",
+)
+LEADERLESS: Final = gauge(
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "Partitions of the cluster without a leader; 0 but on the active controller.",
+)
 
 
 @attrs.define(eq=False)
@@ -102,6 +154,10 @@ class Histogram:
         self.total += value
 
 
+Labelled = Iterable[tuple[tuple[str, ...], float]]
+"""Values with their labels."""
+
+
 @attrs.define(eq=False)
 class Metrics:
     """The values of one node."""
@@ -109,6 +165,7 @@ class Metrics:
     _cells: dict[Metric, dict[tuple[str, ...], Cell]] = attrs.field(factory=dict)
     _histograms: dict[Metric, dict[tuple[str, ...], Histogram]] = attrs.field(factory=dict)
     _asked: dict[Metric, dict[tuple[str, ...], Callable[[], float]]] = attrs.field(factory=dict)
+    _listed: dict[Metric, Callable[[], Labelled]] = attrs.field(factory=dict)
 
     def cell(self, metric: Metric, *labels: str) -> Cell:
         """The value to add to; take it once."""
@@ -125,6 +182,23 @@ class Metrics:
         """Read a gauge from where it is kept anyway."""
         self._asked.setdefault(metric, {})[labels] = value
 
+    def ask_all(self, metric: Metric, values: Callable[[], Labelled]) -> None:
+        """Read a gauge of many subjects that come and go."""
+        self._listed[metric] = values
+
+    def declare(self, metrics: Iterable[Metric]) -> None:
+        """Show these from now on: without labels as 0, with them by name alone."""
+        for metric in metrics:
+            known = (self._cells, self._histograms, self._asked, self._listed)
+            if any(metric in values for values in known):
+                continue
+            if metric.labels:
+                self._cells[metric] = {}
+            elif metric.kind is Kind.HISTOGRAM:
+                self.histogram(metric)
+            else:
+                self.cell(metric)
+
     def forget(self, metric: Metric, *labels: str) -> None:
         """Drop a value whose subject is gone (a deleted topic)."""
         for values in (self._cells, self._histograms, self._asked):
@@ -132,18 +206,22 @@ class Metrics:
 
     def text(self) -> str:
         """Everything, as Prometheus reads it."""
-        return "".join(f"{line}\n" for line in self._lines())
+        return "".join(f"{line}\n" for line in self.lines())
 
-    def _lines(self) -> Iterator[str]:
-        for metric in {**self._cells, **self._asked, **self._histograms}:
+    def lines(self) -> Iterator[str]:
+        """The same line by line; what is counted may change between two of them."""
+        for metric in {**self._cells, **self._asked, **self._histograms, **self._listed}:
             yield f"# HELP {metric.name} {metric.doc}"
             yield f"# TYPE {metric.name} {metric.kind.value}"
-            for labels, cell in self._cells.get(metric, {}).items():
+            for labels, cell in list(self._cells.get(metric, {}).items()):
                 yield _line(metric, labels, cell.value)
-            for labels, value in self._asked.get(metric, {}).items():
+            for labels, value in list(self._asked.get(metric, {}).items()):
                 yield _line(metric, labels, value())
-            for labels, spread in self._histograms.get(metric, {}).items():
+            for labels, spread in list(self._histograms.get(metric, {}).items()):
                 yield from _spread(metric, labels, spread)
+            listed = self._listed.get(metric)
+            for labels, number in () if listed is None else listed():
+                yield _line(metric, labels, number)
 
 
 def _spread(metric: Metric, labels: tuple[str, ...], spread: Histogram) -> Iterator[str]:

@@ -37,8 +37,10 @@ async def _until_signal(
         async with trio.open_nursery() as nursery:
             if metrics_port is not None:
                 from kwire.net.metrics import serve_metrics
+                from kwire.node.gauges import add_gauges
 
-                await nursery.start(serve_metrics, "", metrics_port, server.services.metrics.text)
+                add_gauges(server.core, server.broker)
+                await nursery.start(serve_metrics, "", metrics_port, server.services.metrics.lines)
             nursery.start_soon(_stop_on, signals, server)
             nursery.start_soon(_announce, server, ready)
             await server.run()

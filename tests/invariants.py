@@ -6,6 +6,7 @@
 from typing import Final
 
 INVARIANTS: Final = {
+    1: "an acknowledged write is not lost",
     11: "a committed group offset never goes back unless a client commits it so",
     13: "consumers never see the high watermark or beyond, read_committed not the LSO",
     14: "the high watermark never goes back within a leader epoch",

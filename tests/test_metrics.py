@@ -9,6 +9,11 @@ SEEN = counter("seen_total", "Things seen.", "kind")
 ROOM = gauge("room", "Room left.")
 TOOK = histogram("took_seconds", "How long.", bounds=(0.1, 1.0))
 
+SIZES = gauge("sizes", "How large.", "of")
+NONE_YET = counter("none_yet_total", "Of things that may come.", "kind")
+QUIET = counter("quiet_total", "Nothing happened.")
+SLOW = histogram("slow_seconds", "Nothing took long.", bounds=(1.0,))
+
 
 def some() -> Metrics:
     metrics = Metrics()
@@ -50,9 +55,21 @@ def test_cells_are_shared_and_can_be_forgotten() -> None:
     assert 'kind="c"' not in metrics.text()
 
 
+def test_what_is_declared_is_shown() -> None:
+    metrics = some()
+    metrics.ask_all(SIZES, lambda: [(("a",), 1), (("b",), 2)])
+    metrics.declare((SEEN, ROOM, TOOK, SIZES, NONE_YET, QUIET, SLOW))
+    text = metrics.text()
+    assert text.startswith(EXPECTED.lstrip()[: EXPECTED.index("# HELP room") - 1])
+    assert text.count("# TYPE") == 7
+    for line in ('sizes{of="a"} 1', 'sizes{of="b"} 2', "quiet_total 0", "slow_seconds_count 0"):
+        assert line in text.splitlines()
+    assert "\nnone_yet_total{" not in text
+
+
 async def test_over_http() -> None:
     async with trio.open_nursery() as nursery:
-        port = await nursery.start(serve_metrics, "127.0.0.1", 0, some().text)
+        port = await nursery.start(serve_metrics, "127.0.0.1", 0, some().lines)
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             answer = b"".join([part async for part in stream])
