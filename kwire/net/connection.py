@@ -115,6 +115,8 @@ class Framer:
         chunk = self._chunk
         start = self._pos + 4
         if start > len(chunk):
+            if self._pos == len(chunk):
+                self._chunk, self._pos = _NOTHING, 0  # an idle connection holds nothing
             return None
         (size,) = _INT32.unpack_from(chunk, self._pos)
         if not 0 < size <= self._max_bytes:

@@ -2,8 +2,8 @@
 
 Bytes count as they arrive, not as they are announced.  When the bound is reached, connections are
 not read further until answers free some.  Frames that are all incomplete could wait for each
-other for ever; so while nothing is being answered, one of them may pass the bound, and if that one
-stops sending it is closed.
+other for ever; so while nothing is being answered, or after a while of nothing but long polls, one
+of them may pass the bound, and if that one stops sending it is closed.
 """
 
 from collections.abc import Callable
@@ -47,6 +47,9 @@ class Memory:
             with trio.move_on_after(STALLED_S) as patience:
                 await self._waiting.park()
             if patience.cancelled_caught:
+                if self._exempt is None:
+                    self._exempt = holder
+                    break
                 self._close_stalled()
         self.used += count
 

@@ -146,6 +146,17 @@ def test_spares_are_not_used_while_somebody_looks() -> None:
         assert part == bytes([number]) * 1000
 
 
+def test_an_idle_connection_holds_nothing() -> None:
+    framer = Framer(1 << 20)
+    framer.feed(memoryview(pack(">i", 60_000) + bytes(60_000)))
+    frame = framer.take()
+    assert frame is not None
+    assert len(frame) == 60_000
+    assert framer.take() is None
+    assert len(framer._chunk) == 0
+    assert frames_of(framer, pack(">i", 1) + b"x", []) == [b"x"]
+
+
 def test_announcing_gets_no_spare() -> None:
     spares = Spares()
     framers = [Framer(MAX, spares) for _ in range(SPARES_MAX)]

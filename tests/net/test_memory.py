@@ -44,6 +44,20 @@ async def test_one_incomplete_frame_passes_the_bound() -> None:
     assert memory.used == 50
 
 
+async def test_long_polls_do_not_keep_frames_from_being_completed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Some fetch is nearly always being answered, and frees next to nothing."""
+    memory = Memory(100)
+    memory.answering = 1
+    first, second = Peer(), Peer()
+    await memory.claim(60, first)
+    await memory.claim(40, second)
+    with trio.fail_after(2 * STALLED_S):
+        await memory.claim(10, first)
+    assert memory.used == 110
+
+
 async def test_the_exempt_frame_is_closed_when_it_stalls(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
