@@ -89,9 +89,18 @@ class View:
             if broker.id in self._reachable and not broker.fenced
         }
         """Where replicas may lie, of brokers that serve; None is anywhere."""
+        self._seen: dict[tuple[object, ...], Seen] = {}
+        """Most partitions of a cluster lie like many others."""
 
     def seen(self, partition: "PartitionImage") -> Seen:
         """Who leads that can be reached, and which replicas cannot."""
+        place = partition.leader, partition.replicas, partition.directories
+        found = self._seen.get(place)
+        if found is None:
+            found = self._seen[place] = self._look(partition)
+        return found
+
+    def _look(self, partition: "PartitionImage") -> Seen:
         directories = partition.directories or (ZERO_UUID,) * len(partition.replicas)
         offline = [
             replica
