@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from kwire import wiring
 from kwire.configs.broker import BrokerConfig
 from kwire.formatting import CannotOpenError, format_node, identify
 from kwire.log.disk import raise_descriptor_limit
@@ -53,6 +54,7 @@ class Server:
             self.services.config = self.config.with_dynamic(
                 image.config(BROKER, ""), image.config(BROKER, own)
             )
+            self.core.net.relimit(wiring.limits(self.services.config))
 
     def _in_force(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after

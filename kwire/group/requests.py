@@ -243,7 +243,7 @@ def _delete(shard: GroupShard, turn: Turn, group_id: str) -> None:
 
 
 def describe(shard: GroupShard, group_id: str) -> Described:
-    """DescribeGroups: a group's members; what they said and got only while it is stable."""
+    """DescribeGroups: a group's members; what they said only while it is stable."""
     group = _existing(shard, group_id)
     stable = group.state is State.STABLE
     members = [
@@ -253,7 +253,7 @@ def describe(shard: GroupShard, group_id: str) -> Described:
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(group.protocol) if stable else b"",
-            member_assignment=member.assignment if stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.ordered()
     ]

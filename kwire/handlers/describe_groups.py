@@ -1,7 +1,7 @@
 """DescribeGroups (API key 15): classic groups with their members; each fails alone.
 
-What members said and were assigned is shown while the group is stable. A group that does not
-exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
+What members said is shown while the group is stable, what they were last assigned also while it
+rebalances. A group that does not exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
 """
 
 from typing import Final

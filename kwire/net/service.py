@@ -157,6 +157,7 @@ class NetService:
     _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _closed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _relimited: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def __attrs_post_init__(self) -> None:
         self.admission = Admission(self.limits)
@@ -192,6 +193,18 @@ class NetService:
         self.metrics.ask(CONNECTIONS, lambda: self.admission.per_listener[name], name)
         self.listeners[name] = listener
         return listener.address
+
+    def relimit(self, limits: Limits) -> None:
+        """Change how many may connect, and how fast; those that are connected stay."""
+        before = self.limits
+        self.limits = self.admission.node = limits
+        self._rate.per_second = limits.max_connection_creation_rate
+        for listener in self.listeners.values():
+            if listener.limits is before:
+                listener.limits = limits
+                listener.rate.per_second = limits.max_connection_creation_rate
+        self._closed.unpark_all()
+        self._relimited.unpark_all()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; every socket is closed then."""
@@ -241,7 +254,8 @@ class NetService:
         while True:
             wait_s = max(self._rate.wait(self.now()), listener.rate.wait(self.now()))
             if wait_s > 0:
-                await trio.sleep(wait_s)
+                with trio.move_on_after(wait_s):
+                    await self._relimited.park()
             elif not self.admission.full(listener.name, listener.limits):
                 return
             else:

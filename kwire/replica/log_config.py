@@ -1,6 +1,7 @@
 """What a log works under, from a topic's settings and the broker's behind them."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from kwire.configs.broker import BrokerConfig
@@ -17,6 +18,16 @@ _SAME_NAME: Final = (
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     """The settings of a topic's logs; ConfigError if an override cannot be read."""
+    return _made(overrides, broker) if overrides else _inherited(broker)
+
+
+@lru_cache(maxsize=4)
+def _inherited(broker: BrokerConfig) -> LogConfig:
+    """What the many topics without settings of their own share."""
+    return _made({}, broker)
+
+
+def _made(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     topic = TopicConfig(overrides, broker)
     same = {name: getattr(topic, name) for name in _SAME_NAME}
     return LogConfig(

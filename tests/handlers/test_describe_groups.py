@@ -4,10 +4,13 @@ The codes are those that Apache Kafka 4.3.1 answered to the same requests.
 """
 
 import pytest
+import trio
+import trio.testing
 
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
+from kwire.codec.messages.sync_group import SyncGroupRequest
 from tests.handlers.group_node import group_node
 
 
@@ -40,6 +43,29 @@ async def test_described(version: int, autojump_clock: object) -> None:
             assert nameless.error_code == 69
         else:
             assert none.error_code == 0
+
+
+async def test_assignments_are_shown_while_the_group_rebalances(autojump_clock: object) -> None:
+    async with group_node() as node, trio.open_nursery() as nursery:
+        first = await node.join(version=3)
+        mine = SyncGroupRequest.SyncGroupRequestAssignment
+        synced = await node.ask(
+            SyncGroupRequest(
+                group_id="g",
+                generation_id=first.generation_id,
+                member_id=first.member_id,
+                assignments=[mine(member_id=first.member_id, assignment=b"all")],
+            ),
+            2,
+        )
+        assert synced.assignment == b"all"
+        nursery.start_soon(lambda: node.join(version=3))
+        await trio.testing.wait_all_tasks_blocked()
+        (group,) = (await node.ask(DescribeGroupsRequest(groups=["g"]))).groups
+        assert group.group_state == "PreparingRebalance"
+        shown = [(m.member_metadata, m.member_assignment) for m in group.members]
+        assert shown == [(b"", b"all"), (b"", b"")]
+        nursery.cancel_scope.cancel()
 
 
 async def test_listed(autojump_clock: object) -> None:

@@ -374,6 +374,22 @@ async def test_connections_over_the_total_wait_their_turn() -> None:
             await client.stream.aclose()
 
 
+async def test_limits_change_at_run_time(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(Limits(max_connections=1, max_connection_creation_rate=1000)) as node:
+        node.listen()
+        first, second = [await node.connect() for _ in range(2)]
+        await second.send_bytes(framed(b"patience"))
+        await settled()
+        assert len(node.service.connections) == 1
+        node.service.relimit(Limits(max_connections=2, max_connection_creation_rate=0))
+        await settled()
+        assert len(node.service.connections) == 1, "room for one, and the rate forbids it"
+        node.service.relimit(Limits(max_connections=2))
+        assert await second.read_frame() == b"patience"
+        for client in (first, second):
+            await client.stream.aclose()
+
+
 async def test_a_listeners_own_limit() -> None:
     async with running() as node:
         one = node.listen("A", limits=Limits(max_connections=1))
