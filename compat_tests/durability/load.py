@@ -25,6 +25,7 @@ BASE = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 100,
     "message.timeout.ms": 120_000,
+    "log_level": 0,
 }
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "idempotent": {"enable.idempotence": True},
@@ -127,7 +128,8 @@ def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int],
             "group.id": "unused",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "auto.offset.reset": "error",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
             "fetch.wait.max.ms": 100,
         }
     )
@@ -155,16 +157,29 @@ def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int],
         client.close()
 
 
-def check(running: Sequence[Load], address: str, topic: str, partitions: int) -> int:
-    """Everything acknowledged is where it was said to be; how many that are."""
+def check(
+    running: Sequence[Load], address: str, topic: str, partitions: int, *, deletes: bool = False
+) -> int:
+    """Everything acknowledged is where it was said to be; how many that are.
+
+    ``deletes``: but for what lies before the first record that is left of its partition.
+    """
     stored = contents(address, topic, partitions)
+    first = dict.fromkeys(range(partitions), 0)
+    if deletes:
+        first = {n: min(offset for at, offset in stored if at == n) for n in range(partitions)}
+    for number in range(partitions):
+        offsets = sorted(offset for at, offset in stored if at == number)
+        assert offsets == list(range(first[number], offsets[-1] + 1)), f"a gap in {number}"
     count = 0
     for load in running:
         assert not load.failures, (load.name, load.failures[:3])
         missing = {
             place: (value, stored.get(place))
             for place, value in load.acknowledged.items()
-            if stored.get(place) != value and place[1] != OFFSET_INVALID
+            if stored.get(place) != value
+            and place[1] != OFFSET_INVALID
+            and place[1] >= first[place[0]]
         }
         assert not missing, (load.name, len(missing), dict(list(missing.items())[:5]))
         count += len(load.acknowledged)
@@ -173,9 +188,7 @@ def check(running: Sequence[Load], address: str, topic: str, partitions: int) ->
     return count
 
 
-def _once_and_in_order(
-    name: str, stored: Mapping[tuple[int, int], bytes], partitions: int
-) -> None:
+def _once_and_in_order(name: str, stored: Mapping[tuple[int, int], bytes], partitions: int) -> None:
     own = name.encode() + b"-"
     for partition in range(partitions):
         numbers = [

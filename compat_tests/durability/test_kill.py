@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
+import signal
+import subprocess
 import time
 
-from compat_tests.confluent_kafka.clients import consumer, create, poll
+import pytest
+
+from compat_tests.confluent_kafka.clients import admin, consumer, create, poll
 from compat_tests.durability.load import check, first_after, loads, wait_for_more
+from compat_tests.harness.broker import ROOT, make_broker
 from compat_tests.harness.wait import collect
 
 PARTITIONS = 4
-ROUNDS = 3
+ROUNDS = int(os.environ.get("KWIRE_KILL_ROUNDS", "3"))
 
 
 def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic, group):
@@ -24,7 +31,7 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
                 reader.subscribe([topic])
                 collect(lambda reader=reader: poll(reader), 100)
                 reader.commit(asynchronous=False)
-                places = {(p.topic, p.partition): p.offset for p in _committed(reader)}
+                places = _committed(reader)
             wait_for_more(running, 50)
             own_broker.kill()
             killed = time.monotonic()
@@ -34,11 +41,117 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
             with consumer(address, group) as reader:
                 reader.subscribe([topic])
                 collect(lambda reader=reader: poll(reader), 1)
-                assert {(p.topic, p.partition): p.offset for p in _committed(reader)} == places
+                assert _committed(reader) == places
     print("seconds from kill -9 and restart to the first acknowledgement:", waits)
     assert max(waits) < 30
     assert check(running, address, topic, PARTITIONS) > ROUNDS * 200 * len(running)
 
 
+def test_kills_at_any_moment_of_starting_and_serving(own_broker, topic):
+    """A crash loop: some starts are killed before they are done."""
+    address = own_broker.address
+    create(address, topic, PARTITIONS, internal_segment_bytes="20000", index_interval_bytes="500")
+    moments = random.Random(ROUNDS)
+    with loads(address, topic, PARTITIONS) as running:
+        for _ in range(2 * ROUNDS):
+            wait_for_more(running, 20)
+            time.sleep(moments.random() / 5)  # not for anything to happen: where the kill falls
+            own_broker.kill()
+            for _ in range(2):
+                _die_starting(own_broker, moments.random() / 2)
+            own_broker.start()
+    assert check(running, address, topic, PARTITIONS) > 0
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGSTOP"])
+def test_a_stop_or_a_pause_under_load(own_broker, topic, how):
+    """A clean stop finishes under load; a frozen broker goes on where it was."""
+    address = own_broker.address
+    create(address, topic, PARTITIONS, internal_segment_bytes="60000")
+    stops = []
+    with loads(address, topic, PARTITIONS) as running:
+        for _ in range(ROUNDS):
+            wait_for_more(running, 100)
+            begun = time.monotonic()
+            if how == "SIGTERM":
+                own_broker.stop()
+                stops.append(time.monotonic() - begun)
+                assert own_broker.process.returncode == 0
+                assert (own_broker.data / ".kafka_cleanshutdown").exists()
+                own_broker.start()
+            else:
+                own_broker.process.send_signal(signal.SIGSTOP)
+                time.sleep(2)  # longer than a request of these producers is answered in
+                own_broker.process.send_signal(signal.SIGCONT)
+        wait_for_more(running, 100)
+    print("seconds of a clean stop under load:", stops)
+    assert check(running, address, topic, PARTITIONS) > ROUNDS * 100 * len(running)
+
+
+def test_kills_during_retention_and_deletions_of_records(broker_kind, tmp_path, topic):
+    """Segments go while producers send; what was deleted stays so, what was not is all there."""
+    settings = {"log.retention.check.interval.ms": "50", "log.segment.delete.delay.ms": "100"}
+    own = make_broker(broker_kind, tmp_path / "broker", settings)
+    try:
+        address = own.address
+        create(address, topic, PARTITIONS, internal_segment_bytes="20000", retention_bytes="90000")
+        starts = [0] * PARTITIONS
+        with loads(address, topic, PARTITIONS) as running:
+            for round in range(2 * ROUNDS):
+                wait_for_more(running, 300)
+                if round % 2:
+                    starts = _delete_records(address, topic)
+                own.kill()
+                own.start()
+                now = _starts(address, topic)
+                assert all(new >= old for new, old in zip(now, starts, strict=True)), (starts, now)
+                starts = now
+        assert min(starts) > 0
+        assert check(running, address, topic, PARTITIONS, deletes=True) > 0
+    finally:
+        own.close()
+
+
+def _die_starting(broker, seconds):
+    """Start it and kill it so much later, wherever it is by then."""
+    command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", "server.properties"]
+    with (broker.directory / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=broker.directory, stdout=subprocess.DEVNULL, stderr=log
+        )
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+
+
 def _committed(reader):
-    return reader.committed(reader.assignment(), 30)
+    found = reader.committed(reader.assignment(), 30)
+    return {(p.topic, p.partition): p.offset for p in found}
+
+
+def _watermarks(address, topic):
+    from confluent_kafka import TopicPartition
+
+    with consumer(address, "unused") as reader:
+        return [
+            reader.get_watermark_offsets(TopicPartition(topic, number), 30)
+            for number in range(PARTITIONS)
+        ]
+
+
+def _starts(address, topic):
+    return [start for start, _ in _watermarks(address, topic)]
+
+
+def _delete_records(address, topic):
+    """Half of what each partition holds; the new starts."""
+    from confluent_kafka import TopicPartition
+
+    wanted = [
+        TopicPartition(topic, number, (start + end) // 2)
+        for number, (start, end) in enumerate(_watermarks(address, topic))
+    ]
+    client = admin(address)
+    for future in client.delete_records(wanted).values():
+        future.result(30)
+    return [one.offset for one in wanted]

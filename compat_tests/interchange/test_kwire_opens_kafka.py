@@ -1,0 +1,206 @@
+"""kwire opens directories that Apache Kafka 4.3.1 wrote, and clients see what they saw there.
+
+The sets under tests/vectors/disk say beside the files what clients of Kafka saw (``observed``).
+Features that kwire does not serve are finalized in all of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+import time
+
+import pytest
+
+from compat_tests.confluent_kafka.clients import consumer, deliver, poll, producer
+from compat_tests.harness.broker import ROOT
+from compat_tests.harness.wait import collect
+from compat_tests.interchange import view
+from compat_tests.interchange.node import complaints, hand_over, prepare
+from kwire.codec.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kwire.codec.messages.describe_producers import DescribeProducersRequest
+from kwire.testing.wire import WireClient
+
+SETS = {"clean": False, "killed": False, "quorum": True}
+"""Whether the quorum's voters are dynamic."""
+PRODUCERS_MS = 2_000_000_000
+"""How long producers are remembered; the setting cannot be much larger."""
+AS_THEN = {
+    "offsets.retention.minutes": "2000000000",
+    "producer.id.expiration.ms": str(PRODUCERS_MS),
+    "transactional.id.expiration.ms": "2000000000",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+"""What was written years ago is not to expire before it is looked at; Kafka's heap is small."""
+TOPIC_SOURCE = "DYNAMIC_TOPIC_CONFIG"
+
+
+@pytest.fixture(params=SETS)
+def taken_over(request, tmp_path):
+    """A node on a copy of a set, its name, and what clients saw of it."""
+    name = request.param
+    vectors = ROOT / "tests" / "vectors" / "disk"
+    node = tmp_path / "node"
+    node.mkdir()
+    with tarfile.open(vectors / f"{name}.tar.gz") as tar:
+        tar.extractall(node, filter="data")
+    with gzip.open(vectors / f"{name}.json.gz") as file:
+        told = json.load(file)
+    paths = sorted(str(path) for path in node.iterdir())
+    broker = prepare(node, dynamic=SETS[name], overrides={**AS_THEN, "log.dirs": ",".join(paths)})
+    broker.start()
+    yield name, broker, told
+    broker.close()
+
+
+def test_clients_see_what_they_saw(taken_over):
+    name, node, told = taken_over
+    seen = told.get("observed_after_restart") or told["observed"]
+    _check_metadata(node, seen)
+    _check_groups(node, seen)
+    _check_offsets(node, seen)
+    _check_producers(node, seen)
+    if "acked" in told:
+        for partition, offset in enumerate(told["acked"]["acked_high"]):
+            spot = seen["offsets"][f"{told['acked']['topic']}-{partition}"]
+            assert spot["high_watermark"] > offset
+    before = _everything(node, seen)
+    _go_on(node, next(topic for topic in seen["topics"] if topic.startswith("plain")))
+    after = _everything(node, seen)
+    for place, records in before["records"].items():
+        assert after["records"][place][: len(records)] == records
+    node.kill()
+    node.start()
+    _same(after, _everything(node, seen))
+    if name == "clean":  # and back: Kafka's log has nothing to say against it
+        node.stop()
+        hand_over(node, "kafka")
+        _same(after, _everything(node, seen))
+        assert complaints(node) == []
+
+
+def _everything(node, seen):
+    return view.everything(node.address, _readable_groups(seen))
+
+
+def _same(before, after):
+    for part in before:
+        for name in before[part].keys() | after[part].keys():
+            assert after[part].get(name) == before[part].get(name), (part, name)
+
+
+def _check_metadata(node, seen):
+    found = view.topics(node.address)
+    ids = {name: told["id"] for name, told in seen["topics"].items()}
+    assert {t: id.replace("+", "-").replace("/", "_") for t, (id, _, _) in found.items()} == ids
+    assert {t: count for t, (_, count, _) in found.items()} == {
+        t: told["partitions"] for t, told in seen["topics"].items()
+    }
+    assert all(led for _, _, led in found.values())
+    configs = view.configs(node.address, found)
+    for topic in found:
+        told = seen["configs"].get(f"TOPIC:{topic}", {})
+        own = {key: one["value"] for key, one in told.items() if one["source"] == TOPIC_SOURCE}
+        assert configs[topic] == own, topic
+    with WireClient("127.0.0.1", node.port) as client:
+        answer = client.call(DescribeClientQuotasRequest(components=[], strict=False), 1)
+    quotas = [
+        (
+            sorted((entity.entity_type, str(entity.entity_name)) for entity in entry.entity),
+            {value.key: value.value for value in entry.values},
+        )
+        for entry in answer.entries
+    ]
+    wanted = [
+        (sorted((kind, str(name)) for kind, name in one["entity"].items()), one["limits"])
+        for one in seen["client_quotas"]
+    ]
+    assert sorted(quotas, key=str) == sorted(wanted, key=str)
+
+
+def _readable_groups(seen):
+    """Those of the new protocol too: kwire does not run them, but keeps their offsets."""
+    return [name for name, group in seen["groups"].items() if group["type"] != "Share"]
+
+
+def _check_groups(node, seen):
+    committed = view.committed(node.address, _readable_groups(seen))
+    for name in committed:
+        told = seen["groups"][name]["offsets"]
+        assert committed[name] == {
+            _place(partition): (one["offset"], one["metadata"]) for partition, one in told.items()
+        }, name
+
+
+def _check_offsets(node, seen):
+    told = {_place(partition): one for partition, one in seen["offsets"].items()}
+    found = view.offsets(node.address, told)
+    names = {"start": "log_start", "end": "high_watermark", "stable": "last_stable"}
+    for name, field in names.items():
+        assert found[name] == {place: one[field] for place, one in told.items()}, name
+    for isolation in ("read_uncommitted", "read_committed"):
+        records = view.records(node.address, told, isolation)
+        for place, one in told.items():
+            runs = [list(run) for run in one.get(f"{isolation}_runs", [])]
+            assert _runs([record[0] for record in records[place]]) == runs, (place, isolation)
+
+
+def _check_producers(node, seen):
+    """Whom Kafka knew is known, with the last sequence, unless it was too long ago.
+
+    An open transaction is never too long ago. (Kafka itself had forgotten some of the others.)
+    """
+    since = time.time() * 1000 - PRODUCERS_MS + 3_600_000
+    with WireClient("127.0.0.1", node.port) as client:
+        for partition, one in seen["offsets"].items():
+            topic, number = _place(partition)
+            wanted = DescribeProducersRequest.TopicRequest
+            request = DescribeProducersRequest(
+                topics=[wanted(name=topic, partition_indexes=[number])]
+            )
+            (answer,) = client.call(request, 0).topics[0].partitions
+            assert answer.error_code == 0
+            known = {
+                (p.producer_id, p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
+                for p in answer.active_producers
+            }
+            told = {
+                (
+                    p["producer_id"],
+                    p["epoch"],
+                    p["last_sequence"],
+                    -1 if p["current_txn_first_offset"] is None else p["current_txn_first_offset"],
+                )
+                for p in one.get("active_producers", [])
+                if p["last_timestamp"] > since or p["current_txn_first_offset"] is not None
+            }
+            assert told <= known, partition
+
+
+def _go_on(node, topic):
+    """The broker is not a museum: produce, consume in a group, commit."""
+    client = producer(node.address, enable_idempotence=True, compression_type="lz4")
+    sent = deliver(client, [{"topic": topic, "partition": 0, "value": b"new"}] * 20)
+    with consumer(node.address, "of-kwire") as reader:
+        reader.subscribe([topic])
+        last = sent[-1].offset()
+        got = collect(lambda: poll(reader), 1)
+        while not any(m.partition() == 0 and m.offset() == last for m in got):
+            got += collect(lambda: poll(reader), 1)
+        reader.commit(asynchronous=False)
+
+
+def _place(partition):
+    topic, _, number = partition.rpartition("-")
+    return topic, int(number)
+
+
+def _runs(offsets):
+    runs = []
+    for offset in offsets:
+        if runs and runs[-1][1] == offset - 1:
+            runs[-1][1] = offset
+        else:
+            runs.append([offset, offset])
+    return runs
