@@ -1,0 +1,103 @@
+"""kwire's and Apache Kafka's nodes in one cluster, in every role."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, Cluster, Node
+from compat_tests.cluster.test_failover import creation, topics_at
+from compat_tests.cluster.test_tools import add_controller, replication, status
+from compat_tests.harness.wait import collect, eventually
+from compat_tests.kafka_python.clients import consumer, fill, poll
+
+PAIRS = [("kwire", "kafka"), ("kafka", "kwire")]
+
+
+@pytest.fixture
+def make(tmp_path: Path):
+    """A cluster of these kinds and roles, started; ended with the test."""
+    made: list[Cluster] = []
+
+    def cluster(*nodes: tuple[str, str], dynamic: bool = False, start: bool = True) -> Cluster:
+        one = Cluster(tmp_path / f"cluster-{len(made)}", dynamic=dynamic)
+        made.append(one)
+        for number, (kind, roles) in enumerate(nodes):
+            one.add(number + 1, kind, roles)
+        if start:
+            one.start()
+        return one
+
+    yield cluster
+    for one in made:
+        one.close()
+
+
+def create(node: Node, name: str, partitions: int = 1) -> None:
+    with node.client() as client:
+        (result,) = client.call(creation(name, partitions=partitions), 7).topics
+    assert result.error_code == 0, result
+
+
+def produce_and_fetch(cluster: Cluster, topic: str, count: int = 200) -> None:
+    """Through every broker that leads a partition, with a group of its own."""
+    fill(cluster.bootstrap, topic, [b"%d" % number for number in range(count)])
+    with consumer(cluster.bootstrap, topic, group_id=f"{topic}-group") as reader:
+        found = collect(lambda: poll(reader), count)
+        reader.commit()
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(("controller", "broker"), PAIRS)
+def test_broker_of_one_with_controller_of_the_other(make, controller, broker):
+    cluster = make((controller, CONTROLLER), (broker, BROKER), (broker, BROKER))
+    create(cluster.nodes[2], "orders", 4)
+    create(cluster.nodes[3], "more")
+    eventually(lambda: topics_at(cluster.nodes[2]) == {"orders": 4, "more": 1}, "both topics")
+    produce_and_fetch(cluster, "orders")
+    assert cluster.nodes[2].stop() in (0, 143)
+    eventually(lambda: cluster.nodes[3].brokers_seen() == {3}, "the stopped broker is fenced")
+    cluster.nodes[2].launch()
+    cluster.wait_complete()
+
+
+@pytest.mark.parametrize(
+    "kinds", [("kwire", "kwire", "kafka"), ("kafka", "kafka", "kwire")], ids="-".join
+)
+def test_voters_of_both(make, kinds):
+    """A quorum of both elects, goes on without its leader, and takes it back."""
+    cluster = make(*[(kind, COMBINED) for kind in kinds])
+    for node in cluster.brokers:
+        create(node, f"by-{node.id}", 3)
+    known = {f"by-{node.id}": 3 for node in cluster.brokers}
+    for number in range(3):
+        victim = cluster.active()
+        victim.kill()
+        living = [node for node in cluster.brokers if node.alive]
+        for node in living:
+            create(node, f"round-{number}-{node.id}")
+            known[f"round-{number}-{node.id}"] = 1
+        victim.launch()
+        cluster.wait_complete()
+    for node in cluster.brokers:
+        eventually(lambda node=node: topics_at(node) == known, f"node {node.id} knows all")
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_observer_becomes_a_voter(make, jvm, first, second):
+    cluster = make((first, COMBINED), (second, COMBINED), dynamic=True, start=False)
+    cluster.configure()
+    for node in cluster.nodes.values():
+        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+        assert made.returncode == 0, made.stdout + made.stderr
+        node.launch()
+    cluster.wait_complete()
+    assert replication(jvm, cluster) == {1: "Leader", 2: "Observer"}
+    create(cluster.nodes[2], "orders", 4)
+    add_controller(jvm, cluster, cluster.nodes[2])
+    assert replication(jvm, cluster) == {1: "Leader", 2: "Follower"}
+    voters = status(jvm, cluster)["CurrentVoters"]
+    assert re.findall(r'"id": (\d)', voters) == ["1", "2"]
+    produce_and_fetch(cluster, "orders")
