@@ -47,7 +47,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
     else:
         upto = Upto.HIGH_WATERMARK
 
-    def answer(topic: str, asked: Asked) -> Answer:
+    async def answer(topic: str, asked: Asked) -> Answer:
         try:
             if not context.authorize("Describe", "Topic", topic):
                 raise TopicAuthorizationFailed
@@ -57,7 +57,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
                 raise UnsupportedVersion
             partition = context.replicas.get(topic, asked.partition_index)
             partition.check_leader(asked.current_leader_epoch)
-            spot = partition.locate(asked.timestamp, upto)
+            spot = await context.replicas.locate(partition, asked.timestamp, upto)
         except KafkaError as error:
             return _refused(asked.partition_index, error)
         return Answer(
@@ -70,7 +70,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
     return ListOffsetsResponse(
         topics=[
             TopicAnswer(
-                name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions]
+                name=topic.name, partitions=[await answer(topic.name, p) for p in topic.partitions]
             )
             for topic in request.topics
         ]

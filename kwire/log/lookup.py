@@ -1,19 +1,36 @@
 """Searches in a log that read more than an index: by timestamp, and for producers' state.
 
-None of this is on the path of Produce or Fetch.
+None of this is on the path of Produce or Fetch. A search by timestamp looks into batches, and what
+is in them is the clients' choice: so it goes in slices, leaves unpacking to a thread, and gives up
+on payloads beyond any reason.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kwire.log import names
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.segment import Segment
-from kwire.records.header import CONTROL, BatchHeader
-from kwire.records.iterate import BadRecords, records
+from kwire.records.compression import BadPayload, decompress
+from kwire.records.header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LENGTH_END,
+    BatchHeader,
+    Buffer,
+)
+from kwire.records.iterate import BadRecords, Record, records
 
 if TYPE_CHECKING:
     from kwire.log.partition_log import PartitionLog
+
+
+PAYLOAD_MAX: Final = 64 << 20
+"""Of a batch that unpacks to more only the header is believed."""
+_SLICE_BATCHES: Final = 200
+_SLICE_RECORDS: Final = 200
 
 
 class Spot(NamedTuple):
@@ -23,21 +40,40 @@ class Spot(NamedTuple):
     timestamp: int
 
 
-def first_at_least(log: "PartitionLog", timestamp: int) -> Spot | None:
+Job: TypeAlias = Callable[[], Buffer | None]
+Search: TypeAlias = Generator[Job | None, Buffer | None, Spot | None]
+"""A search in slices: it gives None for a pause, or what a thread is to do and send back."""
+
+
+def run(search: Search) -> Spot | None:
+    """A whole search without a pause, for who serves nobody meanwhile."""
+    answer = None
+    while True:
+        try:
+            job = search.send(answer)
+        except StopIteration as done:
+            found: Spot | None = done.value
+            return found
+        answer = None if job is None else job()
+
+
+def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
     """The first record whose timestamp is ``timestamp`` or later."""
-    for segment in log.segments:
+    for segment in list(log.segments):
         if segment.largest_timestamp() < timestamp:
             continue
         position = segment.from_timestamp(timestamp)
-        for at, header in segment.scan(position):
+        for count, (at, header) in enumerate(segment.scan(position), 1):
+            if not count % _SLICE_BATCHES:
+                yield None
             if header.max_timestamp >= timestamp and header.last_offset >= log.start_offset:
-                spot = _in_batch(log, segment, at, header, timestamp)
+                spot = yield from _in_batch(log, segment, at, header, timestamp)
                 if spot is not None:
                     return spot
     return None
 
 
-def youngest(log: "PartitionLog") -> Spot | None:
+def youngest(log: "PartitionLog") -> Search:
     """The first record with the largest timestamp; none below the start of the log."""
     best: Segment | None = None
     for segment in log.segments:
@@ -49,8 +85,8 @@ def youngest(log: "PartitionLog") -> Spot | None:
         position = best.from_timestamp(best.max_timestamp)
         for at, header in best.scan(position):
             if header.max_timestamp == best.max_timestamp:
-                return _in_batch(log, best, at, header, best.max_timestamp)
-    return _youngest_left(log)
+                return (yield from _in_batch(log, best, at, header, header.max_timestamp))
+    return (yield from _youngest_left(log))
 
 
 def replay_producers(log: "PartitionLog", end_offset: int) -> None:
@@ -92,11 +128,12 @@ def batches_from(log: "PartitionLog", offset: int) -> Iterator[tuple[Segment, in
 
 def _in_batch(
     log: "PartitionLog", segment: Segment, position: int, header: BatchHeader, timestamp: int
-) -> Spot | None:
+) -> Search:
     """The first record of the batch that is young enough and still in the log."""
-    data = segment.file.read(position, header.size)
     try:
-        for record in records(data, 0, header):
+        for count, record in enumerate((yield from _unpacked(segment, position, header)), 1):
+            if not count % _SLICE_RECORDS:
+                yield None
             if record.timestamp >= timestamp and record.offset >= log.start_offset:
                 return Spot(record.offset, record.timestamp)
     except BadRecords:
@@ -105,23 +142,52 @@ def _in_batch(
     return None
 
 
-def _youngest_left(log: "PartitionLog") -> Spot | None:
+def _unpacked(
+    segment: Segment, position: int, header: BatchHeader
+) -> Generator[Job | None, Buffer | None, Iterator[Record]]:
+    """The records of a batch; BadRecords when a thread could not unpack them."""
+    data = segment.file.read(position, header.size)
+    if header.compression:
+        plain = yield partial(_decompressed, data, header)
+        if plain is None:
+            raise BadRecords("a payload that cannot be unpacked")
+        header = header._replace(
+            length=HEADER_SIZE - LENGTH_END + len(plain),
+            attributes=header.attributes & ~CODEC_MASK,
+        )
+        data = bytes(HEADER_SIZE) + plain
+    return records(data, 0, header)
+
+
+def _decompressed(data: bytes, header: BatchHeader) -> Buffer | None:
+    """In a thread: a batch's payload, None when it is damaged or too large."""
+    try:
+        return decompress(header.compression, memoryview(data)[HEADER_SIZE:], PAYLOAD_MAX)
+    except BadPayload:
+        return None
+
+
+def _youngest_left(log: "PartitionLog") -> Search:
     """The same by reading: the segment's youngest batch is below the start of the log."""
     best: Spot | None = None
-    for segment, position, header in batches_from(log, log.start_offset):
+    batches = batches_from(log, log.start_offset)
+    for count, (segment, position, header) in enumerate(batches, 1):
+        if not count % _SLICE_BATCHES:
+            yield None
         if header.max_timestamp > (best.timestamp if best else -1):
             floor = best.timestamp + 1 if best else 0
-            best = _largest(log, segment, position, header, floor) or best
+            best = (yield from _largest(log, segment, position, header, floor)) or best
     return best
 
 
 def _largest(
     log: "PartitionLog", segment: Segment, position: int, header: BatchHeader, floor: int
-) -> Spot | None:
+) -> Search:
     best: Spot | None = None
-    data = segment.file.read(position, header.size)
     try:
-        for record in records(data, 0, header):
+        for count, record in enumerate((yield from _unpacked(segment, position, header)), 1):
+            if not count % _SLICE_RECORDS:
+                yield None
             if record.offset >= log.start_offset and record.timestamp >= floor:
                 floor = record.timestamp + 1
                 best = Spot(record.offset, record.timestamp)

@@ -220,11 +220,11 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at least as young as ``timestamp``."""
-        return lookup.first_at_least(self, timestamp)
+        return lookup.run(lookup.first_at_least(self, timestamp))
 
     def max_timestamp(self) -> tuple[int, int]:
         """The largest timestamp and the first record that has it, (-1, -1) without one."""
-        found = lookup.youngest(self)
+        found = lookup.run(lookup.youngest(self))
         return (-1, -1) if found is None else (found.timestamp, found.offset)
 
     @property

@@ -22,6 +22,7 @@ from kwire.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
+from kwire.log import lookup
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
@@ -276,8 +277,17 @@ class Partition:
             return epoch, self.log.end_offset
         return self.log.epochs.end_of(epoch, self.log.end_offset)
 
-    def locate(self, timestamp: int, upto: Upto) -> Located:
-        """Where a timestamp, or one of the places with a negative number, is."""
+    def search(self, timestamp: int) -> lookup.Search | None:
+        """What has to be looked for before :meth:`locate`; None where that knows by itself."""
+        if timestamp == MAX_TIMESTAMP:
+            return lookup.youngest(self.log)
+        return lookup.first_at_least(self.log, timestamp) if timestamp >= 0 else None
+
+    def locate(self, timestamp: int, upto: Upto, found: lookup.Spot | None = None) -> Located:
+        """Where a timestamp, or one of the places with a negative number, is.
+
+        ``found`` is what :meth:`search` came to.
+        """
         self.check_leader()
         log = self.log
         if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
@@ -290,14 +300,10 @@ class Partition:
         end = self._last_readable(upto)
         if timestamp == LATEST:
             return Located(end, -1, self.leader_epoch)
-        if timestamp == MAX_TIMESTAMP:
-            found, offset = log.max_timestamp()
-        else:
-            offset, found = log.offset_for_timestamp(timestamp) or (-1, -1)
-        if not log.start_offset <= offset < end:
+        if found is None or not log.start_offset <= found.offset < end:
             return NOWHERE
-        epoch = log.epochs.at(offset)
-        return Located(offset, found, NO_EPOCH if epoch is None else epoch)
+        epoch = log.epochs.at(found.offset)
+        return Located(found.offset, found.timestamp, NO_EPOCH if epoch is None else epoch)
 
     def _last_readable(self, upto: Upto) -> int:
         """Raises OffsetNotAvailable until something of this epoch is committed (KIP-207)."""

@@ -31,6 +31,7 @@ from kwire.errors import (
     UnknownTopicOrPartition,
 )
 from kwire.log.config import LogConfig
+from kwire.log.lookup import Search, Spot
 from kwire.log.partition_log import PartitionLog
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
 from kwire.records.compression import NAMES, NONE, BadPayload
@@ -38,7 +39,7 @@ from kwire.records.header import BatchHeader, Buffer
 from kwire.records.validate import keyless
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
-from kwire.replica.partition import Partition, Produced, Traffic
+from kwire.replica.partition import Located, Partition, Produced, Traffic
 from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
 
@@ -290,6 +291,19 @@ class ReplicaService:
             for upto in kinds:
                 _set(self._bytes.grew(partition, upto, size))
 
+    async def locate(self, partition: Partition, timestamp: int, upto: Upto) -> Located:
+        """Where a timestamp is; batches that have to be looked into are, without haste."""
+        search = partition.search(timestamp)
+        if search is None:
+            return partition.locate(timestamp, upto)
+        epoch = partition.check_leader().leader_epoch
+        try:
+            found = await _searched(search)
+        except OSError as error:
+            raise KafkaStorageError(str(error)) from error
+        _check_still(partition, epoch)
+        return partition.locate(timestamp, upto, found)
+
     def delete_before(self, partition: Partition, offset: int) -> int:
         """DeleteRecords; fetches that wait below the new start learn that it is gone."""
         before = partition.log.start_offset
@@ -503,6 +517,22 @@ class ReplicaService:
         _set(self._bytes.changed(partition))
         for listener in self._on_role:
             listener(partition)
+
+
+async def _searched(search: Search) -> Spot | None:
+    """Drive a search: others come in between its slices."""
+    answer: Buffer | None = None
+    while True:
+        try:
+            job = search.send(answer)
+        except StopIteration as done:
+            found: Spot | None = done.value
+            return found
+        if job is None:
+            answer = None
+            await trio.lowlevel.checkpoint()
+        else:
+            answer = await trio.to_thread.run_sync(job)
 
 
 def _check_still(partition: Partition, epoch: int) -> None:

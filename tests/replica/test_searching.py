@@ -1,0 +1,76 @@
+"""ListOffsets by timestamp: what is in a batch must not hold up anybody else."""
+
+import gzip
+from typing import Any
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.log import lookup
+from kwire.records import build, header
+from kwire.replica.partition import MAX_TIMESTAMP, Partition
+from kwire.replica.purgatory import Upto
+from tests.handlers.broker import NOW_MS, Broker, broker, topic_id
+
+MANY = 3_000
+
+
+async def filled(**changes: Any) -> tuple[Broker, Partition]:
+    subject = broker()
+    partition = await subject.create("t")
+    assert partition is not None
+    batch = build.batch(
+        [build.New(None, None, (), NOW_MS + n) for n in range(MANY)],
+        timestamp_ms=NOW_MS,
+        leader_epoch=-1,
+        **changes,
+    )
+    done = partition.append(batch, header.parse(batch), 1, 0.0, NOW_MS)
+    subject.replicas.appended(partition, done)
+    return subject, partition
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("wanted", [NOW_MS + MANY - 1, MAX_TIMESTAMP])
+async def test_others_come_in_between(codec: int, wanted: int):
+    subject, partition = await filled(compression=codec)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        found = await subject.replicas.locate(partition, wanted, Upto.HIGH_WATERMARK)
+        nursery.cancel_scope.cancel()
+    assert found.offset == MANY - 1
+    assert turns >= 10
+
+
+async def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
+    """Invariant 98: the batch's header has to do."""
+    monkeypatch.setattr(lookup, "PAYLOAD_MAX", 1 << 20)
+    subject, partition = await filled()
+    head = header.parse(build.batch([build.New(None, b"x")], timestamp_ms=NOW_MS + MANY))
+    head = head._replace(attributes=1, leader_epoch=-1)
+    bomb = build.assemble(head, gzip.compress(bytes(8 << 20)))
+    partition.append(bomb, header.parse(bomb), 1, 0.0, NOW_MS)
+    found = await subject.replicas.locate(partition, NOW_MS + MANY, Upto.HIGH_WATERMARK)
+    assert (found.offset, found.timestamp) == (MANY, NOW_MS + MANY)
+
+
+async def test_a_topic_that_goes_meanwhile():
+    subject, partition = await filled()
+
+    async def delete() -> None:
+        await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete)
+        with pytest.raises(errors.NotLeaderOrFollower):
+            await subject.replicas.locate(partition, NOW_MS + MANY - 1, Upto.HIGH_WATERMARK)
