@@ -93,11 +93,6 @@ class ReplicaService:
         """How many replicas are not served because their directory failed."""
         return len(self._offline)
 
-    @property
-    def offline(self) -> int:
-        """How many replicas are not served because their directory failed."""
-        return len(self._offline)
-
     def partitions(self) -> Iterable[Partition]:
         return self._by_name.values()
 
