@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from kwire import errors
-from kwire.net.peers import Links, Network, OutOfReach
+from kwire.net.peers import Links, OutOfReach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +28,15 @@ _NOT_CONTROLLER: Final = errors.NotController.code
 
 
 class ControllerChannel:
-    """The way from one node to the active controller; a listener of the quorum."""
+    """The way from one node to the active controller; a listener of the quorum.
 
-    def __init__(
-        self, network: Network, quorum: Quorum, client_id: str, *, ask_s: float, forward_s: float
-    ) -> None:
+    ``asking`` carries what this node says for itself, ``forwarding`` what may take longer.
+    """
+
+    def __init__(self, quorum: Quorum, asking: Links, forwarding: Links) -> None:
         self._quorum = quorum
-        self._asking = Links(network, client_id, timeout_s=ask_s)
-        self._forwarding = Links(network, client_id, timeout_s=forward_s)
+        self._asking = asking
+        self._forwarding = forwarding
         self._moved = trio.Event()
         quorum.add_listener(self)
 

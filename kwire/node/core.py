@@ -99,12 +99,11 @@ def make_core(config: BrokerConfig, identity: Identity) -> Core:
     network = Network(clock, source)
     publisher = MetadataPublisher()
     quorum = _make_quorum(config, identity, logs, endpoints, network)
+    name = str(config.node_id)
     channel = ControllerChannel(
-        network,
         quorum,
-        str(config.node_id),
-        ask_s=config.broker_heartbeat_interval_ms / 1000,
-        forward_s=config.request_timeout_ms / 1000,
+        asking=Links(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
+        forwarding=Links(network, name, timeout_s=config.request_timeout_ms / 1000),
     )
     controller = _make_controller(config, identity, quorum, publisher, channel, source, clock)
     snapshotter = Snapshotter(quorum, publisher, wiring.snapshot_cadence(config), clock)

@@ -1,0 +1,147 @@
+"""The way to the active controller: through failovers, once, until it takes too long."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kwire.net.controller_channel import ControllerChannel
+from kwire.net.peers import OutOfReach
+from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.voters import Node
+
+HEARTBEAT = BrokerHeartbeatRequest(
+    broker_id=1, broker_epoch=7, current_metadata_offset=9, want_fence=False, want_shut_down=False
+)
+ALIVE = BrokerHeartbeatResponse(is_fenced=False, should_shut_down=False)
+FIRST = Node(1, "h", 1)
+CREATE = CreateTopicsRequest(topics=[], timeout_ms=1000)
+MOVED = errors.NotController.code
+
+
+@attrs.define
+class Quorum:
+    leader: Node | None = FIRST
+
+    def leader_node(self) -> Node | None:
+        return self.leader
+
+    def add_listener(self, listener: Any) -> None:
+        pass
+
+
+@attrs.define
+class Links:
+    """Nodes by port: what each answers, or how it fails."""
+
+    answers: dict[int, Callable[[], Any]]
+    timeout_s: float = 30.0
+    asked: list[tuple[int, Any]] = attrs.field(factory=list)
+    dropped: list[int] = attrs.field(factory=list)
+
+    async def call(self, host: str, port: int, request: Any) -> Any:
+        self.asked.append((port, request))
+        await trio.sleep(0.001)
+        answer = self.answers[port]()
+        if answer is None:
+            await trio.sleep_forever()
+        return answer
+
+    def drop(self, host: str, port: int) -> None:
+        self.dropped.append(port)
+
+
+def dead() -> Any:
+    raise OutOfReach("h")
+
+
+def channel(links: Links, quorum: Quorum) -> ControllerChannel:
+    return ControllerChannel(quorum, links, links)  # type: ignore[arg-type]
+
+
+def announce(made: ControllerChannel, quorum: Quorum, leader: int) -> None:
+    quorum.leader = Node(leader, "h", leader)
+    made.on_leadership(LeaderAndEpoch(leader, leader))
+
+
+async def test_ask_goes_to_the_leader(autojump_clock: trio.testing.MockClock) -> None:
+    links = Links({1: lambda: ALIVE})
+    assert not (await channel(links, Quorum()).ask(HEARTBEAT)).is_fenced
+    assert links.asked == [(1, HEARTBEAT)]
+
+
+@pytest.mark.parametrize(
+    ("leader", "expected"),
+    [(FIRST, errors.RequestTimedOut), (None, errors.NotController)],
+)
+async def test_ask_is_one_attempt(
+    autojump_clock: trio.testing.MockClock,
+    leader: Node | None,
+    expected: type[errors.KafkaError],
+) -> None:
+    with pytest.raises(expected):
+        await channel(Links({1: dead}), Quorum(leader)).ask(HEARTBEAT)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        dead,
+        lambda: None,  # hangs: stopped, but its connections are open
+        lambda: EnvelopeResponse(error_code=MOVED),
+    ],
+)
+async def test_forward_follows_the_leader(
+    autojump_clock: trio.testing.MockClock, first: Callable[[], Any]
+) -> None:
+    links = Links({1: first, 2: lambda: EnvelopeResponse(response_data=b"answer")})
+    quorum = Quorum()
+    made = channel(links, quorum)
+    answers = []
+
+    async def forward() -> None:
+        answers.append(await made.forward(b"frame", ("User", "alice"), "10.1.2.3"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(forward)
+        await trio.sleep(0.02)
+        announce(made, quorum, 2)
+    assert answers == [b"answer"]
+    port, sent = links.asked[-1]
+    assert (port, type(sent)) == (2, EnvelopeRequest)
+    assert (sent.request_data, sent.client_host_address) == (b"frame", bytes([10, 1, 2, 3]))
+    assert trio.current_time() < 1
+
+
+async def test_forward_ends_some_time(autojump_clock: trio.testing.MockClock) -> None:
+    links = Links({1: dead})
+    with pytest.raises(errors.RequestTimedOut):
+        await channel(links, Quorum()).forward(b"frame", ("User", "alice"), "::1")
+    assert len(links.asked) > 100
+
+
+async def test_a_refusal_of_the_envelope_is_told(autojump_clock: trio.testing.MockClock) -> None:
+    refused = errors.ClusterAuthorizationFailed
+    links = Links({1: lambda: EnvelopeResponse(error_code=refused.code)})
+    with pytest.raises(refused):
+        await channel(links, Quorum()).forward(b"frame", ("User", "alice"), "::1")
+
+
+async def test_topics_are_asked_for_again_when_refused_one_by_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    topic = CreateTopicsResponse.CreatableTopicResult
+    codes = iter([MOVED, errors.NONE])
+    links = Links(
+        {1: lambda: CreateTopicsResponse(topics=[topic(name="t", error_code=next(codes))])}
+    )
+    response = await channel(links, Quorum()).insist(CREATE)
+    assert response.topics[0].error_code == errors.NONE
+    assert len(links.asked) == 2
