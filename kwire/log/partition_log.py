@@ -339,6 +339,10 @@ class PartitionLog:
             self.recovery_point = flush.end_offset
             self._mark_dirty()
 
+    def doubt_cuts(self) -> None:
+        """Whether the last cut before a crash was synced is not known: the next flush does it."""
+        self._cut_unsynced = True
+
     def flush(self) -> None:
         """Sync at once: for those who own a thread."""
         flush = self.start_flush()

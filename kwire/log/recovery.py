@@ -272,6 +272,7 @@ def _recover(
         segment.write_indexes()
     log.end_offset = log.written_offset = end_offset
     log.recovery_point = min(point, end_offset)
+    log.doubt_cuts()
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
         log.take_snapshot(end_offset)

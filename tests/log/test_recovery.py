@@ -215,3 +215,20 @@ def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> 
             known=Known(recovery_point=log.recovery_point),
         )
         assert content(again) == [(0, b"kept"), (1, b"." * 700)]
+
+
+def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
+    """Invariant 78: the process that made the cut died before it synced it."""
+    disk, at = SimDisk(), TopicPartition("t", 0)
+    disk.make_directory("t-0")
+    log = open_log(disk, "t-0", at, now_ms=TIME_MS)
+    append(log, [b"cut off"])
+    log.flush()
+    log.truncate_to(0)
+    disk = disk.killed()
+    log = open_log(disk, "t-0", at, now_ms=TIME_MS, known=Known(recovery_point=0))
+    log.flush()
+    disk.sync_directory()
+    for seed in range(20):
+        again = open_log(disk.power_loss(Random(seed)), "t-0", at, now_ms=TIME_MS)
+        assert content(again) == []
