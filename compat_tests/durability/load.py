@@ -121,7 +121,10 @@ def first_after(running: Sequence[Load], moment: float) -> float:
 
 
 def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
-    """Every record from the start to the end offset of each partition, without its padding."""
+    """Every record from the start to the end offset of each partition, without its padding.
+
+    Read again when retention moved a start meanwhile.
+    """
     client = Consumer(
         {
             "bootstrap.servers": address,
@@ -129,32 +132,43 @@ def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int],
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
-            "log_level": 0,
             "fetch.wait.max.ms": 100,
+            "log_level": 0,
         }
     )
+    deadline = time.monotonic() + 120
     try:
-        ends = {}
-        starts = []
-        for number in range(partitions):
-            start, end = client.get_watermark_offsets(TopicPartition(topic, number), 30)
-            starts.append(TopicPartition(topic, number, start))
-            if end > start:
-                ends[number] = end
-        client.assign(starts)
-        found: dict[tuple[int, int], bytes] = {}
-        deadline = time.monotonic() + 120
-        while ends:
-            for message in client.consume(2000, 1.0):
-                if message.error() is None:
-                    value = message.value()
-                    found[message.partition(), message.offset()] = value.removesuffix(PADDING)
-                elif message.offset() >= ends.get(message.partition(), 1 << 62):
-                    del ends[message.partition()]
-            assert time.monotonic() < deadline, f"not read to the end: {ends}"
+        marks, found = None, {}
+        while marks != (now := _watermarks(client, topic, partitions)):
+            assert time.monotonic() < deadline, f"not read to the end: {marks}, {now}"
+            marks, found = now, _read(client, topic, now, deadline)
         return found
     finally:
         client.close()
+
+
+def _watermarks(client: Any, topic: str, partitions: int) -> list[tuple[int, int]]:
+    return [
+        client.get_watermark_offsets(TopicPartition(topic, number), 30)
+        for number in range(partitions)
+    ]
+
+
+def _read(
+    client: Any, topic: str, marks: Sequence[tuple[int, int]], deadline: float
+) -> dict[tuple[int, int], bytes]:
+    client.assign([TopicPartition(topic, number, start) for number, (start, _) in enumerate(marks)])
+    left = {number: end for number, (start, end) in enumerate(marks) if end > start}
+    found: dict[tuple[int, int], bytes] = {}
+    while left:
+        for message in client.consume(2000, 1.0):
+            if message.error() is None:
+                value = message.value()
+                found[message.partition(), message.offset()] = value.removesuffix(PADDING)
+            elif message.offset() >= left.get(message.partition(), 1 << 62):
+                del left[message.partition()]
+        assert time.monotonic() < deadline, f"not read to the end: {left}"
+    return found
 
 
 def check(

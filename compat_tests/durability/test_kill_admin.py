@@ -1,0 +1,170 @@
+"""Kills while topics come and go and while a group rebalances."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import attrs
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
+
+from compat_tests.confluent_kafka.clients import (
+    admin,
+    consumer,
+    create,
+    deliver,
+    poll,
+    producer,
+)
+from compat_tests.durability.load import check, loads, wait_for_more
+from compat_tests.harness.wait import collect, eventually
+from compat_tests.interchange import view
+
+ROUNDS = 4
+
+
+@attrs.define
+class Churn:
+    """Creates and deletes topics without a pause; knows what each was last acknowledged to be."""
+
+    address: str
+    there: set[str] = attrs.field(factory=set)
+    gone: set[str] = attrs.field(factory=set)
+    done: int = 0
+    stop: threading.Event = attrs.field(factory=threading.Event)
+
+    def run(self) -> None:
+        number = 0
+        while not self.stop.is_set():
+            number += 1
+            name = f"churn-{number % 7}"
+            if name in self.there:
+                self._ask(name, self.there, self.gone, self._delete)
+            else:
+                self._ask(name, self.gone, self.there, self._create)
+
+    def _ask(self, name, before, after, ask) -> None:
+        before.discard(name)  # what is asked for and not answered may be either
+        if ask(name):
+            after.add(name)
+            self.done += 1
+
+    def _create(self, name) -> bool:
+        client = admin(self.address)
+        new = NewTopic(name, 3, 1, config={"internal.segment.bytes": "20000"})
+        return _answered(client.create_topics([new])[name], KafkaError.TOPIC_ALREADY_EXISTS)
+
+    def _delete(self, name) -> bool:
+        client = admin(self.address)
+        return _answered(client.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def _answered(future, settled) -> bool:
+    """Whether it is certain: done now, or done by an attempt whose answer was lost."""
+    try:
+        future.result(5)
+    except KafkaException as error:
+        return error.args[0].code() == settled
+    except Exception:
+        return False
+    return True
+
+
+def test_kills_while_topics_come_and_go(own_broker, topic):
+    address = own_broker.address
+    create(address, topic, 2)
+    churn = Churn(address)
+    thread = threading.Thread(target=churn.run, daemon=True)
+    with loads(address, topic, 2) as running:
+        thread.start()
+        try:
+            for _ in range(ROUNDS):
+                wait_for_more(running, 50)
+                goal = churn.done + 10
+                eventually(lambda goal=goal: churn.done >= goal, "topics that come and go")
+                own_broker.kill()
+                own_broker.start()
+        finally:
+            churn.stop.set()
+            thread.join(60)
+        found = view.topics(address)
+        assert churn.there <= found.keys(), churn.there - found.keys()
+        assert not churn.gone & found.keys()
+        assert all(led for _, _, led in found.values())
+        for name in churn.there | churn.gone:  # each can be used, deleted and made again
+            if name not in churn.there:
+                assert churn._create(name)
+            deliver(producer(address), [{"topic": name, "value": b"1", "partition": 2}])
+    assert check(running, address, topic, 2) > 0
+    own_broker.restart()
+    assert {name for name in view.topics(address) if name.startswith("churn")} >= churn.there
+
+
+def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
+    """Deleted and created again under its name, with a kill between any two steps."""
+    address = own_broker.address
+    client = admin(address)
+    ids = set()
+    for round in range(3):
+        create(address, topic, 1)
+        ids.add(view.topics(address)[topic][0])
+        sent = deliver(producer(address), [{"topic": topic, "value": b"%d" % round}] * (round + 1))
+        assert [message.offset() for message in sent] == list(range(round + 1))
+        if round != 1:
+            own_broker.kill()
+            own_broker.start()
+        assert len(view.records(address, [(topic, 0)])[topic, 0]) == round + 1
+        eventually(lambda: _answered(client.delete_topics([topic])[topic], None), "a deletion")
+        if round != 0:
+            own_broker.kill()
+            own_broker.start()
+        assert topic not in view.topics(address)
+    assert len(ids) == 3
+
+
+def test_kills_while_a_group_rebalances(own_broker, topic, group):
+    """Members find together again and go on at what was committed; none is stuck."""
+    address = own_broker.address
+    create(address, topic, 6)
+    with loads(address, topic, 6) as running:
+        for _ in range(ROUNDS):
+            stop = threading.Event()
+            threads = [
+                threading.Thread(target=_member, args=(address, topic, group, stop), daemon=True)
+                for _ in range(3)
+            ]
+            for thread in threads:
+                thread.start()
+                time.sleep(0.1)  # so that joins fall into each other
+            wait_for_more(running, 30)
+            own_broker.kill()
+            own_broker.start()
+            wait_for_more(running, 30)
+            stop.set()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive()
+            before = view.committed(address, [group])[group]
+            own_broker.kill()
+            own_broker.start()
+            assert view.committed(address, [group])[group] == before
+    ends = view.offsets(address, [(topic, n) for n in range(6)])["end"]
+    with consumer(address, group) as reader:
+        reader.subscribe([topic])
+        committed = view.committed(address, [group])[group]
+        left = sum(ends[place] - committed.get(place, (0, ""))[0] for place in ends)
+        got = collect(lambda: poll(reader), left)
+        assert len({(m.partition(), m.offset()) for m in got}) == len(got) == left
+    assert check(running, address, topic, 6) > 0
+
+
+def _member(address, topic, group, stop):
+    with consumer(address, group, session_timeout_ms=6000) as reader:
+        reader.subscribe([topic])
+        while not stop.is_set():
+            reader.consume(50, 0.1)
+            try:
+                reader.commit(asynchronous=False)
+            except KafkaException:
+                continue  # nothing to commit, or the broker is away
