@@ -5,6 +5,7 @@ Unknown names are created if both sides allow it, and then the answer already ha
 makes the client ask again, for its answer is older than the creation.
 """
 
+import logging
 from typing import Final
 
 from kwire import errors
@@ -16,6 +17,8 @@ from kwire.raftmeta.image import MetadataImage, TopicImage
 from kwire.raftmeta.internal_topics import is_internal
 from kwire.raftmeta.names import check_topic_name
 from kwire.types import ZERO_UUID
+
+log = logging.getLogger(__name__)
 
 Topic = MetadataResponse.MetadataResponseTopic
 Partition = Topic.MetadataResponsePartition
@@ -86,8 +89,8 @@ async def _create_missing(
     if missing:
         try:
             await context.controller.ensure_topics(missing)
-        except errors.NotController:
-            return
+        except KafkaError as error:
+            log.warning("topics not created count=%d error=%r", len(missing), error)
 
 
 def _asked(

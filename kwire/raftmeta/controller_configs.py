@@ -1,7 +1,7 @@
 """Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -43,7 +43,8 @@ def decide_incremental_alter(
         resource = (asked.resource_type, asked.resource_name)
         operations = [(c.name, c.config_operation, c.value) for c in asked.configs]
         change = partial(operate, operations=operations, resource=resource)
-        went = _alter(state, resource, resource in twice, records, change)
+        named = [name for name, _, _ in operations]
+        went = _alter(state, resource, resource in twice, records, change, named)
         responses.append(
             IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=went.code,
@@ -68,7 +69,7 @@ def decide_alter(
         resource = (asked.resource_type, asked.resource_name)
         texts = {config.name: config.value for config in asked.configs}
         change = partial(_replaced, new=texts)
-        went = _alter(state, resource, resource in twice, records, change)
+        went = _alter(state, resource, resource in twice, records, change, list(texts))
         responses.append(
             AlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=went.code,
@@ -91,8 +92,13 @@ def _alter(
     twice: bool,
     records: list[Any],
     change: Callable[[dict[str, str]], dict[str, str]],
+    named: Sequence[str],
 ) -> Outcome:
-    """Judge one resource's new settings as a whole; add the records that bring them about."""
+    """Judge one resource's new settings as a whole; add the records that bring them about.
+
+    What is ``named`` of a broker is written even if it stays: that is how brokers are told to
+    read again what a setting points to.
+    """
     try:
         if twice:
             raise errors.InvalidRequest("Each resource must appear at most once.")
@@ -103,13 +109,14 @@ def _alter(
         return Outcome(errors.InvalidConfig.code, str(error))
     except KafkaError as error:
         return outcome(error)
-    names = (*wanted, *(gone for gone in current if gone not in wanted))
+    names = dict.fromkeys((*wanted, *named, *current))
+    again = frozenset(named) if resource[0] == BROKER else frozenset()
     records += [
         r.ConfigRecord(
             resource_type=resource[0], resource_name=resource[1], name=name, value=wanted.get(name)
         )
         for name in names
-        if current.get(name) != wanted.get(name)
+        if current.get(name) != wanted.get(name) or name in again
     ]
     return Outcome()
 

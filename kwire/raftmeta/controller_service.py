@@ -128,9 +128,8 @@ class Controller:
         Topics that are there already are left out. Requests for the same topic at the same
         time share one creation.
         """
-        for name in names:
-            while (under_way := self._creating.get(name)) is not None:
-                await under_way.wait()
+        while under_way := [self._creating[name] for name in names if name in self._creating]:
+            await under_way[0].wait()
         missing = [name for name in names if self._publisher.applied.topic(name) is None]
         if not missing:
             return {}

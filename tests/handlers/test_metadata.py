@@ -52,6 +52,14 @@ async def test_topic_is_not_created(
         assert not node.publisher.image.topics
 
 
+async def test_too_many_to_create_are_unknown() -> None:
+    async with admin_node(num_partitions="6000") as node:
+        reply = await ask(node, "one", "two")
+        unknown = errors.UnknownTopicOrPartition.code
+        assert [topic.error_code for topic in reply.topics] == [unknown, unknown]
+        assert reply.brokers
+
+
 async def test_internal_topic_is_created_in_its_own_shape() -> None:
     async with admin_node(offsets_topic_num_partitions="5") as node:
         topic = (await ask(node, "__consumer_offsets")).topics[0]

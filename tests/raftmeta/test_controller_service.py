@@ -207,6 +207,32 @@ async def test_internal_topic_is_created_once() -> None:
         assert await made.controller.ensure_topic("__consumer_offsets") is None
 
 
+async def test_topics_of_several_first_uses_at_once() -> None:
+    """Each waits for all that others make, also for what another begins while it waits."""
+    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    gates = [trio.Event() for _ in range(3)]
+
+    async def apply(delta: Any) -> None:
+        if delta.created_topics:
+            await gates[len(delta.after.topic_ids)].wait()
+
+    made.publisher.add_applier(apply)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.quorum.run)
+        await nursery.start(made.publisher.run)
+        await made.broker(b"a").start()
+        for names in (["b"], ["a", "b"], ["a"]):
+            nursery.start_soon(made.controller.ensure_topics, names)
+            await trio.testing.wait_all_tasks_blocked()
+        gates[1].set()
+        await trio.testing.wait_all_tasks_blocked()
+        gates[2].set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(made.publisher.applied.topic_ids) == ["a", "b"]
+        assert await made.controller.ensure_topics(["a", "b"]) == {}
+        nursery.cancel_scope.cancel()
+
+
 async def test_no_office_no_decisions() -> None:
     async with node() as made:
         await made.broker(b"a").start()
