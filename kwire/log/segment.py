@@ -246,6 +246,10 @@ class Segment:
         self._since_index = 0
         self.max_timestamp, relative = time_index.last(self._time_index)
         self.max_timestamp_offset = self.base_offset + relative
+        for _, header in self.scan(self.floor(end_offset)[0], min(position, self.written)):
+            if header.max_timestamp > self.max_timestamp:  # behind the last index entry
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
         if not position:
             self.first_timestamp = -1
 

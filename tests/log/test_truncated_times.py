@@ -1,0 +1,30 @@
+"""Searches by timestamp after a truncation (invariant 17)."""
+
+import pytest
+
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import create
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append
+
+
+@pytest.mark.parametrize("interval", [0, 100, 4096])
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_what_is_left_is_found(interval: int, cut: int) -> None:
+    """The index alone does not know the last batches' times."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = LogConfig(index_interval_bytes=interval)
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
+    times = [TIME_MS + (n if n % 3 else 100 - n) for n in range(10)]
+    for time in times:
+        append(log, [b"v"], timestamp_ms=time)
+    log.truncate_to(cut)
+    left = times[:cut]
+    assert log.max_timestamp() == (max(left), left.index(max(left)))
+    for time in left:
+        first = next(n for n, other in enumerate(left) if other >= time)
+        assert log.offset_for_timestamp(time) == (first, left[first])
+    append(log, [b"v"], timestamp_ms=TIME_MS + 500)
+    assert log.offset_for_timestamp(TIME_MS + 400) == (cut, TIME_MS + 500)
