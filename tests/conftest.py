@@ -1,6 +1,17 @@
-"""What every run of the tests ends with: how many lines of each vector file were gone through."""
+"""What holds for every run of the tests: random ones repeat themselves, vectors are counted.
+
+Hypothesis draws the same examples every time; ``KWIRE_EXPLORE=1`` draws new ones, to look for what
+no one thought of.  A failure prints how to see it again.
+"""
+
+import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("explore" if os.environ.get("KWIRE_EXPLORE") else "repeat")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
