@@ -6,7 +6,7 @@ the epoch, so that nobody can keep it from ever standing.
 """
 
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.roles import (
@@ -18,7 +18,7 @@ from kwire.raftmeta.roles import (
     Role,
     Unattached,
 )
-from kwire.raftmeta.state import Call, RaftState
+from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Node, ReplicaKey
 
 _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
@@ -33,17 +33,7 @@ def enter(state: RaftState, role: Role) -> None:
         old, state.role = state.role, role
         dismiss_waiting(state, old)
     state.role = role
-    state.calls.give_up(_MOOT, lambda call: _still_matters(state, role, call))
-
-
-def _still_matters(state: RaftState, role: Role, call: Call) -> bool:
-    """Whoever was asked in this epoch before it was known to lead answers as the leader."""
-    if not isinstance(role, Follower) or call.node.id != role.leader.id:
-        return False
-    if type(call.request).__name__ != "FetchRequest":
-        return False
-    asked: Any = call.request
-    return bool(asked.topics[0].partitions[0].current_leader_epoch == state.epoch)
+    state.calls.give_up(_MOOT)
 
 
 def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None) -> None:

@@ -152,6 +152,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
         return
     role.change = VoterChange(token, "update", voter, float("inf"))
     _write(state, role, state.voters.with_voter(voter))
+    state.emit(Reply(token, _updated(state, errors.NONE)))  # it fetches only once it has this
 
 
 def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
@@ -223,9 +224,8 @@ def finish(state: RaftState, role: Leader, error: KafkaError | None) -> None:
                 state.emit(Reply(change.token, _added(error)))
         case "remove":
             state.emit(Reply(change.token, _removed(error)))
-        case _:
-            code = error.code if error else errors.NONE
-            state.emit(Reply(change.token, _updated(state, code)))
+        case _:  # an update was answered when it was written
+            pass
 
 
 def abandon(state: RaftState, role: Leader) -> None:

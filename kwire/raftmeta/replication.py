@@ -191,10 +191,10 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
             state.pause_fetching(call.node.id)
         return
     state.calls.succeeded(call.node.id)
-    if state.election != before or asked.current_leader_epoch != state.epoch:
-        return  # who leads is news: what came with it is asked for again
-    if not isinstance(role, Follower) or part.current_leader.leader_epoch != state.epoch:
+    is_current = isinstance(role, Follower) and part.current_leader.leader_epoch == state.epoch
+    if not is_current or asked.current_leader_epoch != state.epoch:
         return
+    assert isinstance(role, Follower)
     state.calls.succeeded(role.leader.id)
     if asked.fetch_offset == state.log.end_offset and role.snapshot is None:
         _take(state, role, part)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 def poll(state: RaftState) -> None:
     """Do what is due between nodes."""
+    replication.poll_waiting(state)  # first, so that a leader voted out tells what is committed
     reconfig.poll(state)
-    replication.poll_waiting(state)
     neighbours.poll_update_voter(state)
     replication.poll_fetch(state)
 

@@ -6,7 +6,6 @@ do about it is put into ``effects``.  Time and randomness come from outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -116,11 +115,10 @@ class Calls:
             del self.busy[call.node.id, type(call.request)]
         return call
 
-    def give_up(self, kinds: frozenset[str], keep: Callable[[Call], bool]) -> None:
+    def give_up(self, kinds: frozenset[str]) -> None:
         """Forget all requests of these kinds: their answers no longer matter."""
         for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
-            if not keep(call):
-                self.finish(call.id)
+            self.finish(call.id)
 
     def deadline(self) -> float:
         return min((call.deadline for call in self.open.values()), default=inf)
