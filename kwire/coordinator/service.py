@@ -48,6 +48,7 @@ R = TypeVar("R")
 
 _SLICE_SECONDS: Final = 0.002
 _RETRY_SECONDS: Final = 1.0
+_RETRY_MAX_SECONDS: Final = 60.0
 
 _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
     UnknownTopicOrPartition: CoordinatorNotAvailable,
@@ -285,12 +286,14 @@ class CoordinatorService(Generic[M]):
                     continue
                 try:
                     await self._load(shard)
-                except (KafkaError, OSError) as error:
+                except (KafkaError, OSError, ValueError) as error:
                     log.error("loading failed partition=%s error=%r", shard.partition, error)
                     nursery.start_soon(self._load_again, shard)
 
     async def _load_again(self, shard: Shard[M]) -> None:
-        await trio.sleep(_RETRY_SECONDS)
+        """Later, and later still if that fails too: a damaged log stays damaged."""
+        shard.failures += 1
+        await trio.sleep(min(_RETRY_SECONDS * 2 ** (shard.failures - 1), _RETRY_MAX_SECONDS))
         shard.machine = self.make(shard.partition.partition)
         self._queue(shard)
 

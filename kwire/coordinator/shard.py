@@ -81,6 +81,8 @@ class Shard(Generic[M]):
     phase: Phase = Phase.LOADING
     written: int = 0
     """Log end after the last record of a decision."""
+    failures: int = 0
+    """How often it could not be loaded."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
     postponed: deque[Callable[[M, Moment], Decision]] = attrs.field(factory=deque)
     """What happened while the shard was loading."""

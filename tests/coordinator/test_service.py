@@ -55,7 +55,7 @@ class FakeLog:
     moved: trio.Event = attrs.field(factory=trio.Event)
     gone: bool = False
     read_delay: float = 0.0
-    read_failures: list[KafkaError] = attrs.field(factory=list)
+    read_failures: list[Exception] = attrs.field(factory=list)
     page_batches: int = 7
 
     def append(self, partition: TopicPartition, stored: bytes) -> int:
@@ -276,6 +276,29 @@ async def test_resigning_answers_everyone(autojump_clock: object) -> None:
         assert len(told) >= 1
         nursery.cancel_scope.cancel()
     assert one.service.statistics()["waiting"] == 0
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError(), ValueError("no batch")])
+async def test_a_log_that_cannot_be_read_costs_ever_less(
+    error: Exception, autojump_clock: object
+) -> None:
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 1)
+    await one.groups.commit(committing(7))
+    two = node(one.log)
+    one.log.read_failures += [error] * 10
+    async with trio.open_nursery() as nursery:
+        await nursery.start(two.service.run)
+        two.service.elected(index, 2)
+        await trio.sleep(100)
+        assert len(one.log.read_failures) == 3, "after 0, 1, 3, 7, 15, 31 and 63 seconds"
+        with pytest.raises(CoordinatorLoadInProgress):
+            await two.groups.commit(committing(1))
+        one.log.read_failures.clear()
+        await trio.sleep(61)
+        assert await fetched(two) == 7
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
