@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
@@ -29,7 +29,7 @@ def directories(subject: Broker, name: str) -> int:
     return sum(e.name.rpartition("-")[0] == name for e in subject.disk.entries())
 
 
-async def test_all_are_there_in_the_end() -> None:
+async def test_all_are_there_in_the_end(autojump_clock: MockClock) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         assert len(subject.replicas) == AT_ONCE
