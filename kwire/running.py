@@ -1,18 +1,26 @@
 """Runs one node in this process until a signal ends it: SIGTERM or SIGINT stop it in order, a
 second one at once.
+
+A disk that refuses what the node cannot do without (its metadata log) ends it with one clear line.
 """
 
+import errno
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
 
 import trio
 
 from kwire.configs.broker import BrokerConfig
+from kwire.errors import KafkaStorageError
+from kwire.formatting import CannotOpenError
 from kwire.server import Server
 
 log = logging.getLogger(__name__)
+
+OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES}
 
 
 def run_until_signal(
@@ -23,7 +31,28 @@ def run_until_signal(
     ready: Callable[[str, int], None],
 ) -> None:
     """Run one node in this process until SIGTERM or SIGINT; a second one ends it at once."""
-    trio.run(_until_signal, config, cluster_id, metrics_port, ready)
+    try:
+        trio.run(_until_signal, config, cluster_id, metrics_port, ready)
+    except BaseExceptionGroup as failed:
+        errors = list(_leaves(failed))
+        if not all(map(_is_of_the_disk, errors)):
+            raise
+        log.debug("the disk failed", exc_info=failed)
+        raise CannotOpenError(f"cannot go on: {errors[0]}") from failed
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    return isinstance(error, KafkaStorageError) or (
+        isinstance(error, OSError) and error.errno in OF_THE_DISK
+    )
 
 
 async def _until_signal(

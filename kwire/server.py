@@ -72,6 +72,13 @@ class Server:
 
     async def run(self, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until :meth:`stop`; started with the clients' address when ready."""
+        try:
+            await self._run(task_status)
+        except BaseException:
+            self.core.logs.abandon()
+            raise
+
+    async def _run(self, task_status: trio.TaskStatus[Address]) -> None:
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as starting:
                 nursery.start_soon(self._stop_early, starting)
@@ -83,7 +90,9 @@ class Server:
             if self.ready.is_set():
                 await self._hand_over()
             nursery.cancel_scope.cancel()
-        if self.broker is not None:
+        if self.broker is None:
+            self.core.logs.abandon()
+        else:
             await self.core.logs.close(self.broker.lifecycle.epoch)
 
     async def _stop_early(self, starting: trio.CancelScope) -> None:
@@ -122,12 +131,12 @@ class Server:
         await core.quorum.wait_caught_up()
 
     async def _hand_over(self) -> None:
-        """No new connections, then the leaderships go, then nobody waits for an answer."""
+        """The leaderships go, and until then others are served; then nobody waits for an answer."""
         log.info("stopping node=%d", self.config.node_id)
-        self.core.net.stop_accepting()
         with trio.move_on_after(HAND_OVER_SECONDS):
             if self.broker is not None:
                 await self.broker.lifecycle.stop()
             await self.core.quorum.shut_down()
+        self.core.net.stop_accepting()
         if self.broker is not None:
             self.broker.groups.service.resign_all()

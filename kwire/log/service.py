@@ -89,8 +89,19 @@ class LogManager:
 
     def lock(self) -> None:
         """Claim all directories before anything in them is touched; raises AlreadyLocked."""
+        try:
+            for directory in self.directories:
+                directory.lock()
+        except OSError:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Let the directories go as they are: the next start recovers what is in them."""
         for directory in self.directories:
-            directory.lock()
+            for opened in directory.logs.values():
+                opened.release()
+            directory.unlock()
 
     async def open(self, config_of: Callable[[str], LogConfig]) -> None:
         """Open every log, recovering those that were not closed in order."""

@@ -95,6 +95,24 @@ def make_core(config: BrokerConfig, identity: Identity) -> Core:
     )
     logs = _lock_directories(config, identity, clock)
     net = NetService(wiring.limits(config), services.metrics)
+    try:
+        return _assemble(config, identity, clock, source, services, logs, net)
+    except BaseException:
+        for listener in net.listeners.values():
+            listener.sock.close()
+        logs.abandon()
+        raise
+
+
+def _assemble(
+    config: BrokerConfig,
+    identity: Identity,
+    clock: SystemClock,
+    source: random.Random,
+    services: Services,
+    logs: LogManager,
+    net: NetService,
+) -> Core:
     endpoints = _bind(config, services, net)
     network = Network(clock, source)
     publisher = MetadataPublisher()

@@ -1,0 +1,1 @@
+"""Whole nodes in the test's own process."""

@@ -1,0 +1,75 @@
+"""A node is an object: several live in one process, one after the other or side by side."""
+
+from pathlib import Path
+
+import pytest
+
+from kwire.formatting import CannotOpenError
+from kwire.server import Server
+from tests.log.test_opening import old_format_segment
+from tests.server.nodes import config, create, running, topics
+
+pytestmark = pytest.mark.slow
+
+
+async def test_two_nodes_in_one_process_know_nothing_of_each_other(tmp_path: Path) -> None:
+    async with running(tmp_path / "a") as one, running(tmp_path / "b") as other:
+        assert await create(one, "of-one") == 0
+        assert await topics(one) == {"of-one"}
+        assert await topics(other) == set()
+
+
+async def test_a_node_comes_back_to_its_data(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        cluster = node.core.identity.cluster_id
+        assert await create(node, "kept", 3) == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    async with running(tmp_path) as node:
+        assert await topics(node) == {"kept"}
+        assert node.core.identity.cluster_id == cluster
+
+
+async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        with pytest.raises(CannotOpenError, match="another broker uses this directory"):
+            Server(config(tmp_path))
+        assert await create(node, "still-served") == 0
+    async with running(tmp_path) as node:
+        assert await topics(node) == {"still-served"}
+
+
+async def test_one_broken_partition_leaves_the_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        for topic in ("good", "bad"):
+            assert await create(node, topic) == 0
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    segment = tmp_path / "bad-0" / "00000000000000000000.log"
+    segment.write_bytes(old_format_segment())
+    async with running(tmp_path) as node:
+        assert await topics(node) == {"good", "bad"}
+        assert node.core.logs.get("good", 0) is not None
+        assert node.core.logs.get("bad", 0) is None
+        assert await create(node, "new") == 0
+    assert segment.read_bytes() == old_format_segment()
+
+
+async def test_an_address_in_use_leaves_the_directory_free(tmp_path: Path) -> None:
+    async with running(tmp_path / "a") as one:
+        taken = f"PLAINTEXT://127.0.0.1:{one.address[1]},CONTROLLER://127.0.0.1:0"
+        with pytest.raises(CannotOpenError, match="cannot listen"):
+            Server(config(tmp_path / "b", listeners=taken))
+    async with running(tmp_path / "b") as node:
+        assert await topics(node) == set()
+
+
+async def test_a_snapshot_of_the_metadata_is_what_a_start_begins_with(tmp_path: Path) -> None:
+    small = {"metadata_log_max_record_bytes_between_snapshots": "3000"}
+    names = {f"topic-{number}" for number in range(60)}
+    async with running(tmp_path, **small) as node:
+        for name in sorted(names):
+            assert await create(node, name) == 0
+    metadata = tmp_path / "__cluster_metadata-0"
+    assert len(list(metadata.glob("*.checkpoint"))) == 2
+    assert not (metadata / "00000000000000000000.log").exists()
+    async with running(tmp_path, **small) as node:
+        assert await topics(node) == names
