@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -158,10 +160,65 @@ def test_active_controller_killed_again_and_again(cluster, capsys):
             assert set(created_in_log(node).values()) == {1}
 
 
-def test_active_controller_stops_in_order(cluster):
+def test_active_controller_stops_in_order(cluster, capsys):
     """EndQuorumEpoch: the others elect at once, without waiting for a fetch timeout."""
     victim = cluster.active()
-    assert victim.stop() == 0
+    with Load(cluster) as load:
+        eventually(lambda: load.acknowledged, "the first topic")
+        assert victim.stop() == 0
+    times = [at for at, _ in load.acknowledged]
+    longest = max(later - earlier for earlier, later in pairwise(times))
+    with capsys.disabled():
+        print(f"\na stop in order: at most {longest:.2f} s between two acknowledged topics")
     assert cluster.active().id != victim.id
     victim.launch()
     cluster.wait_complete()
+
+
+def test_active_controller_paused(cluster):
+    """A node that hangs holds nobody up: its connections are given up when another leads."""
+    paused = cluster.active()
+    assert paused.process is not None
+    paused.process.send_signal(signal.SIGSTOP)
+    try:
+        others = [node for node in cluster.brokers if node is not paused]
+        for node in others:
+            with node.client() as client:
+                (result,) = client.call(creation(f"by-{node.id}"), 7).topics
+            assert result.error_code == 0
+    finally:
+        paused.process.send_signal(signal.SIGCONT)
+    with paused.client() as client:
+        (result,) = client.call(creation("by-the-paused"), 7).topics
+    assert result.error_code == 0
+    wanted = {"by-the-paused": 3, **{f"by-{node.id}": 3 for node in others}}
+    for node in cluster.brokers:
+        eventually(lambda node=node: topics_at(node) == wanted, f"node {node.id} knows all")
+
+
+def test_a_silent_broker_is_fenced(tmp_path, broker_kind):
+    """After broker.session.timeout.ms its partitions have no leader, until it returns."""
+    cluster = Cluster(
+        tmp_path,
+        {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"},
+    )
+    for node_id in (1, 2, 3):
+        cluster.add(node_id, broker_kind)
+    try:
+        cluster.start()
+        victim = next(node for node in cluster.brokers if node is not cluster.active())
+        living = [node for node in cluster.brokers if node is not victim]
+        with living[0].client() as client:
+            client.call(creation("t", partitions=6), 7)
+        eventually(lambda: topics_at(living[0]) == {"t": 6}, "the topic")
+        assert leaderless(living[0]) == []
+        victim.kill()
+        for node in living:
+            eventually(lambda node=node: victim.id not in node.brokers_seen(), "it is fenced")
+            eventually(lambda node=node: leaderless(node) == ["t"], "its partitions have no leader")
+        victim.launch()
+        cluster.wait_complete()
+        for node in cluster.brokers:
+            eventually(lambda node=node: leaderless(node) == [], "they are led again")
+    finally:
+        cluster.close()

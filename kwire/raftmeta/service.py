@@ -64,7 +64,7 @@ BACKLOG_MAX: Final = 10_000
 DELIVERY_BYTES: Final = 64 * 1024
 """How much of the log is decoded before others get a turn."""
 SHUTDOWN_SECONDS: Final = 1.0
-"""How long a leader that stops waits for the others to hear of it."""
+"""How long a leader that stops waits for the others to elect another."""
 
 
 @attrs.frozen
@@ -304,10 +304,16 @@ class Quorum:
             self._storage.close()
 
     async def shut_down(self) -> None:
-        """Before ``run`` is cancelled: let the others elect a leader at once."""
+        """Before ``run`` is cancelled: let the others elect a leader at once.
+
+        They may need this node's vote for that.
+        """
         self._driver.feed(Shutdown())
+        state = self._raft.state
+        if not isinstance(state.role, Resigned):
+            return
         with trio.move_on_after(SHUTDOWN_SECONDS):
-            while isinstance(role := self._raft.state.role, Resigned) and role.untold:
+            while isinstance(state.role, Resigned) or state.leader_id is None:
                 await self._turn_done.wait()
 
     async def _perform(self, turn: list[Effect]) -> None:
