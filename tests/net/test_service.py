@@ -55,7 +55,7 @@ class Echo:
         return [pack(">i", len(frame)), bytes(frame)]
 
     def only_reads(self, frame: memoryview) -> bool:
-        return frame[:5] != b"write"
+        return bytes(frame[:5]) != b"write"
 
 
 @attrs.define
