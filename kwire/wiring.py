@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kwire.configs import listeners
-from kwire.configs.broker import BrokerConfig
+from kwire.configs.broker import BrokerConfig, connection_counts
 from kwire.formatting import Identity
 from kwire.log.config import LogConfig
 from kwire.log.service import LogSettings
@@ -24,11 +24,10 @@ for whoever finds it full comes back only a second later."""
 
 def limits(config: BrokerConfig) -> Limits:
     """What bounds connections and requests."""
-    overrides = (pair.rpartition(":") for pair in config.max_connections_per_ip_overrides)
     return Limits(
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides={host: int(count) for host, _, count in overrides},
+        max_connections_per_ip_overrides=connection_counts(config.max_connections_per_ip_overrides),
         max_connection_creation_rate=config.max_connection_creation_rate,
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_request_max_bytes=config.socket_request_max_bytes,

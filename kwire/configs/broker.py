@@ -51,6 +51,20 @@ def gzip_level(level: int) -> str | None:
     return "Value must be between 1 and 9 or equal to -1"
 
 
+def connection_counts(text: str) -> dict[str, int]:
+    """``address:number,…`` as a mapping; ValueError if it is none."""
+    pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
+    return {host: int(count) for host, _, count in pairs}
+
+
+def _per_address(text: str) -> str | None:
+    try:
+        good = all(host and count >= 0 for host, count in connection_counts(text).items())
+    except ValueError:
+        good = False
+    return None if good else "must be a list of address:number"
+
+
 _FAMILIES: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -219,7 +233,8 @@ class BrokerConfig(Config):
         INT_MAX, "Connections at the same time from one address.", low=0, scope=CLUSTER_WIDE
     )
     max_connections_per_ip_overrides = string(
-        "", "Other numbers for some addresses, address:number each.", scope=CLUSTER_WIDE
+        "", "Other numbers for some addresses, address:number each.", scope=CLUSTER_WIDE,
+        check=_per_address,
     )
     max_connection_creation_rate = integer(
         INT_MAX, "New connections a second.", low=0, scope=CLUSTER_WIDE

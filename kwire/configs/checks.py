@@ -140,15 +140,33 @@ def _check_quorum(config: BrokerConfig) -> None:
         )
 
 
+def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
+    """Changes at run time to ``names`` must leave a node that works and can be reached."""
+    _check_ages(config)
+    for name in ("max.connections", "max.connection.creation.rate"):
+        _require(name not in names or config.raw(name) >= 1, f"{name} must be at least 1")
+    _check_per_address(config)
+
+
+def _check_per_address(config: BrokerConfig) -> None:
+    _require(
+        config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
+        "max.connections.per.ip can be zero only with max.connections.per.ip.overrides",
+    )
+
+
+def _check_ages(config: BrokerConfig) -> None:
+    _require(config.log_retention_time_ms != 0, "log.retention.ms must be -1 (never) or at least 1")
+    _require(config.log_roll_time_ms >= 1, "log.roll.ms must be at least 1")
+    _require(config.log_roll_jitter_time_ms >= 0, "log.roll.jitter.ms must be at least 0")
+
+
 def _check_log(config: BrokerConfig) -> None:
     directories = config.data_directories
     _require(bool(directories), "log.dirs or log.dir must name at least one directory")
     _require(all(directories), "log.dirs names an empty directory")
     _require(len(set(directories)) == len(directories), "log.dirs names a directory twice")
-    retention = config.log_retention_time_ms
-    _require(retention != 0, "log.retention.ms must be -1 (never) or at least 1")
-    _require(config.log_roll_time_ms >= 1, "log.roll.ms must be at least 1")
-    _require(config.log_roll_jitter_time_ms >= 0, "log.roll.jitter.ms must be at least 0")
+    _check_ages(config)
     queued = config.queued_max_request_bytes
     _require(
         queued <= 0 or queued >= config.socket_request_max_bytes,
@@ -165,10 +183,7 @@ def _check_times(config: BrokerConfig) -> None:
         config.group_min_session_timeout_ms <= config.group_max_session_timeout_ms,
         "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
     )
-    _require(
-        config.max_connections_per_ip > 0 or bool(config.max_connections_per_ip_overrides),
-        "max.connections.per.ip can be zero only with max.connections.per.ip.overrides",
-    )
+    _check_per_address(config)
 
 
 def _join(names: Iterable[str]) -> str:

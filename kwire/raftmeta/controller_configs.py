@@ -13,6 +13,7 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kwire.config import Config, ConfigError, Key, Kind, Scope
+from kwire.configs.checks import check_changed
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import TopicConfig, check_topic_config
@@ -221,7 +222,7 @@ def _check_broker(
     state: ControllerState, name: str, current: dict[str, str], wanted: dict[str, str]
 ) -> None:
     """Only some settings can change at run time, and some only for one broker."""
-    if name and not name.isdigit():
+    if name and not (name.isascii() and name.isdigit()):
         raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
     if name and int(name) not in state.image.brokers:
         raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
@@ -244,3 +245,21 @@ def _check_broker(
             keys[one].parse(wanted[one])
         except ConfigError as error:
             raise errors.InvalidRequest(str(error)) from None
+    _check_together(state, name, changed, wanted)
+
+
+def _check_together(
+    state: ControllerState, name: str, changed: list[str], wanted: dict[str, str]
+) -> None:
+    """Whether brokers could live with the settings as a whole."""
+    if name and "min.insync.replicas" in changed and state.elr_enabled:
+        raise ConfigError(
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        )
+    cluster, own = (state.image.config(BROKER, ""), wanted) if name else (wanted, {})
+    config = state.config.with_dynamic(cluster, own)
+    try:
+        if changed:
+            check_changed(config, changed)
+    except ConfigError as error:
+        raise errors.InvalidRequest(str(error)) from None

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from kwire.raftmeta.controller import ControllerState
+from kwire.raftmeta.controller import ELR, ControllerState
 from kwire.raftmeta.controller_configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.image import BROKER, TOPIC
@@ -52,3 +53,34 @@ def test_what_stays_as_it_is(kind: int, name: str, again: Any, gone: Any) -> Non
     cluster.do(decide_incremental_alter, same)
     assert records(cluster.state, same) == again
     assert records(cluster.state, alter(kind, name, (other, DELETE, None))) == gone
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log.retention.ms", "0"),
+        ("log.roll.ms", "0"),
+        ("log.roll.jitter.ms", "-1"),
+        ("max.connections", "0"),  # nobody could take it back
+        ("max.connections.per.ip", "0"),
+        ("max.connection.creation.rate", "0"),
+        ("max.connections.per.ip.overrides", "abc"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:x"),
+    ],
+)
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_a_broker_stays_usable(broker: str, name: str, value: str) -> None:
+    decision = decide_incremental_alter(
+        Cluster().state, alter(BROKER, broker, (name, SET, value)), 0.0
+    )
+    assert decision.records == ()
+    assert decision.reply.responses[0].error_code == errors.InvalidRequest.code
+
+
+def test_one_brokers_minimum_in_sync_with_eligible_leaders() -> None:
+    request = alter(BROKER, "1", ("min.insync.replicas", SET, "2"))
+    for level, code in ((0, 0), (1, errors.InvalidConfig.code)):
+        cluster = Cluster()
+        cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=level))
+        reply = decide_incremental_alter(cluster.state, request, 0.0).reply
+        assert reply.responses[0].error_code == code
