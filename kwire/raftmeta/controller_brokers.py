@@ -38,7 +38,7 @@ def decide_register_controller(
         end_points=_same(r.RegisterControllerRecord.ControllerEndpoint, request.listeners),
         features=_same(r.RegisterControllerRecord.ControllerFeature, request.features),
     )
-    return Decision((record,), ControllerRegistrationResponse())
+    return Decision((record,), ControllerRegistrationResponse(error_message=""))
 
 
 def decide_register_broker(
@@ -168,8 +168,8 @@ def decide_heartbeat(
         records += fencing(state, broker)
         fenced = True
     elif not request.want_fence and fenced and caught_up:
-        records += _cordoned(broker, request)
         records += unfencing(state, broker)
+        records += _cordoned(broker, request)
         fenced = False
     elif not fenced:
         records += _cordoned(broker, request)

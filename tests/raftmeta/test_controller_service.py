@@ -103,8 +103,8 @@ async def test_first_boot_writes_what_kafka_writes() -> None:
         broker = written[10]
         assert broker.broker_epoch == made.watcher.batches[3].base_offset, "its own offset"
         assert broker.fenced
-        assert written[11].cordoned_log_dirs == []
-        assert written[12].fenced == -1
+        assert written[11].fenced == -1
+        assert written[12].cordoned_log_dirs == []
 
 
 def first_boot() -> list[Any]:
