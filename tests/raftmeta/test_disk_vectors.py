@@ -1,4 +1,4 @@
-"""Snapshots and quorum-state of directories that Apache Kafka 4.3.1 wrote, read and written alike."""
+"""Snapshots and quorum-state that Apache Kafka 4.3.1 wrote, read and written alike."""
 
 import tarfile
 from pathlib import Path

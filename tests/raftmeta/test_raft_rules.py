@@ -9,7 +9,7 @@ import pytest
 
 from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta import election, messages
-from kwire.raftmeta.events import Committed, Received, Reply, SaveElection, Send, Started
+from kwire.raftmeta.events import Answered, Committed, Received, Reply, SaveElection, Send, Started
 from kwire.raftmeta.log import Diverging, EpochEnd, LogState, NeedsSnapshot, SnapshotId, Valid
 from kwire.raftmeta.quorum_state import ElectionState, decode, encode
 from kwire.raftmeta.raft import Raft, Recovered
@@ -239,3 +239,63 @@ def test_a_damaged_quorum_state_is_refused() -> None:
     for damaged in (b"", b"{}", b'{"leaderId":1}', b"\xff\xfe", b"[]"):
         with pytest.raises(ValueError, match=r".*"):
             decode(damaged)
+
+
+def test_who_refuses_a_fetch_may_still_be_asked_for_its_vote() -> None:
+    """KIP-595: a voter without a leader fetches from any other, and asks all for their votes when
+    its timer runs out; being no leader keeps nobody from voting."""
+    raft = node()
+    (fetch,) = raft.state.calls.open.values()
+    refused = messages.fetch_response(node(fetch.node.id).state, error=6)
+    raft.step(Answered(fetch.id, refused), 1.499, 0)
+    votes = [e for e in raft.step(None, 1.5, 0) if isinstance(e, Send)]
+    assert {e.node.id for e in votes if isinstance(e.request, VoteRequest)} == {2, 3}
+
+
+def leader_of_epoch_2() -> Raft:
+    raft = node(log=LogState(0, 5, [EpochEnd(1, 0)]), saved=ElectionState(1))
+    raft.state.high_watermark = 5
+    election.become_candidate(raft.state)
+    election.become_leader(raft.state, frozenset((1, 2)))
+    raft.step(None, 0.1, 0)
+    return raft
+
+
+def test_a_new_leader_tells_no_high_watermark_until_it_has_moved_it() -> None:
+    """KIP-595: the leader's high watermark is known once its epoch's first record is committed."""
+    raft = leader_of_epoch_2()
+    for offset, epoch, told in ((5, 1, -1), (6, 2, 6)):
+        follower = node(2, log=LogState(0, offset, [EpochEnd(epoch, 0)]), saved=ElectionState(2))
+        request = messages.fetch_request(follower.state)
+        effects = raft.step(Received(offset, request), 0.2, 0)
+        reply = next(e for e in effects if isinstance(e, Reply))
+        part = reply.response.responses[0].partitions[0]  # type: ignore[union-attr]
+        assert (part.error_code, part.high_watermark) == (0, told)
+
+
+def test_an_error_says_nothing_about_the_log() -> None:
+    """KIP-595: NOT_LEADER_OR_FOLLOWER carries who leads, not a high watermark."""
+    raft = node(saved=ElectionState(1), log=LogState(0, 5, [EpochEnd(1, 0)]))
+    raft.state.high_watermark = 5
+    assert (
+        messages.fetch_response(raft.state, error=6).responses[0].partitions[0]
+        == (
+            messages.fetch_response(node(saved=ElectionState(1)).state, error=6)
+            .responses[0]
+            .partitions[0]
+        )
+    )
+
+
+def test_a_voter_removed_while_it_leads_goes_on_until_that_is_committed() -> None:
+    """KIP-853: the leader that removes itself resigns when the new voter set is committed, and
+    the others have heard that it is."""
+    script = Script()
+    for line in ("voters dynamic 1 2 3", "start 1 2 3", "wait 1.515", "deliver", "remove 1 1"):
+        script.run(line)
+    leader = script.nodes[1].state
+    assert isinstance(leader.role, Leader)
+    assert leader.voters.ids == (2, 3)
+    told = script.run("deliver")
+    assert isinstance(leader.role, Resigned)
+    assert f"FetchResponse error_code=0 high_watermark={leader.log.end_offset}\n" in told
