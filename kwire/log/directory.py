@@ -8,7 +8,6 @@ crash, a directory with a mark in its name is finished or ignored at the next st
 
 import logging
 from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
 
 import attrs
 
@@ -87,7 +86,11 @@ class LogDirectory:
         """Open one partition; what cannot be read does not keep the others from being opened."""
         topic_id = ZERO_UUID
         try:
-            topic_id = self._topic_id(name)
+            known_id = self._topic_id(name)
+            if known_id is None and self._is_foreign(name):
+                log.warning("not a partition directory=%s/%s", self.name, name)
+                return
+            topic_id = known_id or ZERO_UUID
             opened = yield from recovery.opening(
                 self.disk,
                 name,
@@ -200,15 +203,12 @@ class LogDirectory:
         if parsed is None:
             log.info("not opened directory=%s/%s", self.name, name)
             return None
-        if parsed[0] == METADATA_TOPIC:
-            return None
-        files: set[str] = set()
-        with suppress(OSError):  # opening it will say more
-            files = {entry.name for entry in self.disk.entries(name)}
-        if files and names.PARTITION_METADATA not in files and not any(map(_of_a_segment, files)):
-            log.warning("not a partition directory=%s/%s", self.name, name)
-            return None
-        return TopicPartition(*parsed)
+        return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
+
+    def _is_foreign(self, name: str) -> bool:
+        """A directory without a topic id: whether something else than segments lies there."""
+        files = [entry.name for entry in self.disk.entries(name)]
+        return bool(files) and not any(map(_of_a_segment, files))
 
     def _take_marker(self) -> bool:
         """Whether the last stop was clean; said once, for from now on it is not."""
@@ -226,12 +226,12 @@ class LogDirectory:
             log.warning("checkpoint ignored directory=%s problem=%s", self.name, problem)
         return found
 
-    def _topic_id(self, directory: str) -> bytes:
+    def _topic_id(self, directory: str) -> bytes | None:
         try:
             data = self.disk.read(f"{directory}/{names.PARTITION_METADATA}")
             return checkpoints.parse_partition_metadata(data)
         except FileNotFoundError:
-            return ZERO_UUID
+            return None
         except ValueError as error:
             log.warning("topic id unknown directory=%s problem=%s", directory, error)
             return ZERO_UUID

@@ -285,10 +285,13 @@ class RealDisk:
             os.close(fd)
 
     def write(self, path: str, data: Buffer) -> None:
+        """Over what is there, then cut: ext4 flushes a file that was emptied first (2 ms)."""
         with self.failing():
-            fd = self.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            fd = self.descriptor(path, os.O_WRONLY | os.O_CREAT)
             try:
                 self._write_all(fd, data)
+                if os.fstat(fd).st_size > len(data):
+                    os.ftruncate(fd, len(data))
             finally:
                 os.close(fd)
 

@@ -537,10 +537,12 @@ class PartitionLog:
         self.changed(self)
 
     def write_epochs(self) -> None:
-        """``leader-epoch-checkpoint``: not synced, it can be had from the batches."""
+        """``leader-epoch-checkpoint``: not synced and in place, it can be had from the batches.
+
+        (A rename over the old one makes ext4 flush, which is 2 ms a partition in each start.)
+        """
         with storage_errors(self):
-            path = f"{self.directory}/{names.EPOCHS_FILE}"
-            self.disk.replace(path, self.epochs.to_text(), sync=False)
+            self.disk.write(f"{self.directory}/{names.EPOCHS_FILE}", self.epochs.to_text())
 
     def take_snapshot(self, offset: int) -> None:
         """Write down the producers as they are below ``offset``."""
