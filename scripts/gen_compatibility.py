@@ -36,7 +36,8 @@ Everything below is run against kwire and against Apache Kafka 4.3.1, so that a 
 and everything against Apache Kafka. `compat_tests/README.md` tells how to run one.
 
 What is served, with versions: [protocol.md](protocol.md). What is knowingly different:
-[differences.md](differences.md).
+[differences.md](differences.md), and in the quorum's conversations
+[quorum-differences.md](quorum-differences.md).
 
 ## Pass counts
 
