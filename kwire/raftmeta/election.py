@@ -21,6 +21,8 @@ from kwire.raftmeta.roles import (
 from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Node, ReplicaKey
 
+RETRY_SHARE: Final = 0.1
+"""Of the longest back-off, after a lost round for the place of a leader that ended."""
 _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
 
 
@@ -70,8 +72,10 @@ def become_prospective(state: RaftState) -> None:
     if state.voters.is_only(state.key):
         become_leader(state, frozenset((state.config.node_id,)))
         return
-    leader = state.role.leader if isinstance(state.role, Follower) else None
-    role = Prospective(state.random_election_timeout(), leader)
+    before = state.role
+    role = Prospective(state.random_election_timeout())
+    if isinstance(before, Follower):
+        role.leader, role.ended = before.leader, before.ended
     enter(state, role)
     role.ballot.granted.add(state.config.node_id)
 
@@ -135,8 +139,19 @@ def lose(state: RaftState, role: Prospective | Candidate) -> None:
         return
     if role.leader is not None and state.leader_id == role.leader.id:
         become_follower(state, state.epoch, role.leader)
+        if role.ended:
+            _stand_again_soon(state)
     else:
         enter(state, Unattached(state.random_election_timeout()))
+
+
+def _stand_again_soon(state: RaftState) -> None:
+    """Whoever refused may not have heard yet that the leader leads no longer."""
+    role = state.role
+    assert isinstance(role, Follower)
+    role.ended = True
+    wait = state.config.election_backoff_max * RETRY_SHARE
+    role.deadline = state.now + wait * (1 + state.random.random())
 
 
 # Timers -------------------------------------------------------------------------------------

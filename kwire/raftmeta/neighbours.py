@@ -56,6 +56,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
     role = state.role
     if isinstance(role, Follower) and role.leader.id == asked.leader_id and state.is_voter:
         role.heard_until = -inf
+        role.ended = True
         ids = [candidate.candidate_id for candidate in asked.preferred_candidates]
         role.deadline = state.now + _wait_for_turn(state, ids)
     return messages.end_response(state)

@@ -49,6 +49,8 @@ class Follower:
     committed: int | None = None
     """The leader's high watermark as told last; this node's log may end before it."""
     update_voter_at: float = inf
+    ended: bool = False
+    """The leader said that it leads no longer: there is nobody to fall back to."""
 
 
 @attrs.define
@@ -66,6 +68,8 @@ class Prospective:
     deadline: float
     leader: Node | None = None
     ballot: Ballot = attrs.field(factory=Ballot)
+    ended: bool = False
+    """That leader said that it leads no longer."""
 
 
 @attrs.define
