@@ -67,3 +67,12 @@ def test_no_locks_and_no_globals(path: Path) -> None:
         if re.search(r"\b(trio\.Lock|threading\.R?Lock)\(", line):
             assert "lock:" in line, f"a lock needs its reason on its line: {line.strip()}"
     assert not re.search(r"^\s*global ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "testing.md", "plan.md"])
+def test_documents_name_modules_that_are_there(name: str) -> None:
+    """A path in backticks is one below the root or below kwire/."""
+    text = (ROOT / "docs" / name).read_text()
+    paths = set(re.findall(r"`([\w/]+/\w+\.py)`", text))
+    missing = [p for p in paths if not (ROOT / p).exists() and not (ROOT / "kwire" / p).exists()]
+    assert not missing
