@@ -90,7 +90,7 @@ class Server:
             if self.ready.is_set():
                 await self._hand_over()
             nursery.cancel_scope.cancel()
-        if self.broker is None:
+        if self.broker is None or not self.broker.opened:
             self.core.logs.abandon()
         else:
             await self.core.logs.close(self.broker.lifecycle.epoch)

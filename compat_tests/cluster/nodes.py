@@ -14,6 +14,7 @@ import attrs
 
 from compat_tests.harness.broker import ROOT, kafka
 from compat_tests.harness.wait import eventually
+from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.testing.wire import Closed, WireClient
@@ -104,6 +105,15 @@ class Node:
 
     def client(self, timeout_s: float = 30.0) -> WireClient:
         return WireClient("127.0.0.1", self.port, timeout_s=timeout_s)
+
+    def answers(self) -> bool:
+        """Whether its controller answers at all."""
+        try:
+            with WireClient("127.0.0.1", self.controller_port, timeout_s=2.0) as client:
+                client.call(ApiVersionsRequest(), 0)
+        except (OSError, Closed):
+            return False
+        return True
 
     def leader(self) -> int | None:
         """Who leads the quorum according to this node's controller, if it is that one."""

@@ -178,6 +178,22 @@ def test_active_controller_stops_in_order(cluster, capsys):
     cluster.wait_complete()
 
 
+def test_a_node_that_waits_for_others_can_be_stopped(cluster):
+    """Nor does it call its logs clean, which it has not read."""
+    for node in cluster.brokers:
+        node.kill()
+    alone = cluster.nodes[1]
+    alone.launch()
+    eventually(alone.answers, "it answers")
+    began = time.monotonic()
+    assert alone.stop() in (0, 143)
+    assert time.monotonic() - began < 10
+    assert not (alone.directory / "data" / ".kafka_cleanshutdown").exists()
+    for node in cluster.brokers:
+        node.launch()
+    cluster.wait_complete()
+
+
 def test_active_controller_paused(cluster):
     """A node that hangs holds nobody up: its connections are given up when another leads."""
     paused = cluster.active()

@@ -12,6 +12,7 @@ from compat_tests.cluster.test_failover import creation, topics_at
 from compat_tests.cluster.test_tools import add_controller, replication, status
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import consumer, fill, poll
+from kwire.codec.messages.metadata import MetadataRequest
 
 PAIRS = [("kwire", "kafka"), ("kafka", "kwire")]
 
@@ -61,6 +62,34 @@ def test_broker_of_one_with_controller_of_the_other(make, controller, broker):
     eventually(lambda: cluster.nodes[3].brokers_seen() == {3}, "the stopped broker is fenced")
     cluster.nodes[2].launch()
     cluster.wait_complete()
+
+
+def test_replicas_under_a_kwire_controller(make):
+    """Apache's brokers shrink and grow the ISR by AlterPartition; leaders move when one dies."""
+    cluster = make(("kwire", CONTROLLER), ("kafka", BROKER), ("kafka", BROKER))
+    request = creation("orders", partitions=4)
+    request.topics[0].replication_factor = 2
+    with cluster.nodes[2].client() as client:
+        (result,) = client.call(request, 7).topics
+    assert result.error_code == 0, result
+    both = {(2, 3)}
+    eventually(lambda: in_sync(cluster.nodes[3]) == both, "all replicas are in sync")
+    produce_and_fetch(cluster, "orders")
+    cluster.nodes[2].kill()
+    eventually(lambda: in_sync(cluster.nodes[3]) == {(3,)}, "the dead one is not in sync")
+    values = [b"%d" % number for number in range(50)]
+    fill(cluster.nodes[3].address, "orders", values)
+    cluster.nodes[2].launch()
+    cluster.wait_complete()
+    eventually(lambda: in_sync(cluster.nodes[3]) == both, "it has caught up")
+
+
+def in_sync(node: Node) -> set[tuple[int, ...]]:
+    """The in-sync replicas of a topic's partitions, as a node knows them."""
+    asked = MetadataRequest.MetadataRequestTopic(name="orders")
+    with node.client() as client:
+        (topic,) = client.call(MetadataRequest(topics=[asked]), 12).topics
+    return {tuple(sorted(partition.isr_nodes)) for partition in topic.partitions}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ class BrokerHalf:
     replicas: ReplicaService = attrs.field(init=False)
     groups: GroupCoordinator = attrs.field(init=False)
     lifecycle: BrokerLifecycle = attrs.field(init=False)
+    opened: bool = False
+    """Whether the logs are: of what was never read, nothing can be said to be in order."""
 
     def __attrs_post_init__(self) -> None:
         core, services = self.core, self.core.services
@@ -117,6 +119,7 @@ class BrokerHalf:
         """Open the logs, take the metadata up, join the cluster; then clients can be served."""
         core = self.core
         await core.logs.open(self.log_config)
+        self.opened = True
         core.logs.strays(self._is_known)
         await nursery.start(core.logs.run)
         await nursery.start(self.groups.service.run)
