@@ -279,6 +279,20 @@ def test_metrics_are_off_unless_asked_for(tmp_path: Path) -> None:
         assert "# TYPE" in text
 
 
+def test_logs_go_to_stderr_one_line_an_event(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0", "--ephemeral") as node:
+        node.stop()
+    lines = node.errors.read_text().splitlines()
+    assert lines
+    assert all(re.match(r"\d{4}-\d\d-\d\d \S+ (INFO|WARNING) kwire\.", line) for line in lines)
+
+
+def test_log_level_bounds_what_is_logged(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0", "--ephemeral", "--log-level", "ERROR") as node:
+        node.stop()
+    assert node.errors.read_text() == ""
+
+
 def test_version() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "kwire", "--version"], capture_output=True, text=True, check=True
