@@ -43,6 +43,13 @@ STAGES = [
         "librdkafka", [*PYTHON, "-m", "compat_tests.librdkafka.run", "--broker=kwire"], long=True
     ),
     Stage("franz-go", [*PYTHON, "-m", "compat_tests.franz_go.run", "--broker=kwire"], long=True),
+    Stage(
+        "go clients", [*PYTHON, "-m", "compat_tests.go_clients.run", "--broker=kwire"], long=True
+    ),
+    Stage("node clients", [*PYTHON, "-m", "compat_tests.kafkajs.run", "--broker=kwire"], long=True),
+    Stage(
+        "java clients", [*PYTHON, "-m", "compat_tests.java_old.run", "--broker=kwire"], long=True
+    ),
     Stage("compat kafka", [*PYTEST, "compat_tests", "--broker=kafka"], long=True),
 ]
 

@@ -1,0 +1,51 @@
+"""Go's three client libraries, at the protocol versions their users pin: ``scripts/test --all``.
+
+    python -m compat_tests.go_clients.run --broker kwire|kafka|HOST:PORT
+
+The program beside this file is compiled once per content into the cache; it needs Go, and the Go
+module proxy the first time. kafka-go speaks old versions of everything by its nature, sarama and
+franz-go those of the release of Kafka that they are told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from compat_tests.harness.suite import Suite, cache, main
+
+FOLDER = Path(__file__).resolve().parent
+SECONDS = 900
+
+
+def binary() -> Path:
+    """The compiled program."""
+    sources = sorted([*FOLDER.glob("*.go"), FOLDER / "go.mod", FOLDER / "go.sum"])
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    built = cache("go-clients") / digest
+    if built.exists():
+        return built
+    go = shutil.which("go")
+    if go is None:
+        raise SystemExit("`go` is missing: install Go 1.26 or newer (https://go.dev/dl)")
+    subprocess.run([go, "build", "-o", str(built), "."], cwd=FOLDER, check=True)
+    return built
+
+
+def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+    command = [str(binary()), address, *names]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    print(result.stdout + result.stderr)
+    lines = re.findall(r"^(PASS|FAIL) ([^\s:]+)", result.stdout, re.MULTILINE)
+    return {name: outcome == "PASS" for outcome, name in lines}
+
+
+SUITE = Suite("go_clients", FOLDER, run)
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE))

@@ -1,0 +1,1 @@
+"""Apache's older Java clients, Kafka Streams and Kafka Connect."""

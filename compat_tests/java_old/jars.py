@@ -1,0 +1,72 @@
+"""Jars by their Maven coordinates, and what ``src`` compiles to against them.
+
+Rules: both are made once and kept in the cache; a class path is named by what is on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from compat_tests.harness.suite import cache
+
+SOURCES = Path(__file__).resolve().parent / "src"
+LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+
+
+def need(program: str, package: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise SystemExit(f"`{program}` is missing: install {package}")
+    return found
+
+
+def jars(name: str, coordinates: Sequence[str]) -> Path:
+    """A folder with these artifacts and what they depend on."""
+    folder = cache("java-old", name)
+    if not (folder / "ok").exists():
+        maven = need("mvn", "maven (Debian: apt-get install maven)")
+        (folder / "pom.xml").write_text(_pom([*coordinates, LOGGING]))
+        goal = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        subprocess.run([maven, "-q", "-B", *goal], cwd=folder, check=True)
+        (folder / "ok").touch()
+    return folder / "jars"
+
+
+def _pom(coordinates: Sequence[str]) -> str:
+    dependencies = ""
+    for one in coordinates:
+        group, artifact, version = one.split(":")
+        dependencies += (
+            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+            f"<version>{version}</version></dependency>\n"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>\n'
+        "<groupId>kwire.compat</groupId><artifactId>jars</artifactId><version>1</version>\n"
+        f"<dependencies>\n{dependencies}</dependencies></project>\n"
+    )
+
+
+def classpath(libraries: Path, *sources: str) -> str:
+    """The class path of programs of ``src``, compiled against ``libraries``."""
+    files = [SOURCES / f"{source}.java" for source in sources]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    classes = libraries.parent / f"classes-{digest}"
+    if not (classes / f"{sources[-1]}.class").exists():
+        compiler = need("javac", "a JDK (Debian: openjdk-17-jdk-headless)")
+        command = [compiler, "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*", "-d", str(classes)]
+        subprocess.run([*command, *map(str, files)], check=True)
+    return f"{classes}{os.pathsep}{libraries}/*"
+
+
+def java(path: str, *arguments: str) -> list[str]:
+    """A command line of a small JVM that starts quickly."""
+    level = os.environ.get("KAFKA_LOG_LEVEL", "error")
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
+    return [need("java", "a JDK, 17 or newer"), *options, logging, "-cp", path, *arguments]

@@ -1,0 +1,1 @@
+"""Users' programs in JavaScript: kafkajs and platformatic's client."""

@@ -1,0 +1,4 @@
+'use strict'
+const { main } = require('./scenarios.cjs')
+
+import('./platformatic.mjs').then(platformatic => main({ ...require('./kafkajs.cjs'), ...platformatic.default }))

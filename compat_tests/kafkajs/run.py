@@ -1,0 +1,61 @@
+"""Node's client libraries, old and new: ``scripts/test --all``. Needs Node 20 or newer and npm.
+
+    python -m compat_tests.kafkajs.run --broker kwire|kafka|HOST:PORT
+
+kafkajs speaks the versions of 2019. The packages are installed once into the cache, by what
+package.json names, and the scripts are copied beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from compat_tests.harness.suite import Suite, cache, main
+
+FOLDER = Path(__file__).resolve().parent
+SECONDS = 600
+
+
+def need(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise SystemExit(f"`{program}` is missing: install Node.js 20 or newer with npm")
+    return found
+
+
+def installed() -> Path:
+    """The folder with the packages."""
+    package = FOLDER / "package.json"
+    digest = hashlib.sha256(package.read_bytes()).hexdigest()[:16]
+    folder = cache("kafkajs", digest)
+    if not (folder / "ok").exists():
+        shutil.copy(package, folder)
+        command = [need("npm"), "install", "--no-audit", "--no-fund", "--loglevel=error"]
+        subprocess.run(command, cwd=folder, check=True)
+        (folder / "ok").touch()
+    return folder
+
+
+def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+    folder = installed()
+    for script in FOLDER.glob("*.?js"):
+        shutil.copy(script, folder)
+    command = [need("node"), "main.cjs", address, *names]
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    print(result.stdout + result.stderr)
+    lines = re.findall(r"^(PASS|FAIL) ([^\s:]+)", result.stdout, re.MULTILINE)
+    return {name: outcome == "PASS" for outcome, name in lines}
+
+
+SUITE = Suite("kafkajs", FOLDER, run)
+
+if __name__ == "__main__":
+    sys.exit(main(SUITE))
