@@ -54,17 +54,38 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     serve = commands.add_parser("serve", help="run a node")
-    serve.add_argument("--config", type=Path, metavar="FILE", help="Kafka's server.properties")
-    serve.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    serve.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="Kafka's server.properties (else one node, data in ./kwire-data)",
+    )
+    serve.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting that beats the file's; may be repeated",
+    )
     serve.add_argument("--cluster-id", metavar="ID", help="for a first start (else made up)")
-    serve.add_argument("--port", type=port, help="for clients; 0 is any free port")
+    serve.add_argument(
+        "--port",
+        type=port,
+        help="for clients (0: any free one); the controller then takes any free one",
+    )
     serve.add_argument("--ephemeral", action="store_true", help="data that is gone on exit")
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-    serve.add_argument("--metrics-port", type=port, help="Prometheus metrics over HTTP")
+    serve.add_argument(
+        "--metrics-port", type=port, metavar="PORT", help="Prometheus metrics over HTTP"
+    )
 
     form = commands.add_parser("format", help="prepare a node's empty data directories")
-    form.add_argument("--cluster-id", required=True, metavar="ID")
-    form.add_argument("--config", type=Path, required=True, metavar="FILE")
+    form.add_argument(
+        "--cluster-id", required=True, metavar="ID", help="a uuid in 22 characters of base64"
+    )
+    form.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties"
+    )
     form.add_argument("--ignore-formatted", action="store_true", help="leave formatted ones alone")
     first = form.add_mutually_exclusive_group()
     first.add_argument("--standalone", action="store_true", help="the first voter of a quorum")
@@ -116,7 +137,8 @@ def serve(asked: argparse.Namespace) -> None:
 
         def ready(host: str, number: int) -> None:
             gc.freeze()
-            print(f"kwire ready on {host}:{number}", flush=True)
+            told = f"[{host}]" if ":" in host else host
+            print(f"kwire ready on {told}:{number}", flush=True)
 
         gc.freeze()
         gc.enable()
@@ -214,5 +236,7 @@ def dump_log(asked: argparse.Namespace) -> None:
         try:
             for line in dump(path, records=asked.records):
                 print(line)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            fail(f"{path}: {error.strerror}", BAD_DATA)
+        except ValueError as error:
             fail(f"{path}: {error}", BAD_DATA)
