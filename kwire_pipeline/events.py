@@ -8,8 +8,8 @@ import argparse
 import datetime
 import json
 import random
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 SCHEMA: Final = (
     "order_id STRING NOT NULL, customer BIGINT, item STRING, quantity INT, price DOUBLE, "
@@ -63,23 +63,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Produce events to a topic, every one acknowledged."""
     top = argparse.ArgumentParser(prog="kwire-events", description="Orders of a shop, as JSON.")
     top.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT,...")
-    top.add_argument("--topic", default="orders")
-    top.add_argument("--count", type=int, default=10_000)
-    top.add_argument("--damaged", type=float, default=0.01, help="share of damaged ones, 0 to 1")
-    top.add_argument("--seed", type=int, default=1)
+    top.add_argument("--topic", default="orders", help="default: %(default)s")
+    top.add_argument("--count", type=int, default=10_000, help="default: %(default)s")
+    top.add_argument(
+        "--damaged",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="share of damaged ones, 0 to 1 (default: %(default)s)",
+    )
+    top.add_argument(
+        "--seed", type=int, default=1, help="same seed, same events (default: %(default)s)"
+    )
     asked = top.parse_args(arguments)
+    if not 0 <= asked.damaged <= 1:
+        top.error("--damaged: a share from 0 to 1")
 
     from kafka import KafkaProducer
+    from kafka.errors import KafkaError
 
+    try:
+        sent = send(KafkaProducer, asked)
+    except KafkaError as error:
+        top.exit(1, f"kwire-events: {error}\n")
+    print(f"{sent} events in {asked.topic}")
+
+
+def send(producers: Callable[..., Any], asked: argparse.Namespace) -> int:
+    """How many were acknowledged: all of them, or KafkaError."""
     now = datetime.datetime.now(datetime.UTC)
-    producer = KafkaProducer(bootstrap_servers=asked.bootstrap_servers, acks="all", linger_ms=20)
+    producer = producers(bootstrap_servers=asked.bootstrap_servers, acks="all", linger_ms=20)
     start_ms = int(now.timestamp() * 1000) - asked.count * 250
     made = events(asked.count, seed=asked.seed, damaged=asked.damaged, start_ms=start_ms)
     sent = [producer.send(asked.topic, key=key, value=value) for key, value in made]
     for future in sent:
         future.get(timeout=60)
     producer.close()
-    print(f"{len(sent)} events in {asked.topic}")
+    return len(sent)
 
 
 if __name__ == "__main__":

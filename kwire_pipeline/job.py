@@ -4,8 +4,10 @@ Two queries read the topic, each with its own checkpoint and its own exactly-onc
 twice the reading, and no protocol of our own between two tables.
 """
 
+import sys
 from collections.abc import Sequence
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -43,11 +45,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = job_settings.read(arguments)
     spark = open_session(settings)
     try:
-        queries = start(spark, settings)
-        while any(query.isActive for query in queries):
-            spark.streams.awaitAnyTermination()
-            spark.streams.resetTerminated()
-        for query in queries:
-            query.awaitTermination()
+        run(spark, settings)
+    except PySparkException as error:
+        sys.exit(f"kwire-pipeline: topic {settings.topic}: {first_line(error)}")
     finally:
         spark.stop()
+    print(f"{settings.topic} is in {settings.table}, what did not fit in {settings.dead_letters}")
+
+
+def run(spark: SparkSession, settings: Settings) -> None:
+    """Both queries to their end; what one of them failed with is raised."""
+    queries = start(spark, settings)
+    while any(query.isActive for query in queries):
+        spark.streams.awaitAnyTermination()
+        spark.streams.resetTerminated()
+    for query in queries:
+        query.awaitTermination()
+
+
+def first_line(error: PySparkException) -> str:
+    """What went wrong; Spark's plans and Java's stack are in the log already."""
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))

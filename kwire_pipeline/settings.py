@@ -63,21 +63,41 @@ def parser() -> argparse.ArgumentParser:
         prog="kwire-pipeline", description="Turn a topic of JSON records into a partitioned table."
     )
     need = top.add_argument_group("what and where")
-    need.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT,...")
-    need.add_argument("--topic", required=True)
-    need.add_argument("--schema", required=True, help="DDL, or @FILE that holds it")
-    need.add_argument("--table", required=True, help="folder, or catalog.db.name")
+    need.add_argument(
+        "--bootstrap-servers",
+        default="127.0.0.1:9092",
+        metavar="HOST:PORT,...",
+        help="default: %(default)s",
+    )
+    need.add_argument("--topic", required=True, help="one that exists; records are JSON objects")
+    need.add_argument("--schema", required=True, help="Spark's DDL, or @FILE that holds it")
+    need.add_argument(
+        "--table", required=True, help="folder (parquet) or catalog.db.name (iceberg)"
+    )
     need.add_argument("--dead-letters", required=True, help="table of the records that do not fit")
     need.add_argument("--checkpoint", required=True, help="folder that remembers what is done")
     how = top.add_argument_group("how")
-    how.add_argument("--format", choices=FORMATS, default="parquet")
-    how.add_argument("--partition-by", action="append", default=[], metavar="COLUMN[=EXPRESSION]")
-    how.add_argument("--trigger", default=AVAILABLE_NOW, help="available-now or an interval")
+    how.add_argument("--format", choices=FORMATS, default="parquet", help="default: %(default)s")
+    how.add_argument(
+        "--partition-by",
+        action="append",
+        default=[],
+        metavar="COLUMN[=EXPRESSION]",
+        help="a column of the table, or a new one and its SQL; may be repeated",
+    )
+    how.add_argument(
+        "--trigger",
+        default=AVAILABLE_NOW,
+        help="%(default)s (what is there, then end), or an interval such as '30 seconds'",
+    )
     how.add_argument("--master", help="Spark master (default: Spark's own, or local[*])")
     how.add_argument("--warehouse", help="folder of a file-based Iceberg catalog named `kwire`")
-    how.add_argument("--source-option", action="append", default=[], metavar="KEY=VALUE")
-    how.add_argument("--sink-option", action="append", default=[], metavar="KEY=VALUE")
-    how.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    for option, told in (
+        ("--source-option", "of Spark's Kafka source, such as maxOffsetsPerTrigger=10000"),
+        ("--sink-option", "of the table's writer"),
+        ("--conf", "of the Spark session"),
+    ):
+        how.add_argument(option, action="append", default=[], metavar="KEY=VALUE", help=told)
     return top
 
 
