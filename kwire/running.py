@@ -35,6 +35,8 @@ def run_until_signal(
         trio.run(_until_signal, config, cluster_id, metrics_port, ready)
     except BaseExceptionGroup as failed:
         errors = list(_leaves(failed))
+        if isinstance(errors[0], CannotOpenError):
+            raise errors[0] from failed
         if not all(map(_is_of_the_disk, errors)):
             raise
         log.debug("the disk failed", exc_info=failed)
@@ -69,7 +71,12 @@ async def _until_signal(
                 from kwire.node.gauges import add_gauges
 
                 add_gauges(server.core, server.broker)
-                await nursery.start(serve_metrics, "", metrics_port, server.services.metrics.lines)
+                try:
+                    lines = server.services.metrics.lines
+                    await nursery.start(serve_metrics, "", metrics_port, lines)
+                except OSError as error:
+                    text = f"cannot show metrics on port {metrics_port}: {error.strerror or error}"
+                    raise CannotOpenError(text) from error
             nursery.start_soon(_stop_on, signals, server)
             nursery.start_soon(_announce, server, ready)
             await server.run()

@@ -152,7 +152,7 @@ def _lock_directories(config: BrokerConfig, identity: Identity, clock: SystemClo
     try:
         logs.lock()
     except AlreadyLocked as error:
-        raise CannotOpenError(f"another broker uses this directory: {error}") from error
+        raise CannotOpenError(str(error.strerror)) from error
     return logs
 
 

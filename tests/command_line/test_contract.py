@@ -279,6 +279,17 @@ def test_metrics_are_off_unless_asked_for(tmp_path: Path) -> None:
         assert "# TYPE" in text
 
 
+def test_a_taken_metrics_port_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = run(tmp_path, "serve", "--port", "0", "--ephemeral", "--metrics-port", port)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith(f"kwire: cannot show metrics on port {port}")
+    assert "Traceback" not in result.stderr
+
+
 def test_logs_go_to_stderr_one_line_an_event(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0", "--ephemeral") as node:
         node.stop()

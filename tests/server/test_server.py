@@ -31,7 +31,7 @@ async def test_a_node_comes_back_to_its_data(tmp_path: Path) -> None:
 
 async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
-        with pytest.raises(CannotOpenError, match="another broker uses this directory"):
+        with pytest.raises(CannotOpenError, match="is locked by another broker"):
             Server(config(tmp_path))
         assert await create(node, "still-served") == 0
     async with running(tmp_path) as node:
