@@ -6,7 +6,6 @@ import os
 import random
 import socket
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from struct import pack, unpack_from
 from typing import Any
@@ -24,10 +23,7 @@ from kwire.handlers import Side, served_on
 from kwire.testing.broker import BrokerProcess, broker
 from kwire.testing.wire import Closed, WireClient
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("kwire.log.service") is None, reason="there is no server yet"),
-]
+pytestmark = pytest.mark.slow
 
 VECTORS = Path(os.environ.get("KWIRE_GOLDEN", Path(__file__).parents[1] / "vectors"))
 CONVERSATIONS = 31

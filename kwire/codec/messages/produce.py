@@ -103,16 +103,3 @@ class ProduceResponse:
 def widen_request(request: ProduceRequest, version: int) -> ProduceRequest:
     request.zstd_allowed = version >= 7
     return request
-
-
-def narrow_response(
-    response: ProduceResponse, version: int, request: ProduceRequest
-) -> ProduceResponse:
-    """Who leads instead is told from version 10 on."""
-    if version < 10 and response.node_endpoints:
-        response.node_endpoints = []
-        unknown = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.LeaderIdAndEpoch()
-        for topic in response.responses:
-            for partition in topic.partition_responses:
-                partition.current_leader = unknown
-    return response
