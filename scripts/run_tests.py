@@ -29,6 +29,8 @@ class Stage:
 
 
 PYTHON = [str(BIN / "python")]
+WITH_APACHE = "compat_tests/cluster/test_interoperation.py"
+"""Quorums of kwire and Apache Kafka together: a dozen JVMs, minutes on two cores."""
 STAGES = [
     Stage("lint", [str(BIN / "ruff"), "check", "."]),
     Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
@@ -38,7 +40,8 @@ STAGES = [
     Stage("unit", [*PYTEST, "tests", "--ignore=tests/pipeline"]),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "1000000"]),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
-    Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire"]),
+    Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire", f"--ignore={WITH_APACHE}"]),
+    Stage("with Apache", [*PYTEST, WITH_APACHE, "--broker=kwire"], long=True),
     Stage(
         "librdkafka", [*PYTHON, "-m", "compat_tests.librdkafka.run", "--broker=kwire"], long=True
     ),
