@@ -30,6 +30,7 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 ARTIFACTS = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
+    ("org.apache.kafka", "kafka-shell", VERSION),
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 START_SECONDS = 120
@@ -66,14 +67,14 @@ def _pom() -> str:
 
 
 def fetch() -> Path:
-    """The folder of the jars, filled from Maven on the first call."""
+    """The folder of the jars, filled from Maven on the first call, and when the list has grown."""
     folder = cache_dir()
-    libs, done = folder / "libs", folder / "ok"
-    if done.exists():
+    libs, done, pom = folder / "libs", folder / "ok", folder / "pom.xml"
+    if done.exists() and pom.read_text() == _pom():
         return libs
     maven = _need("mvn", "maven (Debian: apt-get install maven)")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_pom())
+    pom.write_text(_pom())
     goals = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
     result = subprocess.run(
         [maven, "-q", "-B", *goals], cwd=folder, capture_output=True, text=True, check=False
