@@ -7,15 +7,16 @@ What is not in the log (who sent a heartbeat when) is in ``sessions``, and is lo
 leadership as it is in Kafka.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.topic import TopicConfig
-from kwire.errors import NONE, KafkaError, StaleBrokerEpoch
+from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.broker_sessions import BrokerSessions
 from kwire.raftmeta.image import (
     BROKER,
@@ -57,6 +58,12 @@ def outcome(error: KafkaError) -> Outcome:
     return Outcome(error.code, error.text)
 
 
+def check_bound(records: Sequence[Any]) -> None:
+    """Refuse a request that leads to too many records as a whole."""
+    if len(records) > USER_RECORDS_MAX:
+        raise PolicyViolation("Unable to perform excessively large batch operation.")
+
+
 @attrs.define(kw_only=True)
 class ControllerState:
     """What the active controller knows: the metadata as if everything it wrote were committed."""
@@ -73,7 +80,7 @@ class ControllerState:
     """Where the next topic's striping begins; it moves on with each topic."""
     _dotted: dict[str, str] | None = None
     """Names with ``.`` or ``_`` by what metrics make of them; None until asked for."""
-    _cluster: tuple[Any, BrokerConfig] | None = None
+    _cluster: tuple[Any, Any, BrokerConfig] | None = None
 
     def __attrs_post_init__(self) -> None:
         self.sessions.timeout_s = self.config.broker_session_timeout_ms / 1000
@@ -88,6 +95,10 @@ class ControllerState:
                 self._dotted.pop(_undotted(topic.name), None)
             for topic_id in delta.created_topics:
                 self._note(self._dotted, self.image.topics[topic_id].name)
+
+    def supposing(self, records: Iterable[Any]) -> "ControllerState":
+        """The state as it will be, for a decision that builds on records of its own."""
+        return attrs.evolve(self, image=self.image.apply(records)[0])
 
     def reset(self, image: MetadataImage, next_offset: int) -> None:
         """Begin or end an office: only what is committed counts."""
@@ -137,6 +148,14 @@ class ControllerState:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
+    def may_lead(self, broker_id: int, partition: PartitionImage) -> bool:
+        """Whether a broker has the directory that its replica lies in."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return False
+        directory = partition.directory(broker_id)
+        return directory is None or broker.has_online(directory)
+
     def default_directory(self, broker_id: int) -> bytes:
         """Where a new replica lies: known beforehand only if the broker has one directory."""
         broker = self.image.brokers.get(broker_id)
@@ -162,13 +181,15 @@ class ControllerState:
         return config.min_insync_replicas, config.unclean_leader_election_enable
 
     def cluster_config(self) -> BrokerConfig:
-        """This node's settings under those set at run time for all brokers."""
+        """This node's settings under those set at run time, for all brokers and for it."""
         cluster = self.image.config(BROKER, "")
-        if not cluster:
+        own = self.image.config(BROKER, str(self.config.node_id))
+        if not cluster and not own:
             return self.config
-        if self._cluster is None or self._cluster[0] is not cluster:
-            self._cluster = (cluster, self.config.with_dynamic(cluster, {}))
-        return self._cluster[1]
+        known = self._cluster
+        if known is None or known[0] is not cluster or known[1] is not own:
+            known = self._cluster = (cluster, own, self.config.with_dynamic(cluster, own))
+        return known[2]
 
     def change(
         self,
@@ -179,18 +200,20 @@ class ControllerState:
     ) -> PartitionChange:
         """The beginning of a change to a partition, with the topic's settings in force.
 
-        ``acceptable`` says who may lead, where that is not who is active.
+        ``acceptable`` says who may lead, where that is not who is active. Nobody may whose
+        replica lies in a directory that is offline.
         """
         topic = self.image.topics[topic_id]
         min_isr, unclean = self._rules(topic.name)
         partition = topic.partitions[number]
+        active = acceptable or self.is_active
         return PartitionChange(
             topic_id=topic_id,
             number=number,
             partition=partition,
-            acceptable=acceptable or self.is_active,
+            acceptable=lambda broker: active(broker) and self.may_lead(broker, partition),
             directory_of=self.default_directory,
-            min_isr=min(min_isr, len(partition.replicas)),
+            min_isr=min(min_isr, len(topic.partitions[0].replicas)),
             elr_enabled=self.elr_enabled,
             unclean=unclean,
         )
@@ -223,9 +246,21 @@ def leader_updates(
         change = state.change(topic_id, number, acceptable=acceptable)
         change.isr = [broker for broker in change.isr if broker not in (remove, unclean_shutdown)]
         change.unclean_shutdown = unclean_shutdown
+        change.allow_unclean()
         if (record := change.build()) is not None:
             records.append(record)
     return records
+
+
+def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Any]:
+    """Who is eligible was judged by the minimum in sync: when that is set, they are forgotten."""
+    if not state.elr_enabled:
+        return []
+    return [
+        r.ClearElrRecord(topic_name=one.resource_name if one.resource_type == TOPIC else "")
+        for one in settings
+        if one.name == "min.insync.replicas"
+    ]
 
 
 def _undotted(name: str) -> str:

@@ -15,7 +15,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
 )
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller import ControllerState, Decision, Outcome, outcome
+from kwire.raftmeta.controller import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.image import NO_LEADER, PartitionImage
 from kwire.raftmeta.image_change import merged
 from kwire.raftmeta.partition_change import Election
@@ -28,8 +28,8 @@ Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
-REBALANCED_MAX: Final = 1000
-"""Leaders moved in one go by the rebalancing."""
+ELECTED_MAX: Final = 1000
+"""Leaders elected in one go by the periodic tasks."""
 
 
 def decide_alter_partition(
@@ -62,6 +62,7 @@ def _alter_isr(
         change = state.change(topic_id, data.partition_index)
         change.isr = [member.broker_id for member in data.new_isr_with_epochs]
         change.recovering = data.leader_recovery_state == 1
+        change.allow_unclean()
         record = change.build()
         if record is not None:
             records.append(record)
@@ -143,6 +144,7 @@ def decide_elect_leaders(
                 )
             )
         results.append(ElectedTopic(topic=name, partition_result=found))
+    check_bound(records)
     return Decision(tuple(records), ElectLeadersResponse(replica_election_results=results))
 
 
@@ -180,7 +182,7 @@ def decide_rebalance_leaders(state: ControllerState, request: None, now: float) 
     del request, now
     records: list[Any] = []
     for topic_id, number in state.partitions_where(lambda p: p.leader != p.preferred_leader):
-        if len(records) >= REBALANCED_MAX:
+        if len(records) >= ELECTED_MAX:
             return Decision(tuple(records), True)
         change = state.change(topic_id, number)
         change.election = Election.PREFERRED
@@ -194,7 +196,10 @@ def decide_elect_unclean(state: ControllerState, request: None, now: float) -> D
     del request, now
     records: list[Any] = []
     for topic_id, number in state.partitions_where(lambda p: p.leader == NO_LEADER):
+        if len(records) >= ELECTED_MAX:
+            return Decision(tuple(records), True)
         change = state.change(topic_id, number)
+        change.allow_unclean()
         if change.unclean and (record := change.build()) is not None:
             records.append(record)
     return Decision(tuple(records), False)
@@ -219,6 +224,7 @@ def decide_reassign(
                 )
             )
         responses.append(Reassigned(name=topic.name, partitions=answers))
+    check_bound(records)
     reply = AlterPartitionReassignmentsResponse(
         responses=responses,
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -246,10 +252,10 @@ def _reassign(
             _revert(change, name)
         else:
             check_assignment(state, asked.replicas)
-            kept = set(partition.replicas) - set(partition.adding)
-            if not request.allow_replication_factor_change and len(asked.replicas) != len(kept):
+            aim = set(partition.replicas) - set(partition.removing)
+            if not request.allow_replication_factor_change and len(asked.replicas) != len(aim):
                 raise errors.InvalidReplicationFactor(
-                    f"The replication factor is changed from {len(kept)} to {len(asked.replicas)}"
+                    f"The replication factor is changed from {len(aim)} to {len(asked.replicas)}"
                 )
             _retarget(change, asked.replicas)
         if (record := change.build()) is not None:
@@ -260,12 +266,14 @@ def _reassign(
 
 
 def _retarget(change: Any, wanted: list[int]) -> None:
-    """Old and new replicas side by side, until the new ones are in sync."""
-    held = change.partition.replicas
-    settled = [replica for replica in held if replica not in change.partition.adding]
-    change.adding = sorted(set(wanted) - set(settled))
-    change.removing = sorted(set(settled) - set(wanted))
-    change.replicas = wanted + [r for r in held if r in change.removing]
+    """Old and new replicas side by side, until the new ones are in sync.
+
+    What an earlier reassignment was adding goes last as well: it may be all that is in sync.
+    """
+    held = set(change.partition.replicas)
+    change.adding = sorted(set(wanted) - (held - set(change.partition.adding)))
+    change.removing = sorted(held - set(wanted))
+    change.replicas = wanted + change.removing
 
 
 def _revert(change: Any, name: str) -> None:
@@ -276,6 +284,7 @@ def _revert(change: Any, name: str) -> None:
     change.adding, change.removing = [], []
     change.replicas = [replica for replica in old.replicas if replica not in old.adding]
     change.isr = [replica for replica in old.isr if replica not in old.adding]
+    change.allow_unclean()
     if change.isr:
         return
     if not change.unclean:
@@ -336,7 +345,7 @@ def decide_assign_directories(
                 else:
                     change = state.change(topic.topic_id, number)
                     change.directories[broker.id] = directory.id
-                    if directory.id not in broker.log_dirs:
+                    if not broker.has_online(directory.id):
                         change.acceptable = _without(state, broker.id)
                         change.isr = [member for member in change.isr if member != broker.id]
                     if (record := change.build()) is not None:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 
+MIGRATING: Final = bytes(16)
+UNASSIGNED: Final = bytes(15) + b"\1"
+LOST: Final = bytes(15) + b"\2"
+"""Ids in the place of a log directory's (KIP-858)."""
+
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
@@ -67,6 +72,12 @@ class BrokerImage:
     def is_active(self) -> bool:
         """Whether it may lead partitions and join replicas in sync."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    def has_online(self, directory: bytes) -> bool:
+        """Whether a directory is there, as far as is known: that of a replica may be open yet."""
+        if directory in (MIGRATING, UNASSIGNED) or not self.log_dirs:
+            return directory != LOST
+        return directory in self.log_dirs
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Its address on a listener."""

@@ -3,8 +3,8 @@
 Rules, Kafka's: the leader stays if it may; otherwise the first replica in assignment order that
 is in sync (or, when nobody is, eligible) and acceptable; uncleanly only if the topic allows it,
 and then the leader alone is in sync and has to recover. A reassignment is complete when all its
-new replicas are in sync. A leader epoch begins when a leader is named, and also when a replica
-leaves the assignment.
+new replicas are in sync, and, if fewer come than go, all that stay as well. A leader epoch begins
+when a leader is named, and also when a replica leaves the assignment.
 """
 
 import enum
@@ -51,7 +51,7 @@ class PartitionChange:
     elr_enabled: bool = False
     unclean: bool = False
     """Whether the topic lets a replica lead that is not in sync."""
-    election: Election | None = None
+    election: Election = Election.ONLINE
     isr: list[int] = attrs.field(factory=list)
     replicas: list[int] = attrs.field(factory=list)
     adding: list[int] = attrs.field(factory=list)
@@ -68,8 +68,11 @@ class PartitionChange:
         self.adding, self.removing = list(old.adding), list(old.removing)
         self.elr, self.recovering = list(old.elr), old.recovering
         self.directories = dict(zip(old.replicas, old.directories, strict=False))
-        if self.election is None:
-            self.election = Election.UNCLEAN if self.unclean else Election.ONLINE
+
+    def allow_unclean(self) -> None:
+        """Let a replica lead that is not in sync, if the topic does."""
+        if self.unclean:
+            self.election = Election.UNCLEAN
 
     def build(self) -> PartitionChangeRecord | None:
         """The record of the change; None if nothing changes."""
@@ -100,7 +103,8 @@ class PartitionChange:
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
         replicas = [replica for replica in self.replicas if replica not in self.removing]
-        if not isr or not replicas or not set(self.adding) <= set(isr):
+        shrinks = len(self.adding) < len(self.removing)
+        if not isr or not replicas or not set(replicas if shrinks else self.adding) <= set(isr):
             return
         self.isr, self.replicas, self.adding, self.removing = isr, replicas, [], []
 
@@ -150,9 +154,8 @@ class PartitionChange:
         if len(self.isr) >= self.min_isr:
             self.elr = []
             return
-        candidates = dict.fromkeys((*self.elr, *self.partition.isr))
-        left_out = {*self.isr, self.unclean_shutdown}
-        self.elr = [replica for replica in candidates if replica not in left_out]
+        candidates = {*self.elr, *self.partition.isr} & set(self.replicas)
+        self.elr = sorted(candidates - {*self.isr, self.unclean_shutdown})
 
     def _update_elr(self, record: PartitionChangeRecord) -> None:
         if record.isr is not None or not self.elr_enabled:
@@ -161,15 +164,13 @@ class PartitionChange:
             record.eligible_leader_replicas = self.elr
 
     def _update_last_known_leader(self, record: PartitionChangeRecord) -> None:
-        """Note who led when nobody is left in sync, and forget it when there is a leader."""
+        """Note who led when nobody is found who may, and forget it when there is a leader."""
         old = self.partition
         if not self.elr_enabled:
             return
-        if record.isr == [] and old.last_known_elr != (old.leader,):
+        if record.leader == NO_LEADER != old.leader and not old.last_known_elr:
             record.last_known_elr = [old.leader]
-        elif old.last_known_elr and (
-            record.leader >= 0 or (old.leader != NO_LEADER and record.leader != NO_LEADER)
-        ):
+        elif record.leader >= 0 and old.last_known_elr:
             record.last_known_elr = []
 
     def _assign(self, record: PartitionChangeRecord) -> None:

@@ -131,7 +131,7 @@ def test_eligible_replicas_outlive_the_isr() -> None:
     record = made.build()
     assert record is not None
     none = merged(one, record)
-    assert (none.isr, none.elr, none.leader, none.last_known_elr) == ((), (2, 1), -1, (1,))
+    assert (none.isr, none.elr, none.leader, none.last_known_elr) == ((), (1, 2), -1, (1,))
     back, _ = change(none, {2}, min_isr=2, elr_enabled=True)
     assert (back.isr, back.elr, back.leader, back.recovering) == ((2,), (1,), 2, False)
 
