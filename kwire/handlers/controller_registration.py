@@ -1,5 +1,7 @@
 """ControllerRegistration (API key 70): a controller names its addresses and what it supports."""
 
+from typing import Final
+
 from kwire import errors
 from kwire.codec.messages.controller_registration import (
     ControllerRegistrationRequest,
@@ -10,11 +12,14 @@ from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.controller_brokers import decide_register_controller
 
+WRONG_CONTROLLER: Final = "This is not the correct controller for this cluster."
+
 
 def failed(
     request: ControllerRegistrationRequest, error: KafkaError
 ) -> ControllerRegistrationResponse:
-    return ControllerRegistrationResponse(error_code=error.code, error_message=error.text)
+    text = WRONG_CONTROLLER if isinstance(error, errors.NotController) else error.text
+    return ControllerRegistrationResponse(error_code=error.code, error_message=text)
 
 
 @handles(ControllerRegistrationRequest, versions="0", failed=failed)

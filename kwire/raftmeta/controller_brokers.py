@@ -155,24 +155,23 @@ def decide_heartbeat(
     """A broker lives, and says what it wants."""
     broker = state.broker(request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
-    records = _offline_directories(state, broker, request.offline_log_dirs)
+    records: list[Any] = []
     fenced, should_stop = broker.fenced, False
     if request.want_shut_down:
         should_stop = _may_stop(state, broker, request)
         if should_stop and not fenced:
-            records += fencing(state, broker)
+            records = fencing(state, broker)
             fenced = True
         elif not should_stop:
-            records += _controlled_shutdown(state, broker)
+            records = _controlled_shutdown(state, broker)
     elif request.want_fence and not fenced:
-        records += fencing(state, broker)
+        records = fencing(state, broker)
         fenced = True
     elif not request.want_fence and fenced and caught_up:
-        records += unfencing(state, broker)
-        records += _cordoned(broker, request)
+        records = unfencing(state, broker)
         fenced = False
-    elif not fenced:
-        records += _cordoned(broker, request)
+    records += _offline_directories(state, broker, request.offline_log_dirs)
+    records += _cordoned(broker, request)
     state.sessions.touch(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )

@@ -18,7 +18,7 @@ from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import TopicConfig, check_topic_config
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller import ControllerState, Decision, Outcome, outcome
+from kwire.raftmeta.controller import ControllerState, Decision, Outcome, clear_elr, outcome
 from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.raftmeta.names import check_topic_name
 
@@ -54,6 +54,7 @@ def decide_incremental_alter(
                 resource_name=resource[1],
             )
         )
+    records += clear_elr(state, records)
     reply = IncrementalAlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else tuple(records), reply)
 
@@ -79,6 +80,7 @@ def decide_alter(
                 resource_name=resource[1],
             )
         )
+    records += clear_elr(state, records)
     reply = AlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else tuple(records), reply)
 

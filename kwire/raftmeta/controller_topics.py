@@ -17,7 +17,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.describe import describe_new_topic
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decision
+from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
 from kwire.raftmeta.controller_partitions import check_assignment
 from kwire.raftmeta.image import TOPIC, PartitionImage, TopicImage
 from kwire.raftmeta.image_records import partition_record
@@ -89,11 +89,12 @@ def _create(state: ControllerState, asked: Asked, shown: Shown) -> tuple[list[An
     else:
         partitions = _placed(state, asked)
     topic_id = state.new_id()
-    records: list[Any] = [r.TopicRecord(name=asked.name, topic_id=topic_id)]
-    records += [
+    settings = [
         r.ConfigRecord(resource_type=TOPIC, resource_name=asked.name, name=name, value=value)
         for name, value in configs.items()
     ]
+    records: list[Any] = [r.TopicRecord(name=asked.name, topic_id=topic_id), *settings]
+    records += clear_elr(state, settings)
     records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
     key = tuple(sorted(configs.items()))
     if key not in shown:

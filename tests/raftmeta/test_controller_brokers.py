@@ -64,6 +64,18 @@ def test_register_then_unfence() -> None:
     assert cluster.kinds() == [], "nothing new, nothing written"
 
 
+def test_a_fenced_broker_closes_directories_too() -> None:
+    cluster = Cluster((1,))
+    epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
+    closed = [directory(2)]
+    for wanted in ({"want_fence": True}, {"current_metadata_offset": 0}):
+        request = beat(2, epoch, cordoned_log_dirs=closed, **wanted)
+        assert cluster.do(decide_heartbeat, request).is_fenced
+        assert cluster.kinds() == ["BrokerRegistrationChange"]
+        assert cluster.state.image.brokers[2].cordoned_log_dirs == tuple(closed)
+        closed = []
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

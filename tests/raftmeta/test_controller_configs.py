@@ -84,3 +84,24 @@ def test_one_brokers_minimum_in_sync_with_eligible_leaders() -> None:
         cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=level))
         reply = decide_incremental_alter(cluster.state, request, 0.0).reply
         assert reply.responses[0].error_code == code
+
+
+@pytest.mark.parametrize(("kind", "name", "told"), [(TOPIC, "t", "t"), (BROKER, "", "")])
+def test_eligible_replicas_are_forgotten_with_another_minimum(
+    kind: int, name: str, told: str
+) -> None:
+    """Who may lead cleanly was judged by the old minimum of replicas in sync (KIP-966)."""
+    cluster = Cluster()
+    cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=1))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.write(
+        r.PartitionChangeRecord(
+            topic_id=topic_id, partition_id=0, isr=[1], eligible_leader_replicas=[2]
+        )
+    )
+    cluster.do(decide_incremental_alter, alter(kind, name, ("message.max.bytes", DELETE, None)))
+    assert cluster.partition("t").elr == (2,)
+    cluster.do(decide_incremental_alter, alter(kind, name, ("min.insync.replicas", SET, "1")))
+    assert cluster.kinds() == ["Config", "ClearElr"]
+    assert cluster.records[-1].topic_name == told
+    assert cluster.partition("t").elr == ()
