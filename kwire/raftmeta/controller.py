@@ -14,7 +14,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import attrs
 
 from kwire.codec.messages import metadata_records as r
-from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.topic import TopicConfig
 from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
@@ -251,17 +250,6 @@ def leader_updates(
         if (record := change.build()) is not None:
             records.append(record)
     return records
-
-
-def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Any]:
-    """Who is eligible was judged by the minimum in sync: when that is set, they are forgotten."""
-    if not state.elr_enabled:
-        return []
-    return [
-        r.ClearElrRecord(topic_name=one.resource_name if one.resource_type == TOPIC else "")
-        for one in settings
-        if one.name == "min.insync.replicas"
-    ]
 
 
 def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Any]:
