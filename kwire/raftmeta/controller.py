@@ -96,8 +96,10 @@ class ControllerState:
             for topic_id in delta.created_topics:
                 self._note(self._dotted, self.image.topics[topic_id].name)
 
-    def supposing(self, records: Iterable[Any]) -> "ControllerState":
+    def supposing(self, records: Sequence[Any]) -> "ControllerState":
         """The state as it will be, for a decision that builds on records of its own."""
+        if not records:
+            return self
         return attrs.evolve(self, image=self.image.apply(records)[0])
 
     def reset(self, image: MetadataImage, next_offset: int) -> None:
@@ -232,20 +234,23 @@ def leader_updates(
     *,
     remove: int = NO_LEADER,
     add: int = NO_LEADER,
-    unclean_shutdown: int = NO_LEADER,
+    lost: int = NO_LEADER,
 ) -> list[Any]:
-    """Changes to partitions because a broker goes (``remove``) or comes (``add``)."""
+    """Changes to partitions because a broker goes (``remove``) or comes (``add``).
+
+    ``lost`` is one that comes without having gone in order.
+    """
 
     def acceptable(broker: int) -> bool:
-        if broker in (remove, unclean_shutdown):
+        if broker in (remove, lost):
             return False
         return broker == add or state.is_active(broker)
 
     records = []
     for topic_id, number in state.partitions_where(where):
         change = state.change(topic_id, number, acceptable=acceptable)
-        change.isr = [broker for broker in change.isr if broker not in (remove, unclean_shutdown)]
-        change.unclean_shutdown = unclean_shutdown
+        change.isr = [broker for broker in change.isr if broker not in (remove, lost)]
+        change.unclean_shutdown = lost
         change.allow_unclean()
         if (record := change.build()) is not None:
             records.append(record)

@@ -18,7 +18,7 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from kwire.raftmeta.controller import ControllerState, Decision, leader_updates
+from kwire.raftmeta.controller import ControllerState, Decision, check_bound, leader_updates
 from kwire.raftmeta.image import NO_LEADER, BrokerImage
 from kwire.types import uuid_text
 
@@ -55,9 +55,7 @@ def decide_register_broker(
         _check_twin(state, existing, request, now)
     _check_directories(state, request)
     _check_features(state, request)
-    records = []
-    if existing is not None and not returns:
-        records = _after_unclean_shutdown(state, existing, request)
+    records = [] if returns else _out_of_isr(state, existing, request)
     record = _registration(state, request, existing if returns else None)
     if not returns:
         state.sessions.forget(request.broker_id)
@@ -103,7 +101,8 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
     }
-    for name, level in sorted(state.image.features.items()):
+    for name in sorted({*state.image.features, *offered}):
+        level = state.image.features.get(name, 0)
         low, high = offered.get(name, (0, 0))
         if not low <= level <= high:
             raise errors.UnsupportedVersion(
@@ -113,14 +112,19 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
             )
 
 
-def _after_unclean_shutdown(
-    state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest
+def _out_of_isr(
+    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
 ) -> list[Any]:
-    """A broker that did not stop in order may have lost what it had not flushed."""
-    if request.previous_broker_epoch == existing.epoch:
-        return []
-    lost = existing.id
-    return leader_updates(state, lambda p: lost in p.isr or lost in p.elr, unclean_shutdown=lost)
+    """A new incarnation has to catch up before it is in sync again.
+
+    One that did not stop in order may have lost what it had not flushed: with ELR, it is not
+    eligible either. Without, whoever is alone in sync stays so and leads when it serves.
+    """
+    broker = request.broker_id
+    clean = existing is not None and request.previous_broker_epoch == existing.epoch
+    if clean or not state.elr_enabled:
+        return leader_updates(state, lambda p: broker in p.isr, remove=broker)
+    return leader_updates(state, lambda p: broker in p.isr or broker in p.elr, lost=broker)
 
 
 def _registration(
@@ -170,7 +174,7 @@ def decide_heartbeat(
     elif not request.want_fence and fenced and caught_up:
         records = unfencing(state, broker)
         fenced = False
-    records += _offline_directories(state, broker, request.offline_log_dirs)
+    records += _offline_directories(state.supposing(records), broker, request.offline_log_dirs)
     records += _cordoned(broker, request)
     state.sessions.touch(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
@@ -212,8 +216,8 @@ def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[An
 
 def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
     """Directories that the broker closed to new partitions, if that changed (KIP-1066)."""
-    told = request.cordoned_log_dirs
-    if told is None or broker.cordoned_log_dirs == tuple(told):
+    told, known = request.cordoned_log_dirs, broker.cordoned_log_dirs
+    if told is None or (known is not None and set(known) == set(told)):
         return []
     return [
         r.BrokerRegistrationChangeRecord(
@@ -303,5 +307,6 @@ def decide_unregister_broker(
         state, lambda p: broker.id in p.isr or broker.id in p.elr, remove=broker.id
     )
     gone = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    check_bound(records)
     state.sessions.forget(broker.id)
     return Decision((*records, gone), UnregisterBrokerResponse())

@@ -10,13 +10,14 @@ from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.raftmeta.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller import ELR
 from kwire.raftmeta.controller_brokers import (
     decide_fence_stale,
     decide_heartbeat,
     decide_register_broker,
     decide_unregister_broker,
 )
-from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller_features import SUPPORTED, feature_records
 from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
 from tests.raftmeta.clusters import CLUSTER, Cluster, directory
 
@@ -139,13 +140,55 @@ def test_return_after_the_session_ended() -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
 
 
-def test_clean_return_keeps_the_isr() -> None:
+@pytest.mark.parametrize("previous", [200, -1])
+def test_no_incarnation_leads_before_it_serves(previous: int) -> None:
+    """Its partitions get other leaders, however it stopped; alone in sync, it stays so."""
     cluster = Cluster((1, 2))
     cluster.topic("t", [2, 1])
+    cluster.topic("alone", [2])
+    cluster.do(decide_register_broker, register(2, previous_broker_epoch=previous))
+    assert cluster.kinds() == ["PartitionChange", "PartitionChange", "RegisterBroker"]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+    assert (cluster.partition("alone").leader, cluster.partition("alone").isr) == (-1, (2,))
+
+
+@pytest.mark.parametrize(("previous", "elr"), [(200, (2,)), (-1, ())])
+def test_who_did_not_stop_in_order_is_not_eligible(previous: int, elr: tuple[int, ...]) -> None:
+    """KIP-966: what a broker had not flushed is lost; what it forgot, nobody else may lead with."""
+    cluster = Cluster((1, 2))
+    cluster.write(*feature_records({ELR: 1}))
+    cluster.topic("t", [2])
+    cluster.do(decide_register_broker, register(2, previous_broker_epoch=previous))
+    held = cluster.partition("t")
+    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (-1, (), elr, (2,))
+    cluster.do(decide_heartbeat, beat(2, cluster.state.image.brokers[2].epoch))
+    held = cluster.partition("t")
+    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (2, (2,), (), ())
+    assert held.recovering == (previous == -1), "the last leader, uncleanly"
+
+
+def test_a_broker_that_was_unregistered_is_not_eligible_when_it_comes_again() -> None:
+    cluster = Cluster((1, 2))
+    cluster.write(*feature_records({ELR: 1}))
+    cluster.topic("t", [2])
+    cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=2))
+    assert cluster.partition("t").elr == (2,)
+    cluster.do(decide_register_broker, register(2))
+    assert cluster.partition("t").elr == ()
+
+
+def test_a_directory_fails_while_its_broker_comes_back() -> None:
+    """Both in one heartbeat: the broker serves, and does not lead from what it lost."""
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [2])
+    lost, kept = directory(2), b"k" * 16
     cluster.now += 10
-    cluster.do(decide_register_broker, register(2, previous_broker_epoch=200))
-    assert cluster.kinds() == ["RegisterBroker"]
-    assert cluster.partition("t").isr == (2, 1)
+    cluster.do(decide_register_broker, register(2, log_dirs=[lost, kept]))
+    epoch = cluster.state.image.brokers[2].epoch
+    reply = cluster.do(decide_heartbeat, beat(2, epoch, offline_log_dirs=[lost]))
+    assert not reply.is_fenced
+    assert cluster.state.image.brokers[2].log_dirs == (kept,)
+    assert cluster.partition("t").leader == -1
 
 
 def test_controlled_shutdown_waits_for_the_others() -> None:
