@@ -134,9 +134,8 @@ class Server:
         """The leaderships go, and until then others are served; then nobody waits for an answer."""
         log.info("stopping node=%d", self.config.node_id)
         with trio.move_on_after(HAND_OVER_SECONDS):
-            if self.broker is not None:
-                await self.broker.lifecycle.stop()
-            await self.core.quorum.shut_down()
+            if self.broker is None or await self.broker.lifecycle.stop():
+                await self.core.quorum.shut_down()
         self.core.net.stop_accepting()
         if self.broker is not None:
             self.broker.groups.service.resign_all()

@@ -42,6 +42,8 @@ class LogDirectory:
     """Directories of deleted partitions, to be removed."""
     unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
     """Partitions that are here but cannot be read; their files are left as they are."""
+    previous_epoch: int = -1
+    """Of the broker that last stopped in order; known once the directory is loaded."""
     _lock: Lock | None = None
 
     @property
@@ -213,9 +215,10 @@ class LogDirectory:
     def _take_marker(self) -> bool:
         """Whether the last stop was clean; said once, for from now on it is not."""
         try:
-            self.disk.read(names.CLEAN_SHUTDOWN)
+            marker = self.disk.read(names.CLEAN_SHUTDOWN)
         except FileNotFoundError:
             return False
+        self.previous_epoch = checkpoints.parse_clean_shutdown(marker)
         self.disk.remove(names.CLEAN_SHUTDOWN)
         self.disk.sync_directory()
         return True

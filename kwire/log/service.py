@@ -148,6 +148,12 @@ class LogManager:
                 log.error("not closed in order directory=%s error=%s", directory.name, error)
             directory.unlock()
 
+    @property
+    def previous_epoch(self) -> int:
+        """Of the broker that last stopped in order, if all directories agree on it, else -1."""
+        epochs = {d.previous_epoch if d.online else -1 for d in self.directories}
+        return epochs.pop() if len(epochs) == 1 else -1
+
     # -- logs
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:

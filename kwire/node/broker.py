@@ -5,7 +5,6 @@ from typing import Final
 import attrs
 import trio
 
-from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kwire.coordinator.groups import GROUPS_TOPIC, GroupCoordinator
 from kwire.formatting import random_id
 from kwire.log.config import LogConfig
@@ -94,7 +93,7 @@ class BrokerHalf:
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
             features=SUPPORTED,
-            log_dirs=sorted(core.identity.directories.values()),
+            log_dirs=list(core.identity.directories.values()),
             publisher=core.publisher,
             ask=core.ask,
             clock=core.clock,
@@ -104,9 +103,7 @@ class BrokerHalf:
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
 
-        request = AllocateProducerIdsRequest(
-            broker_id=self.core.config.node_id, broker_epoch=self.lifecycle.epoch
-        )
+        request = self.lifecycle.producer_ids()
         reply = await self.core.controller.anywhere(decide_allocate_producer_ids, request)
         raise_for(reply.error_code)
         return reply.producer_id_start, reply.producer_id_len
@@ -125,7 +122,7 @@ class BrokerHalf:
         await nursery.start(self.groups.service.run)
         await nursery.start(self.replicas.run)
         await nursery.start(core.publisher.run)
-        await self.lifecycle.start()
+        await self.lifecycle.start(core.logs.previous_epoch)
         if core.controller.is_alone:
             await core.publisher.wait_applied(core.quorum.next_offset - 1)
         else:

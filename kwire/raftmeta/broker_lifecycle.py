@@ -1,4 +1,4 @@
-"""A broker's life towards the controller: register, be unfenced, send heartbeats, leave.
+"""A broker's life towards the controller: says what :mod:`kwire.raftmeta.broker_state` decides.
 
 In a combined node the controller is asked by a plain call and the broker lives as long as its
 controller, so nothing is sent while idle; otherwise ``ask`` goes over the network to whoever is
@@ -6,6 +6,8 @@ the active controller, and a heartbeat is due every ``broker.heartbeat.interval.
 """
 
 import logging
+import math
+import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,15 +16,14 @@ import trio
 
 from kwire import errors
 from kwire.clock import Clock
-from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from kwire.codec.messages.broker_registration import (
-    BrokerRegistrationRequest,
-    BrokerRegistrationResponse,
-)
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import PROTOCOLS, Endpoint
 from kwire.errors import BY_CODE, NONE
+from kwire.raftmeta.broker_state import Answer, BrokerState, State
 from kwire.raftmeta.controller_brokers import (
     decide_heartbeat,
     decide_register_broker,
@@ -30,21 +31,28 @@ from kwire.raftmeta.controller_brokers import (
     keep_session,
 )
 from kwire.raftmeta.controller_service import Controller
+from kwire.raftmeta.image_records import METADATA_VERSION
 from kwire.raftmeta.publisher import MetadataPublisher
 
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[Any], Awaitable[Any]]
 """Sends a request to the active controller; raises KafkaError."""
+IsGone = Callable[[], Awaitable[bool]]
+"""Whether nobody is left who could be the active controller."""
+
+
+async def _never() -> bool:
+    return False
+
 
 RETRY_SECONDS: Final = 0.1
 GIVE_UP_SECONDS: Final = 4.0
-"""Longer than an election takes: a cluster that stops as a whole has no controller at the end."""
-_TRANSIENT: Final = (
-    errors.NotController,
-    errors.RequestTimedOut,
-    errors.DuplicateBrokerRegistration,
-)
+"""Longer than an election takes."""
+LOOK_SECONDS: Final = 0.1
+"""How long a broker that leaves is not heard before it looks whether anybody could hear it."""
+CORDONS_SINCE: Final = 30
+"""The metadata.version, 4.3-IV0, from which on controllers keep closed directories (KIP-1066)."""
 
 
 def directly(controller: Controller, others: Ask | None = None) -> Ask:
@@ -82,6 +90,34 @@ def features_of(made: Any, features: Mapping[str, tuple[int, int]]) -> list[Any]
         made(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in sorted(features.items())
     ]
+
+
+def broker_registration(
+    config: BrokerConfig,
+    *,
+    cluster_id: str,
+    incarnation_id: bytes,
+    endpoints: Sequence[Endpoint],
+    features: Mapping[str, tuple[int, int]],
+    log_dirs: Sequence[bytes],
+) -> BrokerRegistrationRequest:
+    """What a broker tells about itself; ``endpoints`` as they are really bound."""
+    request = BrokerRegistrationRequest
+    return request(
+        broker_id=config.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=listeners_of(request.Listener, endpoints),
+        features=features_of(request.Feature, features),
+        rack=config.broker_rack,
+        log_dirs=sorted(log_dirs, key=_signed),
+    )
+
+
+def _signed(directory_id: bytes) -> tuple[int, int]:
+    """Uuids are two signed numbers, where their order matters."""
+    high, low = struct.unpack(">qq", directory_id)
+    return high, low
 
 
 def controller_registration(
@@ -129,117 +165,131 @@ class BrokerLifecycle:
     clock: Clock
     local: Controller | None = None
     """The controller in this very process, if there is one."""
-    previous_epoch: int = -1
-    """Of the incarnation that last stopped in order."""
-    epoch: int = -1
-    offline_dirs: list[bytes] = attrs.field(factory=list)
-    _stopping: bool = False
+    is_gone: IsGone = _never
+    broker: BrokerState = attrs.field(init=False)
+    """What was said and heard."""
+    _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _unheard_since: float | None = None
+    """When the first request left that the controller has not taken yet."""
     _trouble: str = ""
     """What was logged last of why the controller is not heard: said once."""
 
-    async def start(self) -> None:
-        """Register and be unfenced; after that, clients are served."""
-        await self._register()
-        while True:
-            reply = await self._heard(want_fence=False)
-            if reply is not None and not reply.is_fenced:
-                break
-            await trio.sleep(RETRY_SECONDS)
+    def __attrs_post_init__(self) -> None:
+        registration = broker_registration(
+            self.config,
+            cluster_id=self.cluster_id,
+            incarnation_id=self.incarnation_id,
+            endpoints=self.endpoints,
+            features=self.features,
+            log_dirs=self.log_dirs,
+        )
+        interval = self.config.broker_heartbeat_interval_ms / 1000
+        self.broker = BrokerState(registration=registration, interval=interval)
+
+    @property
+    def epoch(self) -> int:
+        return self.broker.epoch
+
+    def producer_ids(self) -> AllocateProducerIdsRequest:
+        """The request for a block of producer ids."""
+        return AllocateProducerIdsRequest(broker_id=self.config.node_id, broker_epoch=self.epoch)
+
+    async def start(self, previous_epoch: int = -1) -> None:
+        """Register and be unfenced; after that, clients are served.
+
+        ``previous_epoch`` is that of the incarnation that stopped in order before this one.
+        """
+        broker = self.broker
+        broker.registration.previous_broker_epoch = previous_epoch
+        with trio.fail_after(self.config.initial_broker_registration_timeout_ms / 1000):
+            while not broker.registered:
+                await self._speak()
+        while broker.state is State.STARTING:
+            await self._speak()
+        broker.ready_to_unfence(self.clock.now())
+        while broker.state is not State.RUNNING:
+            await self._speak()
         self._keep()
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
 
-    async def _register(self) -> None:
-        """Until the controller takes it; a twin's session has to run out first."""
-        request = BrokerRegistrationRequest
-        asked = request(
-            broker_id=self.config.node_id,
-            cluster_id=self.cluster_id,
-            incarnation_id=self.incarnation_id,
-            listeners=listeners_of(request.Listener, self.endpoints),
-            features=features_of(request.Feature, self.features),
-            rack=self.config.broker_rack,
-            log_dirs=list(self.log_dirs),
-            previous_broker_epoch=self.previous_epoch,
-        )
-        with trio.fail_after(self.config.initial_broker_registration_timeout_ms / 1000):
-            while True:
-                try:
-                    reply: BrokerRegistrationResponse = await self.ask(asked)
-                    raise_for(reply.error_code)
-                    self.epoch = reply.broker_epoch
-                    return
-                except _TRANSIENT as error:
-                    if repr(error) != self._trouble:
-                        logger.info("broker registration waits reason=%r", error)
-                    self._trouble = repr(error)
-                await trio.sleep(RETRY_SECONDS)
-
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send heartbeats until cancelled; a lone combined node needs none."""
-        task_status.started()
-        interval = self.config.broker_heartbeat_interval_ms / 1000
-        while not self._stopping:
-            if self.local is not None and self._keep():
-                await self.local.wait_inactive()
-            reply = await self._heard(want_fence=False)
-            await trio.sleep(interval if reply is not None else RETRY_SECONDS)
+        """Send heartbeats until cancelled or stopped; a lone combined node needs none."""
+        with self._running:
+            task_status.started()
+            while True:
+                if self.local is not None and self._keep():
+                    await self.local.wait_inactive()
+                await self._speak()
 
     def _keep(self) -> bool:
         """Live as long as the controller in this process, if that is the only one."""
-        alone = self.local is not None and self.local.is_alone and self.local.is_active
-        if alone and self.local is not None:
-            keep_session(self.local.state, self.config.node_id)
-        return alone
+        local = self.local
+        if local is None or not (local.is_alone and local.is_active):
+            return False
+        keep_session(local.state, self.config.node_id)
+        return True
 
-    async def stop(self) -> None:
-        """Hand leaderships over, then be fenced: controlled shutdown."""
-        self._stopping = True
-        answered_at = self.clock.now()
-        while self.clock.now() < answered_at + GIVE_UP_SECONDS:
-            reply = None
-            with trio.move_on_at(answered_at + GIVE_UP_SECONDS):
-                reply = await self._heard(want_fence=False, want_shut_down=True)
-            if reply is not None:
-                if reply.should_shut_down:
-                    return
-                answered_at = self.clock.now()
-            await trio.sleep(RETRY_SECONDS)
-        logger.warning("stops without a controller id=%d", self.config.node_id)
+    async def stop(self) -> bool:
+        """Hand leaderships over, then be fenced: controlled shutdown. Whether that was done.
 
-    async def _heard(
-        self, *, want_fence: bool, want_shut_down: bool = False
-    ) -> BrokerHeartbeatResponse | None:
-        """A heartbeat; None if no active controller took it.
-
-        A broker that the controller does not know any more registers again.
+        Nobody waits for a controller that cannot come: not at all when no majority of the
+        controllers' processes is there, else as long as an election may take.
         """
+        self._running.cancel()
+        broker = self.broker
+        broker.begin_controlled_shutdown(self.clock.now())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._despair, nursery.cancel_scope)
+            while broker.state is not State.SHUTTING_DOWN:
+                await self._speak()
+            nursery.cancel_scope.cancel()
+        went = broker.state is State.SHUTTING_DOWN
+        if not went:
+            logger.warning("stops without a controller id=%d", self.config.node_id)
+        return went
+
+    async def _despair(self, attempts: trio.CancelScope) -> None:
+        """End the attempts to be heard when there is no hope."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            since = self._unheard_since
+            if since is None:
+                continue
+            if self.clock.now() >= since + GIVE_UP_SECONDS or await self.is_gone():
+                attempts.cancel()
+
+    async def _speak(self) -> None:
+        """One request, when it is due, and what comes of it."""
+        await trio.sleep(max(0.0, self.broker.due - self.clock.now()))
+        if self._unheard_since is None:
+            self._unheard_since = self.clock.now()
         try:
-            return await self._heartbeat(want_fence=want_fence, want_shut_down=want_shut_down)
-        except errors.StaleBrokerEpoch:
-            if want_shut_down:
-                raise
-            await self._register()
+            answer = await self._asked()
         except errors.KafkaError as error:
             if repr(error) != self._trouble:
-                logger.info("heartbeat not taken reason=%r", error)
+                logger.info("controller does not take it state=%s reason=%r", self._name, error)
             self._trouble = repr(error)
-        return None
+            self.broker.failed(error, self.clock.now())
+        else:
+            self._unheard_since = None
+            self.broker.answered(answer, self.clock.now())
 
-    async def _heartbeat(
-        self, *, want_fence: bool, want_shut_down: bool = False
-    ) -> BrokerHeartbeatResponse:
-        request = BrokerHeartbeatRequest(
-            broker_id=self.config.node_id,
-            broker_epoch=self.epoch,
-            current_metadata_offset=self.publisher.applied.applied.offset,
-            want_fence=want_fence,
-            want_shut_down=want_shut_down,
-            offline_log_dirs=self.offline_dirs,
-            cordoned_log_dirs=[],
-        )
-        reply: BrokerHeartbeatResponse = await self.ask(request)
-        raise_for(reply.error_code)
-        return reply
+    @property
+    def _name(self) -> str:
+        return self.broker.state.name if self.broker.registered else "UNREGISTERED"
+
+    async def _asked(self) -> Answer:
+        """The answer of the active controller; one in this process may have lost the others."""
+        known = self.publisher.applied
+        cordons = known.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
+        request = self.broker.request(known.applied.offset, cordons=cordons)
+        local = self.local
+        may_hang = local is not None and local.is_active and not local.is_alone
+        with trio.move_on_after(self.broker.interval if may_hang else math.inf):
+            answer: Answer = await self.ask(request)
+            raise_for(answer.error_code)
+            return answer
+        raise errors.RequestTimedOut("no answer from the controller")
 
 
 def raise_for(code: int) -> None:

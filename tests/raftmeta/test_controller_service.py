@@ -51,7 +51,7 @@ class Node:
         )
         self.quorum.add_listener(self.watcher)
 
-    def broker(self, incarnation: bytes, previous_epoch: int = -1) -> BrokerLifecycle:
+    def broker(self, incarnation: bytes) -> BrokerLifecycle:
         return BrokerLifecycle(
             config=node_config(),
             cluster_id=CLUSTER,
@@ -63,7 +63,6 @@ class Node:
             ask=directly(self.controller),
             clock=TestClock(),
             local=self.controller,
-            previous_epoch=previous_epoch,
         )
 
     def written(self) -> list[Any]:
@@ -153,7 +152,7 @@ async def test_controlled_shutdown_and_a_quick_return() -> None:
         assert made.publisher.image.brokers[1].fenced
         epoch = broker.epoch
     async with node(storage) as made:
-        await made.broker(b"b", previous_epoch=epoch).start()
+        await made.broker(b"b").start(previous_epoch=epoch)
         partition = made.publisher.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, partition.leader_epoch) == (1, 2)
