@@ -13,7 +13,7 @@ from kwire.codec.messages.alter_partition_reassignments import (
 )
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
-from kwire.codec.messages.metadata_records import ConfigRecord
+from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
 from kwire.raftmeta.controller_brokers import fencing, unfencing
 from kwire.raftmeta.controller_partitions import (
     PREFERRED,
@@ -21,6 +21,7 @@ from kwire.raftmeta.controller_partitions import (
     decide_alter_partition,
     decide_assign_directories,
     decide_elect_leaders,
+    decide_elect_unclean,
     decide_reassign,
     decide_rebalance_leaders,
 )
@@ -230,18 +231,16 @@ def test_fencing_moves_leaders_and_unfencing_wakes_the_leaderless() -> None:
     assert cluster.partition("a").leader == 2, "it has to catch up first"
 
 
+def unclean_config(kind: int, name: str, value: str) -> ConfigRecord:
+    setting = "unclean.leader.election.enable"
+    return ConfigRecord(resource_type=kind, resource_name=name, name=setting, value=value)
+
+
 def test_unclean_election_only_where_the_topic_allows_it() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("safe", [1, 2])
     cluster.topic("loose", [1, 2])
-    cluster.write(
-        ConfigRecord(
-            resource_type=2,
-            resource_name="loose",
-            name="unclean.leader.election.enable",
-            value="true",
-        )
-    )
+    cluster.write(unclean_config(2, "loose", "true"))
     for broker in (2, 1):
         cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
     cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
@@ -311,6 +310,58 @@ def test_reassignment_cancelled_goes_back() -> None:
     assert (after.leader, after.isr) == (1, (1,))
 
 
+def test_fewer_replicas_only_when_all_that_stay_are_in_sync() -> None:
+    """Otherwise the copies that go would be the ones that count."""
+    cluster = Cluster((1, 2, 3))
+    topic_id = cluster.topic("t", [1, 2, 3])
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2]))
+    cluster.do(decide_reassign, reassign([2, 3]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.removing, held.isr) == ((2, 3, 1), (1,), (1, 2))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.leader) == ((2, 3), (2, 3), 2)
+
+
+def test_another_aim_in_the_middle_of_a_reassignment() -> None:
+    """What was being added is in sync, even leads: it stays until the new ones are there."""
+    cluster = Cluster((1, 2, 3, 4, 5))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([3, 4]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    for broker in (1, 2):
+        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
+    cluster.do(decide_reassign, reassign([2, 5]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.adding, held.removing) == ((2, 5, 1, 3, 4), (5,), (1, 3, 4))
+    assert (held.leader, held.isr) == (3, (3,))
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [3, 5, 2]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.leader) == ((2, 5), (5, 2), 2)
+
+
+def test_back_to_the_old_replicas_by_naming_them() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([3, 4]))
+    cluster.do(decide_reassign, reassign([1, 2]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.is_reassigning) == ((1, 2), (1, 2), False)
+
+
+def test_replication_factor_is_that_of_the_aim() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.topic("t", [1])
+    cluster.do(decide_reassign, reassign([2, 3]))
+    for replicas, code in (([4], errors.InvalidReplicationFactor.code), ([2, 4], errors.NONE)):
+        request = reassign(replicas)
+        request.allow_replication_factor_change = False
+        reply = cluster.do(decide_reassign, request)
+        assert reply.responses[0].partitions[0].error_code == code
+
+
 def test_order_of_replicas_changes_at_once() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("t", [1, 2])
@@ -341,3 +392,70 @@ def test_directories_are_assigned() -> None:
     held = cluster.partition("t")
     assert held.directory(2) == b"e" * 16
     assert held.isr == (1,), "a directory that is not registered is taken for failed"
+
+
+def test_nobody_leads_from_a_directory_that_is_offline() -> None:
+    cluster = Cluster((1, 2))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.topic("alone", [2])
+    other = b"o" * 16
+    cluster.write(
+        BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=200, log_dirs=[other]),
+    )
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    assert cluster.partition("t").leader == -1, "2 is in sync, but its replica is out of reach"
+    for name in ("t", "alone"):
+        cluster.write(unclean_config(2, name, "true"))
+    cluster.do(decide_elect_unclean, None)
+    assert cluster.partition("t").leader == -1
+    data = AssignReplicasToDirsRequest.DirectoryData
+    topic = data.TopicData(
+        topic_id=topic_id, partitions=[data.TopicData.PartitionData(partition_index=0)]
+    )
+    cluster.do(
+        decide_assign_directories,
+        AssignReplicasToDirsRequest(
+            broker_id=2, broker_epoch=200, directories=[data(id=other, topics=[topic])]
+        ),
+    )
+    cluster.do(decide_elect_unclean, None)
+    assert (cluster.partition("t").leader, cluster.partition("t").directory(2)) == (2, other)
+
+
+@pytest.mark.parametrize(
+    ("cluster_wide", "own", "topic", "leader"),
+    [
+        (None, None, None, -1),
+        ("true", None, None, 2),
+        ("true", None, "false", -1),  # the topic's word is the last
+        (None, None, "true", 2),
+        ("false", "true", None, 2),  # this controller's own setting, before the cluster's
+    ],
+)
+def test_where_unclean_election_is_allowed(
+    cluster_wide: str | None, own: str | None, topic: str | None, leader: int
+) -> None:
+    """Set at run time, it takes effect with the next look at what nobody leads."""
+    cluster = Cluster((1, 2))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1]))
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    for kind, name, value in ((4, "", cluster_wide), (4, "1", own), (2, "t", topic)):
+        if value is not None:
+            cluster.write(unclean_config(kind, name, value))
+    assert cluster.partition("t").leader == -1
+    cluster.do(decide_elect_unclean, None)
+    assert cluster.partition("t").leader == leader
+
+
+def test_too_much_at_once_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.raftmeta.controller.USER_RECORDS_MAX", 1)
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [1], [1])
+    one = reassign([2])
+    assert not cluster.do(decide_reassign, one).responses[0].partitions[0].error_code
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    parts = [topic.ReassignablePartition(partition_index=n, replicas=[1, 2]) for n in (0, 1)]
+    both = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=parts)])
+    with pytest.raises(errors.PolicyViolation):
+        cluster.do(decide_reassign, both)
