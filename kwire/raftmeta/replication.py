@@ -2,9 +2,10 @@
 
 Rules: a Fetch at an offset says that everything before it is on the sender's disk, so it is
 sent after the fsync; a log that parts from the leader's is cut where the leader says, never
-below what is committed.
+below what is committed; damaged records are refused and fetched again.
 """
 
+import logging
 from collections.abc import Hashable
 from typing import TypeAlias
 
@@ -25,6 +26,8 @@ from kwire.raftmeta.roles import (
 from kwire.raftmeta.state import Call, RaftState
 from kwire.raftmeta.voters import Node, ReplicaKey
 from kwire.records.header import crc_ok, headers
+
+log = logging.getLogger(__name__)
 
 Part: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -213,22 +216,34 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
         )
         return
     if part.records:
-        data = whole_batches(part.records)
+        data = sound_batches(state, part.records)
         if data:
             progress.append_fetched(state, data)
+        else:
+            log.warning("records refused leader=%d offset=%d", role.leader.id, state.log.end_offset)
+            state.calls.retry_at[role.leader.id] = state.now + state.config.retry_backoff
     known = min(part.high_watermark, state.log.end_offset)
     if known >= 0:
         role.committed = part.high_watermark
         state.advance_high_watermark(known)
 
 
-def whole_batches(data: bytes | memoryview) -> bytes | memoryview:
-    """The batches of an answer that arrived whole and undamaged."""
-    end = 0
-    for pos, header in headers(data):
-        if not crc_ok(data, pos, header):
-            raise errors.CorruptMessage(f"a batch at {header.base_offset} from the leader")
-        end = pos + header.size
+def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryview:
+    """The whole batches of an answer, or none of them if one is damaged or does not fit our log.
+
+    They are asked for again then: what was damaged on the way comes sound the next time.
+    """
+    end, offset, epoch = 0, state.log.end_offset, state.log.last_epoch
+    try:
+        for pos, header in headers(data):
+            if header.leader_epoch > state.epoch:
+                break
+            fits = header.base_offset == offset and header.leader_epoch >= epoch
+            if not fits or not crc_ok(data, pos, header):
+                return b""
+            end, offset, epoch = pos + header.size, header.next_offset, header.leader_epoch
+    except errors.CorruptMessage:
+        return b""
     return data[:end]
 
 

@@ -151,6 +151,11 @@ def class_of(name: str, *, request: bool) -> type[Any]:
     return api.request if request else api.response
 
 
+def name_of(node: int) -> str:
+    """Controllers have the numbers 1 to 3, brokers 11 to 13; who is both is a controller here."""
+    return f"{'broker' if node > 10 else 'controller'}-{node}"
+
+
 def _node(name: str) -> str:
     """``node-2`` is a controller and a broker in one: the quorum knows it as the former."""
     return name.replace("node-", "controller-")

@@ -48,6 +48,7 @@ from tests.raftmeta.conversations import (
     batches,
     cluster_of,
     gaps,
+    name_of,
 )
 from tests.raftmeta.deviations import Deviation, Said, differences, idle_log, ordered, rounds
 
@@ -68,7 +69,7 @@ STABLE: Final = {api.name: api.stable for api in APIS}
 
 @attrs.define(eq=False)
 class Replay:
-    """The node ``controller-N`` of a recording."""
+    """A node of a recording."""
 
     found: Recording
     node: int
@@ -130,13 +131,17 @@ class Replay:
 
     @property
     def name(self) -> str:
-        return f"controller-{self.node}"
+        return name_of(self.node)
 
     # The story ------------------------------------------------------------------------------
     def play(self) -> None:
         """The whole scenario."""
         for _, what in sorted(self._timeline(), key=lambda item: item[0]):
             what()
+        self._settle()
+
+    def _settle(self) -> None:
+        """The recording or the node ends: what was said by one side alone is a deviation."""
         for frame in self.owed:
             self._deviate("not said", frame, "", frame.body, None)
         for said in self.said:
@@ -144,6 +149,7 @@ class Replay:
             self._deviate_said(known, said)
         for frame in self.unanswered.values():
             self._deviate("not answered", frame, "", frame.body, None)
+        self.owed, self.said, self.unanswered = [], [], {}
 
     def prime(self) -> None:
         """A leader holds the Fetches that were sent before the scenario began."""
@@ -200,14 +206,14 @@ class Replay:
         """Let timers run until ``t``; what is scheduled to fail fails."""
         while self.running and not self.paused:
             self._snap(t)
-            due = self.raft.deadline * 1000
+            due = self.raft.deadline * 1000 + 1e-6  # past it, however that is rounded
             self.failing.sort()
             if self.failing and self.failing[0][0] <= min(t, due):
                 at, call_id = self.failing.pop(0)
                 self.now = max(self.now, at)
                 self.feed(Answered(call_id, None))
             elif due <= t:
-                self.now = max(self.now, due)
+                self.now = max(self.now, due + 1e-6)  # seconds and back again lose a little
                 self.feed(None)
             else:
                 break
@@ -314,7 +320,7 @@ class Replay:
             self._answer_versions(sent)
             return
         version = STABLE[api]
-        target = f"controller-{PORTS.get(sent.node.port, sent.node.port - 20820)}"
+        target = name_of(PORTS.get(sent.node.port, sent.node.port - 20820))
         role = self.raft.state.role
         leader = role.leader.id if isinstance(role, Follower) else None
         said = Said(
@@ -493,7 +499,7 @@ class Replay:
                 self._gone(name)
             case ["exited", name]:
                 self._gone(name)
-            case ["SIGTERM", name] if name == me:
+            case ["SIGTERM", name] if name == me and me.startswith("controller"):
                 self.feed(Shutdown())
             case ["SIGSTOP", name] if name == me:
                 self.paused = True
@@ -506,7 +512,7 @@ class Replay:
             case ["cut", one, "<->", other] if me in (one, other):
                 self._cut(other if one == me else one)
             case ["cut", name, "from", *_] if me.startswith("controller"):
-                others = [f"controller-{n}" for n in (1, 2, 3)]
+                others = [name_of(n) for n in (1, 2, 3)]
                 for other in others if name == me else [name]:
                     if other != me:
                         self._cut(other)
@@ -525,8 +531,7 @@ class Replay:
     def _gone(self, name: str) -> None:
         if name == self.name:
             self.running = False
-            self.said.clear()
-            self.owed.clear()
+            self._settle()
         else:
             self._cut(name)
 

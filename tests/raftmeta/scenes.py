@@ -25,7 +25,15 @@ from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistor
 from kwire.records.header import headers, parse
 from kwire.testing.raft_script import Fixed
 from kwire.types import uuid_bytes
-from tests.raftmeta.conversations import Frame, Key, Recording, batches, cluster_of, recording
+from tests.raftmeta.conversations import (
+    Frame,
+    Key,
+    Recording,
+    batches,
+    cluster_of,
+    name_of,
+    recording,
+)
 from tests.raftmeta.deviations import idle_log
 from tests.raftmeta.replay import Replay
 
@@ -64,6 +72,10 @@ class Scene:
     """What the node took up that many milliseconds after the proxy had passed it on."""
     changes: Mapping[str, object] = attrs.field(factory=dict)
 
+    @property
+    def is_broker(self) -> bool:
+        return self.node > 10
+
     def __str__(self) -> str:
         return f"{self.number}-n{self.node}"
 
@@ -78,7 +90,7 @@ def _second(
     late: Mapping[Key, float] | None = None,
 ) -> Scene:
     """A node of the second cluster: kraft.version 1, and snapshots."""
-    taken = SnapshotId(51, 1) if end < 86 else SnapshotId(85, 1)
+    taken = SnapshotId(51, 1) if 0 < end < 86 else SnapshotId(85, 1)
     return Scene(
         number=number,
         node=node,
@@ -93,6 +105,7 @@ def _second(
     )
 
 
+BROKERS: Final = (("06d", 97), ("06e", 114), ("06f", 124), ("06g", 134))
 OPENED = ElectionState(1, 1)
 SCENES: Final = (
     Scene(number="01", node=1, fresh=True, late={(2, 122): 20.0}),
@@ -150,6 +163,16 @@ SCENES: Final = (
     Scene(number="18", node=2, fresh=True, late={(5, 89): 50.0}),
     Scene(number="18", node=3, fresh=True, late={(2, 90): 50.0}),
     *(Scene(number="12", node=n) for n in (1, 2, 3)),
+    Scene(number="07", node=11, fresh=True),
+    *(
+        Scene(number=number, node=n)
+        for number in ("11", "08", "10", "09", "12", "03", "03b", "04", "05b", "13")
+        for n in (11, 12, 13)
+    ),
+    *(Scene(number="09b", node=n) for n in (11, 13)),
+    Scene(number="09b", node=12, restarted=True),
+    _second("05c", 11, 0, fresh=True),
+    *(_second(number, 11, end, start=85) for number, end in BROKERS),
 )
 
 
@@ -247,15 +270,16 @@ COUNTS: Final = {
 def open_scene(scene: Scene) -> Replay:
     """The node as it stands at the beginning, ready to play."""
     found = recording(scene.number)
-    name = f"controller-{scene.node}"
+    name = name_of(scene.node)
     frames = [f for f in found.of(name) if f.is_raft and f.source != f.target]
     library = batches(cluster_of(scene.number))
     config = RaftConfig(
         node_id=scene.node,
         directory_id=_directories(found, newest=scene.fresh)[scene.node],
         cluster_id=_cluster_id(frames),
-        endpoints=(Endpoint("CONTROLLER", "127.0.0.1", scene.port or 20820 + scene.node),),
+        endpoints=() if scene.is_broker else (_endpoint(scene.port or 20820 + scene.node),),
         bootstrap=tuple(Node(-1 - n, "127.0.0.1", 20820 + n) for n in (1, 2, 3)),
+        can_vote=not scene.is_broker,
         **scene.changes,  # type: ignore[arg-type]
     )
     disk = MemoryStorage()
@@ -306,6 +330,10 @@ def open_scene(scene: Scene) -> Replay:
             role_now.update_voter_at = inf
             role_now.heard_until = 2.0
     return replay
+
+
+def _endpoint(port: int) -> Endpoint:
+    return Endpoint("CONTROLLER", "127.0.0.1", port)
 
 
 def play(scene: Scene) -> Replay:
@@ -359,7 +387,7 @@ def _voters(found: Recording, scene: Scene) -> VoterSet:
     return VoterSet.of(
         Voter(
             ReplicaKey(n, ids[n]) if scene.dynamic else ReplicaKey(n),
-            (Endpoint("CONTROLLER", "127.0.0.1", 20820 + n),),
+            (_endpoint(20820 + n),),
         )
         for n in scene.voters
     )
