@@ -129,8 +129,8 @@ def some_controller(context: "Context", image: "MetadataImage") -> int:
 
 def check_alter(context: "Context", resource_type: int, name: str) -> None:
     """Whether the asker may change a resource's settings, here; KafkaError if not."""
-    if resource_type == BROKER and name and context.side is Side.BROKER:
-        check_own_id(context, name)
+    if context.side is Side.BROKER:
+        check_broker(context, resource_type, name)
     if resource_type == TOPIC and not context.authorize("AlterConfigs", "Topic", name):
         raise TopicAuthorizationFailed
     if resource_type == GROUP and not context.authorize("AlterConfigs", "Group", name):
@@ -138,6 +138,12 @@ def check_alter(context: "Context", resource_type: int, name: str) -> None:
     cluster = resource_type not in (TOPIC, GROUP)
     if cluster and not context.authorize("AlterConfigs", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed
+
+
+def check_broker(context: "Context", resource_type: int, name: str) -> None:
+    """Whether a resource is no other broker; one without a name stands for all brokers."""
+    if resource_type == BROKER and name:
+        check_own_id(context, name)
 
 
 def check_own_id(context: "Context", name: str) -> None:

@@ -159,6 +159,8 @@ class Handler(Generic[Req, Resp]):
     versions: str
     function: Callable[[Context, Req], Awaitable[Resp | None]]
     failed: Callable[[Req, KafkaError], Resp | None]
+    refused: Callable[[Context, Req], list[Any]] | None = None
+    """What a broker itself refuses of a request that it passes on: taken out of it, answered."""
 
     @property
     def key(self) -> int | None:
@@ -179,12 +181,16 @@ class Handler(Generic[Req, Resp]):
 
 
 def handles(
-    request_type: type[Req], *, versions: str, failed: Callable[[Req, KafkaError], Resp | None]
+    request_type: type[Req],
+    *,
+    versions: str,
+    failed: Callable[[Req, KafkaError], Resp | None],
+    refused: Callable[[Context, Req], list[Any]] | None = None,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]:
     """Make an ``async def`` the handler of one API; ``failed`` says how it fails as a whole."""
 
     def decorate(function: Callable[[Context, Req], Awaitable[Resp | None]]) -> Handler[Req, Resp]:
-        return Handler(request_type, versions, function, failed)
+        return Handler(request_type, versions, function, failed, refused)
 
     return decorate
 
@@ -326,7 +332,7 @@ class Session:
             if not forwarding.is_needed:
                 with suppress(NotController):
                     return await route.serve(attrs.evolve(context, goes_on=True), request)
-            return await forwarding.pass_on(context, frame)
+            return await forwarding.pass_on(context, frame, request, route.serve)
         except KafkaError as error:
             return route.serve.failed(request, error)
 

@@ -1,12 +1,16 @@
 """Passes on what only the active controller can answer (KIP-590).
 
 The client's request goes on unopened, in an Envelope, until an active controller has answered it or
-``request.timeout.ms`` is over: a failover in between is the client's business only as a delay.
+``request.timeout.ms`` is over: a failover in between is the client's business only as a delay. What
+this broker refuses itself does not go on; the answer has it in its place.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kwire.handlers.dispatch import Context
+from kwire.codec.apis import BY_KEY
+from kwire.codec.frame import read_header, read_response, request_frame
+from kwire.errors import KafkaError
+from kwire.handlers.dispatch import Context, Handler
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.controller_service import Controller
 
@@ -26,7 +30,41 @@ class Forwarding:
         """Whether the active controller is another node, or unknown."""
         return not self._controller.is_active and not self._controller.is_alone
 
-    async def pass_on(self, context: Context, frame: memoryview) -> "list[Part]":
-        """The active controller's answer, ready to be sent; KafkaError if there is none."""
-        answer = await self._channel.forward(bytes(frame), context.principal, context.client_host)
+    async def pass_on(
+        self,
+        context: Context,
+        frame: memoryview,
+        request: Any,
+        serve: Handler[Any, Any],
+    ) -> "list[Part] | Any":
+        """The active controller's answer, as parts or made whole; KafkaError if there is none."""
+        if serve.refused is not None:
+            asked = [(one.resource_type, one.resource_name) for one in request.resources]
+            results = serve.refused(context, request)
+            if results:
+                response = await self._rest(context, frame, request, serve)
+                response.responses += results
+                response.responses.sort(
+                    key=lambda one: asked.index((one.resource_type, one.resource_name))
+                )
+                return response
+        answer = await self._forward(context, bytes(frame))
         return [len(answer).to_bytes(4, "big") + answer]
+
+    async def _rest(
+        self, context: Context, frame: memoryview, request: Any, serve: Handler[Any, Any]
+    ) -> Any:
+        """The answer to what was not refused here."""
+        head, _ = read_header(frame)
+        key, version = head.api_key, head.api_version
+        if not request.resources:
+            return BY_KEY[key].response(responses=[])
+        rest = request_frame(key, version, head.correlation_id, head.client_id, request)[4:]
+        try:
+            _, response = read_response(key, version, await self._forward(context, rest))
+        except KafkaError as error:
+            return serve.failed(request, error)
+        return response
+
+    async def _forward(self, context: Context, frame: bytes) -> bytes:
+        return await self._channel.forward(frame, context.principal, context.client_host)

@@ -6,11 +6,19 @@ import attrs
 import pytest
 
 from kwire import errors
-from kwire.codec.frame import read_response, request_frame, response_parts
+from kwire.codec.apis import BY_KEY
+from kwire.codec.frame import (
+    read_header,
+    read_request,
+    read_response,
+    request_frame,
+    response_parts,
+)
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Context, Dispatcher, Services, handles
 from kwire.handlers.forwarding import Forwarding
+from tests.raftmeta.clusters import node_config
 
 KEY = 64
 
@@ -40,8 +48,8 @@ def refuse(request: UnregisterBrokerRequest, error: errors.KafkaError) -> Unregi
     return UnregisterBrokerResponse(error_code=error.code)
 
 
-@pytest.fixture(autouse=True)
-def _local(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> None:
     """This node's handler: broker 7 is known, while 8 is answered by a controller that resigns."""
 
     @handles(UnregisterBrokerRequest, versions="0", failed=refuse)
@@ -83,5 +91,80 @@ async def ask(
         (8, {"active": False, "side": Side.CONTROLLER}, (errors.NotController.code, 0)),
     ],
 )
+@pytest.mark.usefixtures("local")
 async def test_who_answers(broker: int, more: dict[str, Any], expected: tuple[int, int]) -> None:
     assert await ask(broker, **more) == expected
+
+
+@attrs.define
+class Settings:
+    """Another node's controller that takes every change of settings; or does not answer."""
+
+    key: int
+    silent: bool = False
+    named: list[str] = attrs.field(factory=list)
+
+    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
+        if self.silent:
+            raise errors.RequestTimedOut
+        head, body = read_header(frame)
+        request = read_request(head, frame, body)
+        self.named = [one.resource_name for one in request.resources]
+        response = BY_KEY[self.key].response
+        result = response.AlterConfigsResourceResponse
+        results = [
+            result(
+                error_code=0,
+                error_message=None,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+            for one in reversed(request.resources)
+        ]
+        answer = response(responses=results)
+        return b"".join(response_parts(self.key, 1, head.correlation_id, answer))[4:]
+
+
+OTHER = "Unexpected broker id, expected 1, but received 2"
+NO_NUMBER = "Node id must be an integer, but it is: x"
+
+
+@pytest.mark.parametrize("key", [33, 44])
+@pytest.mark.parametrize(
+    ("silent", "asked", "passed_on", "expected"),
+    [
+        (False, ["1", "", "t"], ["1", "", "t"], {}),
+        (False, ["t", "2", "1", "x"], ["t", "1"], {"2": (42, OTHER), "x": (42, NO_NUMBER)}),
+        (False, ["2"], [], {"2": (42, OTHER)}),
+        (True, ["2", "t"], [], {"2": (42, OTHER), "t": (7, None)}),
+    ],
+)
+async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_on(
+    key: int,
+    silent: bool,
+    asked: list[str],
+    passed_on: list[str],
+    expected: dict[str, tuple[int, str]],
+) -> None:
+    """Each broker judges its own; the others' resources go on, and the answer keeps the order."""
+    api = BY_KEY[key].request
+    resources = [
+        api.AlterConfigsResource(
+            resource_type=2 if name == "t" else 4, resource_name=name, configs=[]
+        )
+        for name in asked
+    ]
+    channel: Any = Settings(key, silent)
+    controller: Any = Controller(is_active=False)
+    services = Services(config=node_config(), forwarding=Forwarding(controller, channel))
+    frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
+    session = Dispatcher(services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    parts = await session.answer(memoryview(frame))
+    assert parts is not None
+    correlation_id, response = read_response(key, 1, b"".join(parts)[4:])
+    assert correlation_id == 99
+    assert channel.named == passed_on
+    found = {one.resource_name: (one.error_code, one.error_message) for one in response.responses}
+    if expected:
+        assert list(found) == asked
+    assert {name: told for name, told in found.items() if told != (0, None)} == expected
