@@ -18,7 +18,14 @@ from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import TopicConfig, check_topic_config
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller import ControllerState, Decision, Outcome, clear_elr, outcome
+from kwire.raftmeta.controller import (
+    ControllerState,
+    Decision,
+    Outcome,
+    check_bound,
+    clear_elr,
+    outcome,
+)
 from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.raftmeta.names import check_topic_name
 
@@ -26,6 +33,9 @@ SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
+
+VALUE_MAX: Final = 32767
+"""Characters of a setting's value."""
 
 Resource = tuple[int, str]
 Operation = tuple[str, int, str | None]
@@ -55,6 +65,7 @@ def decide_incremental_alter(
             )
         )
     records += clear_elr(state, records)
+    check_bound(records)
     reply = IncrementalAlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else tuple(records), reply)
 
@@ -81,6 +92,7 @@ def decide_alter(
             )
         )
     records += clear_elr(state, records)
+    check_bound(records)
     reply = AlterConfigsResponse(responses=responses)
     return Decision(() if request.validate_only else tuple(records), reply)
 
@@ -107,6 +119,7 @@ def _alter(
             raise errors.InvalidRequest("Each resource must appear at most once.")
         current = dict(state.image.config(*resource))
         wanted = change(dict(current))
+        _check_safety(state, resource, named, wanted)
         _check(state, resource, current, wanted)
     except ConfigError as error:
         return Outcome(errors.InvalidConfig.code, str(error))
@@ -122,6 +135,29 @@ def _alter(
         if current.get(name) != wanted.get(name) or name in again
     ]
     return Outcome()
+
+
+def _check_safety(
+    state: ControllerState, resource: Resource, named: Sequence[str], wanted: dict[str, str]
+) -> None:
+    """What would break the cluster whatever the setting is for."""
+    if any(len(text) > VALUE_MAX for text in wanted.values()):
+        raise ConfigError(
+            "The configuration value cannot be added because it exceeds the maximum value size "
+            f"of {VALUE_MAX} bytes."
+        )
+    name = "min.insync.replicas"
+    current = state.image.config(*resource)
+    if resource[0] != BROKER or not state.elr_enabled or name not in {*named, *current}:
+        return
+    if resource[1] and (name in named or name not in wanted):
+        raise ConfigError(
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        )
+    if not resource[1] and name not in wanted:
+        raise ConfigError(
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        )
 
 
 def _replaced(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
@@ -254,10 +290,6 @@ def _check_together(
     state: ControllerState, name: str, changed: list[str], wanted: dict[str, str]
 ) -> None:
     """Whether brokers could live with the settings as a whole."""
-    if name and "min.insync.replicas" in changed and state.elr_enabled:
-        raise ConfigError(
-            "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
-        )
     cluster, own = (state.image.config(BROKER, ""), wanted) if name else (wanted, {})
     config = state.config.with_dynamic(cluster, own)
     try:

@@ -49,6 +49,20 @@ def bootstrap_records(state: ControllerState, given: list[Any]) -> list[Any]:
     return [*records, r.EndTransactionRecord()]
 
 
+def elr_safety_records(state: ControllerState) -> list[Any]:
+    """With ELR all brokers want as many replicas in sync: what one of them said for itself goes."""
+    name = "min.insync.replicas"
+    brokers = sorted(
+        (resource for kind, resource in state.image.configs if kind == BROKER and resource), key=int
+    )
+    records = [] if name in state.image.config(BROKER, "") else [cluster_min_isr(state)]
+    return records + [
+        r.ConfigRecord(resource_type=BROKER, resource_name=broker, name=name, value=None)
+        for broker in brokers
+        if name in state.image.config(BROKER, broker)
+    ]
+
+
 def cluster_min_isr(state: ControllerState) -> r.ConfigRecord:
     return r.ConfigRecord(
         resource_type=BROKER,

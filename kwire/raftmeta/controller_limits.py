@@ -1,6 +1,8 @@
 """What is asked for seldom: feature levels, producer-id blocks, client quotas."""
 
+import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any, Final
 
 from kwire import errors
@@ -16,8 +18,7 @@ from kwire.codec.messages.alter_client_quotas import (
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller import ELR, ControllerState, Decision
-from kwire.raftmeta.controller_features import cluster_min_isr
-from kwire.raftmeta.image import BROKER
+from kwire.raftmeta.controller_features import elr_safety_records
 from kwire.raftmeta.image_records import METADATA_VERSION
 
 PRODUCER_IDS: Final = 1000
@@ -89,10 +90,8 @@ def _update(
     _check_direction(name, level, current, kind, wrong)
     if name == KRAFT_VERSION:
         return []
-    records: list[Any] = [r.FeatureLevelRecord(name=name, feature_level=level)]
-    if name == ELR and level and "min.insync.replicas" not in state.image.config(BROKER, ""):
-        records.append(cluster_min_isr(state))
-    return records
+    safety = elr_safety_records(state) if name == ELR and level else []
+    return [*safety, r.FeatureLevelRecord(name=name, feature_level=level)]
 
 
 def _check_direction(name: str, level: int, current: int, kind: int, wrong: Wrong) -> None:
@@ -156,7 +155,14 @@ _QUOTA_KEYS: Final = {
     "ip": ("connection_creation_rate",),
 }
 _USER_KEYS: Final = (*_QUOTA_KEYS["user"], "controller_mutation_rate")
-_WHOLE: Final = frozenset({"producer_byte_rate", "consumer_byte_rate", "connection_creation_rate"})
+_WHOLE: Final = {
+    "producer_byte_rate": (2.0**63, "a LONG"),
+    "consumer_byte_rate": (2.0**63, "a LONG"),
+    "connection_creation_rate": (2.0**31 - 1, "an INT"),
+}
+"""Quotas that are whole numbers, and the largest there can be."""
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+"""What could be the name of a host; whether it is one, Kafka asks the resolver."""
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
@@ -189,30 +195,67 @@ def decide_alter_quotas(
 def _quota_records(
     state: ControllerState, entry: AlterClientQuotasRequest.EntryData
 ) -> list[r.ClientQuotaRecord]:
-    types = [part.entity_type for part in entry.entity]
-    if not types:
-        raise errors.InvalidRequest("Invalid empty client quota entity")
-    for kind in types:
-        if kind not in _ENTITY_TYPES:
-            raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
-        if types.count(kind) > 1:
-            raise errors.InvalidRequest(f"Invalid client quota entity: {kind} stands twice")
-    if "ip" in types and len(types) > 1:
-        raise errors.InvalidRequest("An address cannot be combined with a user or client id")
-    allowed = _QUOTA_KEYS["ip"] if "ip" in types else _USER_KEYS
+    _check_entity(entry.entity)
+    is_address = any(part.entity_type == "ip" for part in entry.entity)
+    allowed = _QUOTA_KEYS["ip"] if is_address else _USER_KEYS
     entity = tuple(sorted(((p.entity_type, p.entity_name) for p in entry.entity), key=_type))
     held: Mapping[str, float] = state.image.quotas.get(entity) or {}
     records = []
     for op in entry.ops:
         if op.key not in allowed:
             raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
-        if not op.remove and op.value <= 0:
-            raise errors.InvalidRequest(f"Quota {op.key} must be greater than 0")
-        if op.key in _WHOLE and op.value != int(op.value):
-            raise errors.InvalidRequest(f"{op.key} cannot be a fractional value.")
+        if not op.remove:
+            _check_quota(op.key, op.value)
         if held.get(op.key) != (None if op.remove else op.value):
             records.append(_quota_record(entity, op.key, op.value, op.remove))
     return records
+
+
+def _check_entity(parts: list[AlterClientQuotasRequest.EntryData.EntityData]) -> None:
+    """Whom a quota is for: a user, a client id, both, or an address."""
+    types = [part.entity_type for part in parts]
+    if not types:
+        raise errors.InvalidRequest("Invalid empty client quota entity")
+    for part in parts:
+        kind = part.entity_type
+        if types.count(kind) > 1:
+            raise errors.InvalidRequest(
+                f"Invalid client quota entity, duplicate entity entry {kind}"
+            )
+        if kind not in _ENTITY_TYPES:
+            raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if part.entity_name == "":
+            raise errors.InvalidRequest(f"Empty {kind} not supported")
+    if "ip" not in types:
+        return
+    if len(types) > 1:
+        raise errors.InvalidRequest(
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or "
+            "ClientId"
+        )
+    name = parts[0].entity_name
+    if name is not None and not _is_address(name) and not _HOST.fullmatch(name):
+        raise errors.InvalidRequest(f"{name} is not a valid IP or resolvable host.")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_quota(key: str, value: float) -> None:
+    if not value > 0:
+        raise errors.InvalidRequest(f"Quota {key} must be greater than 0")
+    if key not in _WHOLE:
+        return
+    largest, what = _WHOLE[key]
+    if value > largest:
+        raise errors.InvalidRequest(f"Proposed value for {key} is too large for {what}.")
+    if value % 1:
+        raise errors.InvalidRequest(f"{key} cannot be a fractional value.")
 
 
 def _type(pair: tuple[str, str | None]) -> str:

@@ -9,7 +9,6 @@ DIFFERENT = {
     "alter unknown operation": "Kafka fails with UNKNOWN_SERVER_ERROR and a logged traceback",
     "alter metrics low value": "the same judgement in the words of other settings",
     "describe unknown kind": "kwire says which kind",
-    "quota ip with user": "the same judgement in other words",
 }
 """Answers that differ knowingly: the codes of all but the first are Kafka's."""
 

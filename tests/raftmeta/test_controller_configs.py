@@ -1,5 +1,6 @@
 """Settings changed at run time: which records they lead to."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.codec.messages.update_features import UpdateFeaturesRequest
 from kwire.raftmeta.controller import ELR, ControllerState
 from kwire.raftmeta.controller_configs import DELETE, SET, decide_incremental_alter
+from kwire.raftmeta.controller_limits import decide_update_features
 from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.image import BROKER, TOPIC
 from tests.raftmeta.clusters import Cluster
@@ -77,13 +80,53 @@ def test_a_broker_stays_usable(broker: str, name: str, value: str) -> None:
     assert decision.reply.responses[0].error_code == errors.InvalidRequest.code
 
 
-def test_one_brokers_minimum_in_sync_with_eligible_leaders() -> None:
-    request = alter(BROKER, "1", ("min.insync.replicas", SET, "2"))
+@pytest.mark.parametrize(
+    ("broker", "operation", "value"),
+    [
+        ("1", SET, "2"),
+        ("1", DELETE, None),
+        ("", DELETE, None),  # of the cluster: may change, not go
+    ],
+)
+def test_the_minimum_in_sync_that_elr_counts_on(
+    broker: str, operation: int, value: str | None
+) -> None:
+    """KIP-966: brokers must not differ in it."""
+    request = alter(BROKER, broker, ("min.insync.replicas", operation, value))
     for level, code in ((0, 0), (1, errors.InvalidConfig.code)):
         cluster = Cluster()
         cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=level))
-        reply = decide_incremental_alter(cluster.state, request, 0.0).reply
+        cluster.do(decide_incremental_alter, alter(BROKER, "", ("min.insync.replicas", SET, "1")))
+        reply = cluster.do(decide_incremental_alter, request)
         assert reply.responses[0].error_code == code
+
+
+def test_turning_elr_on_takes_back_what_brokers_said_for_themselves() -> None:
+    cluster = Cluster()
+    for broker in ("1", "2"):
+        request = alter(BROKER, broker, ("min.insync.replicas", SET, "2"))
+        cluster.do(decide_incremental_alter, request)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=ELR, max_version_level=1, upgrade_type=1
+    )
+    cluster.do(
+        partial(decide_update_features, kraft_version=0),
+        UpdateFeaturesRequest(feature_updates=[update]),
+    )
+    assert cluster.kinds() == ["Config", "Config", "Config", "FeatureLevel"]
+    configs = {one: dict(values) for one, values in cluster.state.image.configs.items()}
+    assert configs == {(BROKER, ""): {"min.insync.replicas": "1"}}
+
+
+def test_values_have_a_limit() -> None:
+    for length, code in ((32767, 0), (32768, errors.InvalidConfig.code)):
+        cluster = Cluster()
+        cluster.topic("t", [1])
+        text = ",".join(["1:1"] * (length // 4)) + ",1:1"
+        request = alter(
+            TOPIC, "t", ("leader.replication.throttled.replicas", SET, text.ljust(length)[:length])
+        )
+        assert cluster.do(decide_incremental_alter, request).responses[0].error_code == code
 
 
 @pytest.mark.parametrize(("kind", "name", "told"), [(TOPIC, "t", "t"), (BROKER, "", "")])
