@@ -39,7 +39,7 @@ def test_quotas_that_make_sense(
     cluster = Cluster()
     parts = [Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
     ops = [Entry.OpData(key=quota[0], value=quota[1], remove=False)]
-    request = AlterClientQuotasRequest(entries=[Entry(entity=parts, ops=ops)])
+    request = AlterClientQuotasRequest(entries=[Entry(entity=parts, ops=ops)], validate_only=False)
     code = cluster.do(decide_alter_quotas, request).entries[0].error_code
     assert code == (0 if accepted else errors.InvalidRequest.code)
     assert cluster.kinds() == (["ClientQuota"] if accepted else [])
