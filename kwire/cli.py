@@ -79,23 +79,41 @@ def parser() -> Parser:
         "--metrics-port", type=port, metavar="PORT", help="Prometheus metrics over HTTP"
     )
 
-    form = commands.add_parser("format", help="prepare a node's empty data directories")
-    form.add_argument(
-        "--cluster-id", required=True, metavar="ID", help="a uuid in 22 characters of base64"
-    )
-    form.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="Kafka's server.properties"
-    )
-    form.add_argument("--ignore-formatted", action="store_true", help="leave formatted ones alone")
-    first = form.add_mutually_exclusive_group()
-    first.add_argument("--standalone", action="store_true", help="the first voter of a quorum")
-    first.add_argument("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY,…")
-    first.add_argument("--no-initial-controllers", action="store_true", help="joins a quorum")
+    add_format(commands.add_parser("format", help="prepare a node's empty data directories"))
 
     dump = commands.add_parser("dump-log", help="print what is in log, index and snapshot files")
     dump.add_argument("files", nargs="+", type=Path, metavar="FILE")
     dump.add_argument("--records", action="store_true", help="also each record of each batch")
     return top
+
+
+def add_format(form: argparse.ArgumentParser) -> None:
+    """The options of Kafka's storage tool."""
+    form.add_argument(
+        "--cluster-id", "-t", required=True, metavar="ID", help="a uuid in 22 characters of base64"
+    )
+    form.add_argument(
+        "--config", "-c", type=Path, required=True, metavar="FILE", help="Kafka's server.properties"
+    )
+    form.add_argument(
+        "--ignore-formatted", "-g", action="store_true", help="leave formatted ones alone"
+    )
+    form.add_argument(
+        "--release-version", "-r", metavar="RELEASE", help="the metadata.version to begin with"
+    )
+    form.add_argument(
+        "--feature",
+        "-f",
+        action="append",
+        default=[],
+        metavar="NAME=LEVEL",
+        help="a feature's level to begin with; may be repeated",
+    )
+    form.add_argument("--add-scram", "-S", action="append", help="not supported yet")
+    first = form.add_mutually_exclusive_group()
+    first.add_argument("--standalone", "-s", action="store_true", help="a quorum's first voter")
+    first.add_argument("--initial-controllers", "-I", metavar="ID@HOST:PORT:DIRECTORY,…")
+    first.add_argument("--no-initial-controllers", "-N", action="store_true", help="joins a quorum")
 
 
 def port(text: str) -> int:
@@ -217,15 +235,24 @@ def format_(asked: argparse.Namespace) -> None:
     from kwire.config import ConfigError
     from kwire.configs.broker import BrokerConfig
     from kwire.formatting import CannotOpenError, format_node
+    from kwire.raftmeta.controller_features import SUPPORTED
+    from kwire.raftmeta.releases import BadLevelError, feature_levels
 
+    if asked.add_scram:
+        fail("--add-scram: kwire does not authenticate clients yet")
     try:
         config = BrokerConfig.from_properties(read_properties(asked.config))
         how = asked.initial_controllers
         how = "standalone" if asked.standalone else how
         how = "none" if asked.no_initial_controllers else how
-        for line in format_node(config, asked.cluster_id, asked.ignore_formatted, how=how):
+        features = feature_levels(
+            asked.release_version, asked.feature, SUPPORTED, dynamic=not config.voters
+        )
+        for line in format_node(
+            config, asked.cluster_id, asked.ignore_formatted, how=how, features=features
+        ):
             print(line)
-    except (ConfigError, CannotOpenError) as error:
+    except (ConfigError, CannotOpenError, BadLevelError) as error:
         fail(error)
 
 

@@ -20,7 +20,7 @@ from kwire.log.checkpoints import (
     parse_meta_properties,
 )
 from kwire.log.disk import RealDisk
-from kwire.raftmeta.format import Format, meta_properties, metadata_files
+from kwire.raftmeta.format import DEFAULT_FEATURES, Format, meta_properties, metadata_files
 from kwire.raftmeta.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.types import METADATA_TOPIC, uuid_bytes, uuid_text
 
@@ -136,7 +136,7 @@ def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
 def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
     """``ID@HOST:PORT:DIRECTORY,…``: all first voters of a dynamic quorum, this node among them."""
     listener = config.controller_listener_names[0].upper()
-    voters = []
+    voters: list[Voter] = []
     for one in text.split(","):
         node, _, rest = one.strip().partition("@")
         address, _, directory = rest.rpartition(":")
@@ -147,6 +147,8 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
             raise CannotOpenError(
                 f"--initial-controllers: {one!r} is not ID@HOST:PORT:DIRECTORY ({error})"
             ) from None
+        if node in {str(voter.id) for voter in voters}:
+            raise CannotOpenError(f"--initial-controllers names node {node} more than once")
         voters.append(Voter(key, (Endpoint(listener, host, port),)))
     if config.node_id not in {voter.id for voter in voters}:
         raise CannotOpenError(f"--initial-controllers does not name this node, {config.node_id}")
@@ -181,10 +183,15 @@ def first_voters(
 
 
 def format_directory(
-    config: BrokerConfig, path: str, cluster_id: str, made: bytes, voters: VoterSet | None
+    config: BrokerConfig,
+    path: str,
+    cluster_id: str,
+    made: bytes,
+    voters: VoterSet | None,
+    features: Mapping[str, int] = DEFAULT_FEATURES,
 ) -> None:
     """Write what a new directory begins with; ``meta.properties`` comes last, it is the sign."""
-    wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters)
+    wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features)
     disk = RealDisk(path)
     try:
         disk.make_directory("")
@@ -203,6 +210,7 @@ def format_node(
     ignore_formatted: bool,
     *,
     how: str | None = None,
+    features: Mapping[str, int] = DEFAULT_FEATURES,
     fresh: FreshId = random_id,
 ) -> Iterator[str]:
     """Format every directory that is not, saying so; as Kafka's storage tool does."""
@@ -217,9 +225,12 @@ def format_node(
         raise CannotOpenError(
             f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
         )
+    if len(formatted) == len(all_directories(config)):
+        yield "all directories are formatted already"
+        return
     metadata, voters = first_voters(config, how, fresh)
     for path in all_directories(config):
         if path not in formatted:
             own = metadata if path == os.path.abspath(config.metadata_directory) else fresh()
-            format_directory(config, path, cluster_id, own, voters)
+            format_directory(config, path, cluster_id, own, voters, features)
             yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"

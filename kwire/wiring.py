@@ -9,6 +9,7 @@ from kwire.formatting import Identity
 from kwire.log.config import LogConfig
 from kwire.log.service import LogSettings
 from kwire.net.limits import Limits
+from kwire.raftmeta.cleaning import MetadataRetention
 from kwire.raftmeta.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
@@ -65,6 +66,13 @@ def metadata_log(config: BrokerConfig) -> LogConfig:
     )
 
 
+def metadata_retention(config: BrokerConfig) -> MetadataRetention:
+    """How much of the metadata's past may be kept."""
+    return MetadataRetention(
+        max_bytes=config.metadata_max_retention_bytes, max_ms=config.metadata_max_retention_ms
+    )
+
+
 def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
     """How often the metadata is written down as a whole."""
     return SnapshotCadence(
@@ -103,6 +111,8 @@ def raft_config(
         fetch_timeout=config.controller_quorum_fetch_timeout_ms / 1000,
         request_timeout=config.controller_quorum_request_timeout_ms / 1000,
         retry_backoff=config.controller_quorum_retry_backoff_ms / 1000,
+        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+        snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
     )
 
 

@@ -1,6 +1,7 @@
 """What parts are built with, from the settings."""
 
 from kwire import wiring
+from kwire.formatting import Identity
 from tests.raftmeta.clusters import node_config
 
 
@@ -8,3 +9,16 @@ def test_connections_per_address() -> None:
     config = node_config(max_connections_per_ip_overrides="127.0.0.1:5, 10.0.0.9:0")
     assert wiring.limits(config).max_connections_per_ip_overrides == {"127.0.0.1": 5, "10.0.0.9": 0}
     assert wiring.limits(node_config()).max_connections_per_ip_overrides == {}
+
+
+def test_the_quorum_settings_reach_the_quorum() -> None:
+    config = node_config(
+        controller_quorum_fetch_max_bytes="1234",
+        controller_quorum_fetch_snapshot_max_bytes="567",
+        metadata_max_retention_bytes="89",
+        metadata_max_retention_ms="10",
+    )
+    raft = wiring.raft_config(config, Identity("cluster", {}), bytes(16), ())
+    assert (raft.fetch_max_bytes, raft.snapshot_max_bytes) == (1234, 567)
+    kept = wiring.metadata_retention(config)
+    assert (kept.max_bytes, kept.max_ms) == (89, 10)

@@ -130,7 +130,8 @@ class BrokerConfig(Config):
         False, "Whether a controller adds itself to the voters.", effective=False
     )
     controller_quorum_append_linger_ms = integer(
-        25, "How long records wait to be written together.", low=0
+        25, "How long Kafka's records wait to be written together; kwire writes and syncs at once "
+        "what has come meanwhile.", low=0, effective=False
     )
     controller_quorum_election_backoff_max_ms = integer(
         1000, "The longest wait before another election is tried.", low=0
@@ -175,10 +176,11 @@ class BrokerConfig(Config):
         500, "How often an idle active controller writes a no-op record.", low=0
     )
     metadata_max_retention_bytes = long(
-        100 << 20, "Size above which old metadata segments and snapshots go."
+        100 << 20, "Size of log and snapshots above which only the newest snapshot and what "
+        "follows it is kept; below it the one before, too."
     )
     metadata_max_retention_ms = long(
-        604_800_000, "Age above which old metadata segments and snapshots go."
+        604_800_000, "Age above which the snapshot before the newest is not kept either."
     )
     broker_heartbeat_interval_ms = integer(
         2000, "How often a broker tells the controller that it lives."

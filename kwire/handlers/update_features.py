@@ -23,7 +23,11 @@ async def update_features(
 ) -> UpdateFeaturesResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    decide = partial(decide_update_features, kraft_version=context.quorum.kraft_version)
+    decide = partial(
+        decide_update_features,
+        kraft_version=context.quorum.kraft_version,
+        check_kraft_version=context.quorum.check_kraft_version,
+    )
     response = await context.controller.call(decide, request)
     if response.error_code == errors.NONE and not request.validate_only:
         await _raise_kraft_version(context, request)

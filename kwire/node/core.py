@@ -203,6 +203,7 @@ def _make_quorum(
         random=network.random,
         configured=wiring.configured_voters(config),
         peers=RaftPeers(links),
+        retention=wiring.metadata_retention(config),
     )
 
 

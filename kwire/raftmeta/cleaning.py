@@ -1,12 +1,29 @@
 """Snapshots in place: the log goes on after a fetched one, and is cleaned behind our own.
 
 Rules: a leader never loads a snapshot; the log is cleaned only up to where one of our own
-snapshots ends.
+snapshots ends: the one before the newest, so that whoever is a little behind needs no snapshot,
+or the newest where ``metadata.max.retention.*`` leave no room for more.
 """
+
+import attrs
 
 from kwire.raftmeta.events import CleanLog, SnapshotLoaded, SnapshotTaken
 from kwire.raftmeta.roles import Follower, Leader
 from kwire.raftmeta.state import RaftState
+
+
+@attrs.frozen(kw_only=True)
+class MetadataRetention:
+    """How much of the past may be kept; negative: any amount."""
+
+    max_bytes: int = 100 << 20
+    """``metadata.max.retention.bytes``: of the log and all snapshots."""
+    max_ms: int = 604_800_000
+    """``metadata.max.retention.ms``: since the last record that a snapshot holds."""
+
+    def forbids(self, size_bytes: int, age_ms: int) -> bool:
+        """Whether the snapshot before the newest, of that age, has to go."""
+        return 0 <= self.max_bytes < size_bytes or 0 <= self.max_ms < age_ms
 
 
 def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
@@ -26,8 +43,9 @@ def on_taken(state: RaftState, event: SnapshotTaken) -> None:
     assert event.id.end_offset <= (state.high_watermark or 0)
     older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]
     state.log.add_snapshot(event.id)
-    if older and older[-1].end_offset > state.log.start_offset:
-        start = older[-1].end_offset
+    kept = [event.id] if event.alone else older
+    if kept and kept[-1].end_offset > state.log.start_offset:
+        start = kept[-1].end_offset
         state.log.trimmed(start)
         state.history.forget_before(start)
         state.emit(CleanLog(start))

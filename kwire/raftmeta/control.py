@@ -88,6 +88,16 @@ def note_voters(history: VoterHistory, buf: Buffer, pos: int, header: BatchHeade
             history.add_version(offset, message.k_raft_version)
 
 
+def snapshot_timestamp(data: Buffer) -> int:
+    """The time of the last record that a snapshot holds; the beginning of it is enough."""
+    for pos, header in headers(data):
+        for _, message in control_records(data, pos, header):
+            if isinstance(message, SnapshotHeaderRecord):
+                return message.last_contained_log_timestamp
+        break
+    return -1
+
+
 def snapshot_voters(data: Buffer) -> tuple[VoterSet, int]:
     """The voter set and kraft.version in a snapshot's first batch; version 0 has none."""
     voters, version = VoterSet(), 0

@@ -20,6 +20,7 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.controller import ELR, ControllerState, Decision
 from kwire.raftmeta.controller_features import elr_safety_records
 from kwire.raftmeta.image_records import METADATA_VERSION
+from kwire.raftmeta.releases import NEEDS
 
 PRODUCER_IDS: Final = 1000
 """How many producer ids a broker is given at once."""
@@ -34,14 +35,22 @@ Wrong = Callable[[str], KafkaError]
 
 
 def decide_update_features(
-    state: ControllerState, request: UpdateFeaturesRequest, now: float, *, kraft_version: int
+    state: ControllerState,
+    request: UpdateFeaturesRequest,
+    now: float,
+    *,
+    kraft_version: int,
+    check_kraft_version: Callable[[int], None],
 ) -> Decision[UpdateFeaturesResponse]:
     """Feature levels go up or down: all that are asked for, or none.
 
-    ``kraft_version`` is the quorum's own level; it is judged here, and the quorum raises it.
+    ``kraft_version`` is the quorum's own level: the quorum says whether it can be raised, and
+    raises it when the rest is committed.
     """
     del now
     current = {**state.image.features, KRAFT_VERSION: kraft_version}
+    asked = {update.feature: update.max_version_level for update in request.feature_updates}
+    metadata = asked.get(METADATA_VERSION, current.get(METADATA_VERSION, 0))
     records: list[Any] = []
     results = []
     failed: KafkaError | None = None
@@ -51,7 +60,9 @@ def decide_update_features(
         try:
             if names.count(update.feature) > 1:
                 raise errors.InvalidRequest("Duplicate feature in the request.")
-            records += _update(state, update, current.get(update.feature, 0))
+            records += _update(state, update, current.get(update.feature, 0), metadata)
+            if update.feature == KRAFT_VERSION and update.max_version_level > kraft_version:
+                _ask_the_quorum(update.max_version_level, check_kraft_version)
         except KafkaError as error:
             code, text = error.code, error.text
             failed = failed or error
@@ -72,8 +83,19 @@ def decide_update_features(
     return Decision(() if request.validate_only else tuple(records), reply)
 
 
+def _ask_the_quorum(level: int, check: Callable[[int], None]) -> None:
+    try:
+        check(level)
+    except KafkaError as error:
+        why = f"Invalid update version {level} for feature {KRAFT_VERSION}. {error.text}"
+        raise errors.InvalidUpdateVersion(why) from error
+
+
 def _update(
-    state: ControllerState, update: UpdateFeaturesRequest.FeatureUpdateKey, current: int
+    state: ControllerState,
+    update: UpdateFeaturesRequest.FeatureUpdateKey,
+    current: int,
+    metadata: int,
 ) -> list[Any]:
     name, level = update.feature, update.max_version_level
     kind = _SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type
@@ -90,6 +112,8 @@ def _update(
     _check_direction(name, level, current, kind, wrong)
     if name == KRAFT_VERSION:
         return []
+    if level and metadata < (needed := NEEDS.get(name, 0)):
+        raise wrong(f"{name} {level} depends on {METADATA_VERSION} level {needed}")
     safety = elr_safety_records(state) if name == ELR and level else []
     return [*safety, r.FeatureLevelRecord(name=name, feature_level=level)]
 
@@ -119,10 +143,10 @@ def _check_direction(name: str, level: int, current: int, kind: int, wrong: Wron
 
 def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong) -> None:
     """Every node must be able to work at a level before it is finalized."""
-    offered = state.supported_features.get(name)
-    if offered is None:
-        raise wrong("The controller does not support the given feature.")
     own = f"Local controller {state.config.node_id}"
+    if name not in state.supported_features:
+        what = "Feature {} not found." if not level else "{} does not support this feature."
+        raise wrong(what.format(name if not level else own))
     nodes: list[tuple[str, Mapping[str, Any]]] = [(own, state.supported_features)]
     nodes += [(f"Broker {b.id}", b.features) for b in state.image.brokers.values()]
     nodes += [(f"Controller {c.id}", c.features) for c in state.image.controllers.values()]

@@ -137,6 +137,9 @@ class DiskStorage:
         finally:
             region.close()
 
+    def log_size(self) -> int:
+        return self._log.size
+
     # quorum-state ---------------------------------------------------------------------------
     def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
         self._election = (state, quorum_state.encode(state, voters, kraft_version))

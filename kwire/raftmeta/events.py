@@ -111,6 +111,8 @@ class SnapshotTaken:
     """A snapshot of our own committed records lies on disk."""
 
     id: SnapshotId
+    alone: bool = False
+    """Whether not even the one before it may be kept."""
 
 
 @attrs.frozen

@@ -44,7 +44,9 @@ def check_change(state: RaftState, cluster_id: str | None) -> Leader:
 
 def check_dynamic(state: RaftState) -> None:
     if state.history.kraft_version < 1:
-        raise errors.UnsupportedVersion("voters can be changed from kraft.version 1 on")
+        raise errors.UnsupportedVersion(
+            f"Voters can be changed from kraft.version 1 on; it is {state.history.kraft_version}"
+        )
 
 
 # Add ----------------------------------------------------------------------------------------
@@ -171,17 +173,22 @@ def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
 def on_upgrade(state: RaftState, event: UpgradeKraftVersion) -> None:
     """Move the voter set into the log, with the directory ids the voters told us."""
     try:
-        role = check_change(state, None)
-        if event.version < state.history.kraft_version or event.version > 1:
-            raise errors.InvalidUpdateVersion(f"kraft.version cannot become {event.version}")
-        described = [_described(state, role, node_id) for node_id in state.voters.ids]
+        described = check_upgrade(state, event.version)
     except KafkaError as error:
         state.emit(Refused(event.token, error))
         return
     base_offset = state.log.end_offset
     if event.version > state.history.kraft_version:
-        progress.append_control(state, voters_records(VoterSet.of(described), event.version))
+        progress.append_control(state, voters_records(described, event.version))
     state.emit(Appended(event.token, base_offset, state.log.end_offset - 1))
+
+
+def check_upgrade(state: RaftState, version: int) -> VoterSet:
+    """The voters as they would stand in the log; raises what stands against that."""
+    role = check_change(state, None)
+    if version < state.history.kraft_version or version > 1:
+        raise errors.InvalidUpdateVersion(f"kraft.version cannot become {version}")
+    return VoterSet.of(_described(state, role, node_id) for node_id in state.voters.ids)
 
 
 def _described(state: RaftState, role: Leader, node_id: int) -> Voter:
@@ -189,7 +196,9 @@ def _described(state: RaftState, role: Leader, node_id: int) -> Voter:
         return state.config.as_voter
     voter = role.seen_voters.get(node_id)
     if voter is None or voter.max_version < 1:
-        raise errors.InvalidUpdateVersion(f"voter {node_id} has not said that it supports this")
+        raise errors.InvalidUpdateVersion(
+            f"Voter {node_id} has not told the leader yet that it supports this."
+        )
     return voter
 
 

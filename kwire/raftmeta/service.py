@@ -21,6 +21,8 @@ from kwire import errors
 from kwire.clock import Clock
 from kwire.drive import Driver
 from kwire.errors import KafkaError
+from kwire.raftmeta.cleaning import MetadataRetention
+from kwire.raftmeta.control import snapshot_timestamp
 from kwire.raftmeta.events import (
     Answered,
     Append,
@@ -63,6 +65,8 @@ BACKLOG_MAX: Final = 10_000
 """Effects waiting for a turn above which appends have to wait."""
 DELIVERY_BYTES: Final = 64 * 1024
 """How much of the log is decoded before others get a turn."""
+SNAPSHOT_HEAD_BYTES: Final = 64 * 1024
+"""More than the first batch of a snapshot."""
 SHUTDOWN_SECONDS: Final = 1.0
 """How long a leader that stops waits for the others to elect another."""
 
@@ -140,8 +144,10 @@ class Quorum:
         random: Random,
         configured: VoterSet | None = None,
         peers: Peers | None = None,
+        retention: MetadataRetention | None = None,
     ) -> None:
         self._storage = storage
+        self._retention = retention or MetadataRetention()
         self._peers = peers or NoPeers()
         self._clock = clock
         self._raft = Raft(config, storage.load(configured or VoterSet()), random)
@@ -207,6 +213,12 @@ class Quorum:
         """Write records as one batch; NotController unless this node leads that epoch."""
         values = tuple(pack(record) for record in records)
         return self._started(self._driver.feed(Append(object(), epoch, values)))
+
+    def check_kraft_version(self, version: int) -> None:
+        """Raises what stands against raising kraft.version now."""
+        from kwire.raftmeta import reconfig
+
+        reconfig.check_upgrade(self._raft.state, version)
 
     async def upgrade_kraft_version(self, version: int) -> Commit:
         """Raise kraft.version."""
@@ -284,8 +296,19 @@ class Quorum:
             await trio.to_thread.run_sync(self._storage.store_snapshot, snapshot, prepared)
         else:
             self._storage.store_snapshot(snapshot, prepared)
-        self._driver.feed(SnapshotTaken(snapshot))
+        self._driver.feed(SnapshotTaken(snapshot, alone=not self._has_room_before(snapshot)))
         return snapshot
+
+    def _has_room_before(self, snapshot: SnapshotId) -> bool:
+        """Whether the snapshot before this one may be kept beside it."""
+        storage = self._storage
+        known = [s for s in self._raft.state.log.snapshots if s.end_offset > 0]
+        older = [s for s in known if s < snapshot]
+        if not older:
+            return True
+        size = storage.log_size() + sum(map(storage.snapshot_size, (*older, snapshot)))
+        seen = snapshot_timestamp(storage.read_snapshot(older[-1], 0, SNAPSHOT_HEAD_BYTES))
+        return not self._retention.forbids(size, self._clock.now_ms() - seen if seen >= 0 else 0)
 
     # Running --------------------------------------------------------------------------------
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -38,6 +38,9 @@ class MetadataStorage(Protocol):
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
         """Whole batches from ``start_offset`` on below ``end_offset``, at least one."""
 
+    def log_size(self) -> int:
+        """Bytes of the log's files."""
+
     def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None: ...
 
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None: ...
@@ -121,6 +124,9 @@ class MemoryStorage:
             found.append(data)
             size += len(data)
         return b"".join(found)
+
+    def log_size(self) -> int:
+        return sum(len(data) for _, _, data in self.batches)
 
     def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
         self.election = state

@@ -47,6 +47,9 @@ class SimStorage:
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
         return self.cache.read(start_offset, end_offset, max_bytes)
 
+    def log_size(self) -> int:
+        return self.cache.log_size()
+
     def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
         self._do(lambda disk: disk.save_election(state, voters, kraft_version))
 

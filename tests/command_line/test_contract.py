@@ -309,3 +309,32 @@ def test_version() -> None:
         [sys.executable, "-m", "kwire", "--version"], capture_output=True, text=True, check=True
     )
     assert re.match(r"kwire \d+\.\d+", result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--add-scram", "SCRAM-SHA-256=[name=a,password=b]"], "--add-scram"),
+        (["--feature", "foo.version=1"], "foo.version"),
+        (["--release-version", "9.9"], "9.9"),
+        (["--standalone", "--no-initial-controllers"], "--standalone"),
+        (["--initial-controllers", "5@a:1:" + "A" * 21 + "Q," + "5@a:1:" + "A" * 21 + "g"], "once"),
+        (["--initial-controllers", "6@a:1:" + "A" * 21 + "Q"], "this node"),
+    ],
+)
+def test_format_refuses_and_leaves_the_directory(
+    tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    config = config_file(tmp_path)
+    kept = [x for x in config.read_text().splitlines() if "quorum.voters" not in x]
+    kept.append("controller.quorum.bootstrap.servers=localhost:9093")
+    config.write_text("\n".join(kept))
+    command = ["format", "-t", CLUSTER_ID, "-c", str(config)]
+    if not {"--standalone", "--initial-controllers"} & set(arguments):
+        command.append("-s")
+    result = run(tmp_path, *command, *arguments)
+    assert result.returncode == 1
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert told in lines[0]
+    assert not (tmp_path / "data").exists()

@@ -8,7 +8,7 @@ from kwire import errors
 from kwire.codec.messages.metadata_records import NoOpRecord, TopicRecord
 from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.raftmeta.storage import MemoryStorage
-from kwire.testing.raft import Watcher, quorum_of_one
+from kwire.testing.raft import TestClock, Watcher, quorum_of_one
 
 
 def topic(number: int) -> TopicRecord:
@@ -69,11 +69,14 @@ async def test_restart_replays_and_raises_the_epoch() -> None:
 
 async def test_snapshot_replaces_the_log_before_it() -> None:
     storage = MemoryStorage()
+    now_ms = TestClock().now_ms()
     async with quorum_of_one(storage=storage) as quorum:
         await (await quorum.append([topic(1)], epoch=1)).wait()
-        await quorum.write_snapshot(2, 1, [[topic(1)]], last_timestamp_ms=5)
+        await quorum.write_snapshot(2, 1, [[topic(1)]], last_timestamp_ms=now_ms)
         await (await quorum.append([topic(2)], epoch=1)).wait()
-        await quorum.write_snapshot(3, 1, [[topic(1), topic(2)]], last_timestamp_ms=6)
+        await quorum.write_snapshot(
+            3, 1, [[topic(1), topic(2)]], last_timestamp_ms=TestClock().now_ms()
+        )
         await (await quorum.append([topic(3)], epoch=1)).wait()
     assert storage.start_offset == 2
     watcher = Watcher()
