@@ -26,6 +26,7 @@ def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorum
     if not isinstance(role, Leader):
         return _answer(_partition(state, errors.NotLeaderOrFollower.code))
     part = _partition(state, errors.NONE)
+    part.error_message = ""
     part.high_watermark = -1 if state.high_watermark is None else state.high_watermark
     part.current_voters = [_replica(state, role, voter.key) for voter in state.voters]
     part.observers = [
@@ -54,7 +55,8 @@ def _node(node_id: int, endpoints: tuple[Endpoint, ...]) -> DescribeQuorumRespon
 
 
 def _answer(part: Topic.PartitionData) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(topics=[Topic(topic_name=METADATA_TOPIC, partitions=[part])])
+    topic = Topic(topic_name=METADATA_TOPIC, partitions=[part])
+    return DescribeQuorumResponse(error_message="", topics=[topic])
 
 
 def _partition(state: RaftState, error: int) -> Topic.PartitionData:
