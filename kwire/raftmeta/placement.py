@@ -1,12 +1,14 @@
 """Where the replicas of a new partition go.
 
 Partition i's replica j lies on broker (start + i + j) mod n of the serving brokers, ordered so
-that racks alternate. Brokers that do not serve just now are used only when there are not enough
-others, and never first. The caller moves ``start`` on from topic to topic: with a fixed start
-every one-partition topic would lead on the same broker.
+that racks alternate; where racks differ in size, a broker is passed over for the next one in a
+rack that has fewer of the partition's replicas. Brokers that do not serve just now are used only
+when there are not enough others, and never first. The caller moves ``start`` on from topic to
+topic: with a fixed start every one-partition topic would lead on the same broker.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from kwire.errors import InvalidReplicationFactor
 from kwire.raftmeta.image import BrokerImage
@@ -37,13 +39,31 @@ def place(
     if not serving:
         raise InvalidReplicationFactor("All brokers are currently fenced.")
     spare = spread(broker for broker in usable if broker.fenced)
+    racks = {broker.id: broker.rack for broker in usable}
     placed = []
-    for number in range(first, first + count):
-        turn = (start + number) % len(serving)
-        chosen = [serving[(turn + j) % len(serving)] for j in range(min(replicas, len(serving)))]
-        chosen += [spare[(turn + j) % len(spare)] for j in range(replicas - len(chosen))]
+    for turn in range(start + first, start + first + count):
+        chosen: list[int] = []
+        _choose(chosen, _rotated(serving, turn), racks, min(replicas, len(serving)))
+        _choose(chosen, _rotated(spare, turn), racks, replicas)
         placed.append(chosen)
     return placed
+
+
+def _rotated(brokers: list[int], turn: int) -> list[int]:
+    at = turn % len(brokers) if brokers else 0
+    return brokers[at:] + brokers[:at]
+
+
+def _choose(
+    chosen: list[int], brokers: list[int], racks: Mapping[int, str | None], size: int
+) -> None:
+    """Take the next broker, of the racks that have the fewest replicas so far."""
+    held = Counter(racks[broker] for broker in chosen)
+    while len(chosen) < size:
+        broker = min(brokers, key=lambda one: held[racks[one]])
+        brokers.remove(broker)
+        chosen.append(broker)
+        held[racks[broker]] += 1
 
 
 def _has_room(broker: BrokerImage) -> bool:

@@ -47,6 +47,17 @@ def test_racks_alternate() -> None:
         assert racks == {"a", "b"}
 
 
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=7), st.integers(0, 9), st.data())
+def test_as_many_racks_as_there_are(racks: list[str], start: int, data: st.DataObject) -> None:
+    """Even where racks differ in size, no rack has two replicas while another has none."""
+    brokers = [broker(number, rack) for number, rack in enumerate(racks)]
+    replicas = data.draw(st.integers(1, len(brokers)))
+    for placed in place(brokers, start=start, first=0, count=8, replicas=replicas):
+        held = Counter(racks[one] for one in placed)
+        assert len(set(placed)) == replicas
+        assert len(held) == min(replicas, len(set(racks)))
+
+
 def test_fenced_brokers_only_if_need_be_and_never_first() -> None:
     brokers = [broker(1), broker(2, fenced=True), broker(3)]
     assert place(brokers, start=0, first=0, count=2, replicas=2) == [[1, 3], [3, 1]]
