@@ -41,6 +41,8 @@ class Scene:
     dynamic: bool = False
     """kraft.version 1."""
     snapshot: SnapshotId | None = None
+    alone: bool = False
+    """It starts as the only voter: kraft.version 1, ``--standalone``."""
     primed: bool = True
     """Whether the Fetches that a leader holds at the beginning can be told from the recording."""
     late: Mapping[Key, float] = attrs.field(factory=dict)
@@ -115,6 +117,7 @@ SCENES: Final = (
         primed=False,
     ),
     *(Scene(number="17", node=n) for n in (1, 2, 3)),
+    Scene(number="06a", node=1, fresh=True, dynamic=True, alone=True, voters=(1,)),
     _second("05", 1, 61),
     _second("05", 2, 0, fresh=True),
     *(_second("06b", node, 67, start=start) for node, start in ((1, 0), (2, 51))),
@@ -149,9 +152,3 @@ SCENES: Final = (
     _second("05c", 11, 0, fresh=True),
     *(_second(number, 11, end, start=85) for number, end in BROKERS),
 )
-
-
-ELSEWHERE: Final = {
-    "06a": "one controller alone, to whom nobody of the quorum speaks",
-}
-"""Scenarios without a scene, and why."""

@@ -11,7 +11,7 @@ from kwire.codec.messages.control_records import VotersRecord
 from kwire.raftmeta import progress
 from kwire.raftmeta.control import control_records, note_voters
 from kwire.raftmeta.events import Started
-from kwire.raftmeta.log import EpochEnd, LogState
+from kwire.raftmeta.log import EpochEnd, LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.raft import Raft, Recovered
 from kwire.raftmeta.roles import Follower, Leader
@@ -42,7 +42,7 @@ def open_scene(scene: Scene) -> Replay:
     library = batches(cluster_of(scene.number))
     config = RaftConfig(
         node_id=scene.node,
-        directory_id=_directories(found, newest=scene.fresh)[scene.node],
+        directory_id=_directories(found, newest=scene.fresh and not scene.alone)[scene.node],
         cluster_id=_cluster_id(frames),
         endpoints=() if scene.is_broker else (_endpoint(scene.port or 20820 + scene.node),),
         bootstrap=tuple(Node(-1 - n, "127.0.0.1", 20820 + n) for n in (1, 2, 3)),
@@ -52,6 +52,8 @@ def open_scene(scene: Scene) -> Replay:
     disk = MemoryStorage()
     configured = _voters(found, scene) if not scene.dynamic else VoterSet()
     history = _history(found, scene)
+    if scene.alone:
+        disk.store_snapshot(SnapshotId(0, 0), [standalone()])
     if scene.fresh:
 
         def start() -> Raft:
@@ -143,6 +145,12 @@ def _snapshot(found: Recording) -> bytes:
             part = frame.part
             pieces[part["position"]] = b64decode(part["unalignedRecords"])
     return b"".join(data for _, data in sorted(pieces.items()))
+
+
+def standalone() -> bytes:
+    """What controller 1 was formatted with: a snapshot of its log shows who voted then."""
+    data = _snapshot(recording("05"))
+    return data[: parse(data).size]
 
 
 def _cluster_id(frames: list[Frame]) -> str:

@@ -2,14 +2,21 @@
 
 import tarfile
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from kwire.raftmeta.control import control_batch, control_records, snapshot_voters
+from kwire.raftmeta.events import AppendLog, Send, Started
+from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState, decode, encode
+from kwire.raftmeta.raft import Raft
 from kwire.raftmeta.records import pack, unpack
+from kwire.raftmeta.state import RaftConfig
+from kwire.raftmeta.storage import MemoryStorage
+from kwire.raftmeta.voters import VoterSet
 from kwire.records.build import New, batch
-from kwire.records.header import headers
+from kwire.records.header import headers, parse
 from kwire.records.iterate import records
 from kwire.testing.raft import voters_of
 
@@ -77,3 +84,21 @@ def test_snapshot(name: str) -> None:
     assert end == len(data)
     voters, version = snapshot_voters(data)
     assert (len(voters.ids) > 0) == (version > 0)
+
+
+def test_a_standalone_controller_begins_its_log_alike() -> None:
+    """From the checkpoint 0-0 that formatting leaves, the first batch is Kafka's to the byte."""
+    where = "quorum:data/__cluster_metadata-0/"
+    data = files("/00000000000000000000.log")[f"{where}00000000000000000000.log"]
+    first = data[: parse(data).size]
+    disk = MemoryStorage()
+    disk.store_snapshot(
+        SnapshotId(0, 0), [SNAPSHOTS[f"{where}00000000000000000000-0000000000.checkpoint"]]
+    )
+    recovered = disk.load(VoterSet())
+    (voter,) = recovered.history.latest
+    config = RaftConfig(node_id=voter.id, directory_id=voter.key.directory_id, cluster_id="x")
+    raft = Raft(config, recovered, Random(0))
+    effects = raft.step(Started(), 0.0, parse(first).max_timestamp)
+    assert [bytes(e.records) for e in effects if isinstance(e, AppendLog)] == [first]
+    assert not [e for e in effects if isinstance(e, Send)]
