@@ -106,6 +106,7 @@ def raft_config(
             for index, address in enumerate(config.bootstrap_servers)
         ),
         can_vote=config.is_controller,
+        auto_join=config.controller_quorum_auto_join_enable,
         election_timeout=config.controller_quorum_election_timeout_ms / 1000,
         election_backoff_max=config.controller_quorum_election_backoff_max_ms / 1000,
         fetch_timeout=config.controller_quorum_fetch_timeout_ms / 1000,

@@ -127,7 +127,7 @@ class BrokerConfig(Config):
         (), "Controllers to ask first when the voters are not fixed."
     )
     controller_quorum_auto_join_enable = boolean(
-        False, "Whether a controller adds itself to the voters.", effective=False
+        False, "Whether a controller adds itself to the voters."
     )
     controller_quorum_append_linger_ms = integer(
         25, "How long Kafka's records wait to be written together; kwire writes and syncs at once "

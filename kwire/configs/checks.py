@@ -133,6 +133,10 @@ def _check_quorum(config: BrokerConfig) -> None:
             config.node_id in voters,
             f"controller.quorum.voters must include this controller, node.id {config.node_id}",
         )
+    _require(
+        config.is_controller or not config.controller_quorum_auto_join_enable,
+        "controller.quorum.auto.join.enable is for controllers, and process.roles names none",
+    )
     if voters and not config.is_controller:
         _require(
             config.node_id not in voters,

@@ -59,6 +59,8 @@ if TYPE_CHECKING:  # the tables of messages that a quorum of one never sends sta
         | FetchRequest
         | FetchSnapshotRequest
         | UpdateRaftVoterRequest
+        | AddRaftVoterRequest
+        | RemoveRaftVoterRequest
         | ApiVersionsRequest
     )
     RaftResponse: TypeAlias = (

@@ -10,7 +10,9 @@ from collections.abc import Hashable
 from typing import TypeAlias
 
 from kwire import errors
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.raftmeta import messages, progress
 from kwire.raftmeta.election import learn
@@ -28,6 +30,13 @@ from kwire.raftmeta.voters import Node, ReplicaKey
 from kwire.records.header import crc_ok, headers
 
 log = logging.getLogger(__name__)
+
+_ONE_AT_A_TIME = (
+    FetchRequest,
+    UpdateRaftVoterRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+)
 
 Part: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -150,7 +159,7 @@ def poll_fetch(state: RaftState) -> None:
 
 def _goes_first(call: Call) -> bool:
     """One of these at a time, so that none waits on the wire behind a Fetch that is held."""
-    return isinstance(call.request, FetchRequest | UpdateRaftVoterRequest)
+    return isinstance(call.request, _ONE_AT_A_TIME)
 
 
 def _whom_to_ask(state: RaftState) -> Node | None:

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, assert_never
 
 from kwire import errors
-from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
@@ -14,12 +14,13 @@ from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
 from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
-from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta import (
     describe,
     election,
+    joining,
     messages,
     neighbours,
     reconfig,
@@ -38,6 +39,7 @@ def poll(state: RaftState) -> None:
     """Do what is due between nodes."""
     replication.poll_waiting(state)  # first, so that a leader voted out tells what is committed
     reconfig.poll(state)
+    joining.poll(state)
     neighbours.poll_update_voter(state)
     replication.poll_fetch(state)
 
@@ -89,6 +91,8 @@ def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> 
             _learn_from(state, call, response)
         case UpdateRaftVoterResponse():
             neighbours.on_update_answer(state, response)
+        case AddRaftVoterResponse() | RemoveRaftVoterResponse():
+            joining.on_answer(state, call, response)
         case _:
             state.back_off(call.node.id)
 

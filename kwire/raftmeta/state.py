@@ -45,6 +45,8 @@ class RaftConfig:
     bootstrap: tuple[Node, ...] = ()
     can_vote: bool = True
     """Whether this process has the controller role."""
+    auto_join: bool = False
+    """Whether a controller that is no voter asks to be one."""
     election_timeout: float = 1.0
     election_backoff_max: float = 1.0
     fetch_timeout: float = 2.0

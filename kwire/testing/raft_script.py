@@ -34,6 +34,7 @@ from kwire.raftmeta.events import (
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.raft import Raft
 from kwire.raftmeta.records import snapshot_chunks
+from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.storage import MemoryStorage
 from kwire.raftmeta.turn import write
 from kwire.raftmeta.voters import VoterSet
@@ -100,12 +101,23 @@ class Script:
 
     def do_start(self, *ids: str) -> None:
         for number in map(int, ids):
-            bootstrap = tuple(v for n in self.nodes if (v := config_of(n).as_voter))
-            nodes = tuple(VoterSet.of(bootstrap).nodes())
-            recovered = self._disk(number).load(self.configured)
-            raft = Raft(config_of(number, bootstrap=nodes), recovered, Fixed(0.5 + number / 100))
-            self.nodes[number] = raft
-            self._feed(number, Started())
+            self._start(config_of(number))
+
+    def do_join(self, number: str, directory: str = "") -> None:
+        """Start with auto-join; with another ``directory`` its disk is empty."""
+        config = config_of(int(number), auto_join=True)
+        if directory:
+            self.disks[int(number)] = MemoryStorage()
+            config = attrs.evolve(config, directory_id=directory_of(int(directory)))
+        self._start(config)
+
+    def _start(self, config: RaftConfig) -> None:
+        number = config.node_id
+        bootstrap = tuple(v for n in self.nodes if (v := config_of(n).as_voter))
+        config = attrs.evolve(config, bootstrap=tuple(VoterSet.of(bootstrap).nodes()))
+        recovered = self._disk(number).load(self.configured)
+        self.nodes[number] = Raft(config, recovered, Fixed(0.5 + number / 100))
+        self._feed(number, Started())
 
     def do_kill(self, number: str) -> None:
         """Its disk stays; what it sent goes on flying."""

@@ -102,6 +102,15 @@ REFUSED = [
     ({"listeners": "OWN://:9092,CONTROLLER://:9093"}, "listener.security.protocol.map"),
     ({"process.roles": "broker"}, "listeners"),
     ({"process.roles": "controller"}, "listeners"),
+    (
+        {
+            "process.roles": "broker",
+            "listeners": "PLAINTEXT://:9092",
+            "controller.quorum.voters": "2@localhost:9093",
+            "controller.quorum.auto.join.enable": "true",
+        },
+        "controller.quorum.auto.join.enable",
+    ),
     ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name"),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
     ({"log.retention.ms": "0"}, "log.retention.ms"),
