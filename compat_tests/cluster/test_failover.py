@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import statistics
 import threading
@@ -22,7 +23,7 @@ from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.raftmeta.records import read_batches
 from kwire.testing.wire import Closed
 
-KILLS = 5
+KILLS = int(os.environ.get("KWIRE_KILLS", "5"))
 EXISTS = 36
 
 

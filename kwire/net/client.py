@@ -30,7 +30,20 @@ _ENDS: Final = (OSError, Disconnect, MalformedError)
 
 
 class ConnectionLost(Exception):
-    """The other node is not there, or not any more."""
+    """The other node is not there, or not any more.
+
+    ``refused``: its host says that nobody listens there.
+    """
+
+    refused = False
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether every address of the host refused a connection."""
+    attempts = error.__cause__
+    if not isinstance(attempts, ExceptionGroup):
+        return False
+    return all(isinstance(attempt, ConnectionRefusedError) for attempt in attempts.exceptions)
 
 
 @attrs.define(eq=False)
@@ -70,7 +83,9 @@ class NodeClient:
                     await self._learn_versions()
                     task_status.started()
         except _ENDS as error:
-            raise ConnectionLost(f"{self.host}:{self.port}: {error}") from error
+            lost = ConnectionLost(f"{self.host}:{self.port}: {error}")
+            lost.refused = _is_refused(error)
+            raise lost from error
         except ExceptionGroup as group:
             ends, rest = group.split(_ENDS)
             if ends is None or rest is not None:

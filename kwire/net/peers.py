@@ -31,6 +31,10 @@ class OutOfReach(Exception):
     """The other node did not answer; whether it has seen the request is not known."""
 
 
+class NobodyListens(OutOfReach):
+    """The other node's host refused the connection: its process is not there."""
+
+
 @attrs.define(eq=False)
 class _Link:
     """One address: the connection to it, or when to try again."""
@@ -39,6 +43,8 @@ class _Link:
     port: int
     client: NodeClient | None = None
     connecting: trio.Event | None = None
+    refused: bool = False
+    """Whether the last attempt to connect was refused."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failures: int = 0
     retry_at: float = 0.0
@@ -99,6 +105,7 @@ class Links:
         try:
             return await client.call(request)
         except ConnectionLost as error:
+            await self._connected(link)  # which tells whether anybody listens there still
             raise OutOfReach(str(error)) from error
 
     async def _connected(self, link: _Link) -> NodeClient:
@@ -106,12 +113,13 @@ class Links:
             if link.connecting is not None:
                 await link.connecting.wait()
                 if link.client is None:
-                    raise OutOfReach(f"{link.host}:{link.port}")
+                    kind = NobodyListens if link.refused else OutOfReach
+                    raise kind(f"{link.host}:{link.port}")
                 continue
             nursery = self.network.nursery
             if nursery is None or self.network.clock.now() < link.retry_at:
                 raise OutOfReach(f"{link.host}:{link.port}: left alone for a while")
-            link.client, link.connecting = None, trio.Event()
+            link.client, link.connecting, link.refused = None, trio.Event(), False
             link.scope = trio.CancelScope()
             nursery.start_soon(self._serve, link, link.scope)
         return link.client
@@ -129,6 +137,7 @@ class Links:
                     if patience.cancelled_caught:
                         nursery.cancel_scope.cancel()
         except* ConnectionLost as lost:
+            link.refused = all(getattr(end, "refused", False) for end in lost.exceptions)
             log.debug("connection ended client=%s reason=%s", self.client_id, lost.exceptions[0])
         finally:
             if link.scope is scope:
@@ -160,11 +169,13 @@ class RaftPeers:
     links: Links
 
     async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
-        """The answer of another node of the quorum; None if there is none."""
+        """The answer of another node of the quorum, or None; ConnectionRefusedError."""
         from kwire.errors import UnsupportedVersion
 
         try:
             response: RaftResponse = await self.links.call(node.host, node.port, request)
+        except NobodyListens as error:
+            raise ConnectionRefusedError from error
         except (OutOfReach, UnsupportedVersion) as error:
             log.debug("no answer node=%d reason=%s", node.id, error)
             return None

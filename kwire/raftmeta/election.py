@@ -61,9 +61,8 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     if epoch > state.epoch or state.leader_id is None:
         state.calls.succeeded(leader.id)  # whatever it answered before it led
     state.save(ElectionState(epoch, leader.id, voted))
-    fetch_timeout = state.config.fetch_timeout
-    deadline = state.now + fetch_timeout if state.is_voter else inf
-    update_at = state.now + fetch_timeout if state.config.can_vote else inf
+    deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
+    update_at = state.now + state.config.fetch_timeout if state.config.can_vote else inf
     enter(state, Follower(leader, deadline, update_voter_at=update_at))
 
 
@@ -76,6 +75,7 @@ def become_prospective(state: RaftState) -> None:
     role = Prospective(state.random_election_timeout())
     if isinstance(before, Follower):
         role.leader, role.ended = before.leader, before.ended
+        role.lost_rounds = before.lost_rounds
     enter(state, role)
     role.ballot.granted.add(state.config.node_id)
 
@@ -140,18 +140,35 @@ def lose(state: RaftState, role: Prospective | Candidate) -> None:
     if role.leader is not None and state.leader_id == role.leader.id:
         become_follower(state, state.epoch, role.leader)
         if role.ended:
-            _stand_again_soon(state)
+            _stand_again_soon(state, role.lost_rounds + 1)
     else:
         enter(state, Unattached(state.random_election_timeout()))
 
 
-def _stand_again_soon(state: RaftState) -> None:
-    """Whoever refused may not have heard yet that the leader leads no longer."""
+def _stand_again_soon(state: RaftState, lost_rounds: int) -> None:
+    """Whoever refused may not have heard yet that the leader leads no longer, or hears it still."""
     role = state.role
     assert isinstance(role, Follower)
+    role.ended, role.lost_rounds = True, lost_rounds
+    wait = state.config.election_backoff_max * RETRY_SHARE * (1 << min(lost_rounds - 1, 16))
+    wait = min(wait * (1 + state.random.random()), state.config.fetch_timeout)
+    role.deadline = state.now + wait
+
+
+# Leaders that are heard, or gone ------------------------------------------------------------
+def leader_heard(state: RaftState, role: Follower) -> None:
+    """The leader answered: no election for a fetch timeout, neither ours nor another's."""
+    role.ended, role.lost_rounds = False, 0
+    role.heard_until = state.now + state.config.fetch_timeout
+    if state.is_voter:
+        role.deadline = state.fetch_deadline(role.leader.id)
+
+
+def leader_ended(state: RaftState, role: Follower, wait: float) -> None:
+    """Stand for election in a while, and do not speak for that leader any more."""
+    role.heard_until = -inf
     role.ended = True
-    wait = state.config.election_backoff_max * RETRY_SHARE
-    role.deadline = state.now + wait * (1 + state.random.random())
+    role.deadline = min(role.deadline, state.now + wait)
 
 
 # Timers -------------------------------------------------------------------------------------

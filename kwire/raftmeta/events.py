@@ -97,6 +97,8 @@ class Answered:
 
     call_id: int
     response: RaftResponse | None
+    refused: bool = False
+    """Nobody listens at that address: the connection was refused by the host itself."""
 
 
 @attrs.frozen

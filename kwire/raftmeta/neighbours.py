@@ -11,7 +11,7 @@ from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuor
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
 from kwire.raftmeta import messages
-from kwire.raftmeta.election import learn
+from kwire.raftmeta.election import leader_ended, learn
 from kwire.raftmeta.roles import Follower, Resigned
 from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Node
@@ -55,10 +55,8 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
     learn(state, asked.leader_epoch, asked.leader_id, address)
     role = state.role
     if isinstance(role, Follower) and role.leader.id == asked.leader_id and state.is_voter:
-        role.heard_until = -inf
-        role.ended = True
         ids = [candidate.candidate_id for candidate in asked.preferred_candidates]
-        role.deadline = state.now + _wait_for_turn(state, ids)
+        leader_ended(state, role, _wait_for_turn(state, ids))
     return messages.end_response(state)
 
 

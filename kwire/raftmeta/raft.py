@@ -81,12 +81,14 @@ class Raft:
                 from kwire.raftmeta import rpc
 
                 rpc.on_request(state, token, request)
-            case Answered(call_id, response):
+            case Answered(call_id, response, refused):
                 call = state.calls.finish(call_id)
                 if call is not None:
                     from kwire.raftmeta import rpc
 
                     rpc.on_answer(state, call, response)
+                    if refused:
+                        rpc.on_refused(state, call)
             case Append():
                 progress.on_append(state, event)
             case SnapshotTaken():

@@ -15,7 +15,7 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.raftmeta import messages, progress
-from kwire.raftmeta.election import learn
+from kwire.raftmeta.election import leader_heard, learn
 from kwire.raftmeta.events import LogSlice, Reply, TruncateLog
 from kwire.raftmeta.log import SnapshotId, Valid
 from kwire.raftmeta.roles import (
@@ -213,9 +213,7 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
 
 
 def _take(state: RaftState, role: Follower, part: Part) -> None:
-    role.heard_until = state.now + state.config.fetch_timeout
-    if state.is_voter:
-        role.deadline = state.now + state.config.fetch_timeout
+    leader_heard(state, role)
     if part.diverging_epoch.epoch >= 0:
         _truncate(state, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
         return

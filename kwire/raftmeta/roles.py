@@ -50,7 +50,9 @@ class Follower:
     """The leader's high watermark as told last; this node's log may end before it."""
     update_voter_at: float = inf
     ended: bool = False
-    """The leader said that it leads no longer: there is nobody to fall back to."""
+    """The leader said that it leads no longer, or its process is gone."""
+    lost_rounds: int = 0
+    """How often this node has stood in vain since then."""
 
 
 @attrs.define
@@ -69,7 +71,8 @@ class Prospective:
     leader: Node | None = None
     ballot: Ballot = attrs.field(factory=Ballot)
     ended: bool = False
-    """That leader said that it leads no longer."""
+    """That leader leads no longer."""
+    lost_rounds: int = 0
 
 
 @attrs.define

@@ -97,6 +97,11 @@ def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> 
             state.back_off(call.node.id)
 
 
+def on_refused(state: RaftState, call: Call) -> None:
+    """Nobody listens where a request of ours went."""
+    voting.on_refused(state, call.node.id)
+
+
 def _on_vote_answer(state: RaftState, call: Call, response: VoteResponse) -> None:
     asked = messages.partition_of(call.request)
     assert asked is not None

@@ -91,7 +91,8 @@ class Listener(Protocol):
 
 
 class Peers(Protocol):
-    """The network to other nodes; None or OSError when there is no answer."""
+    """The network to other nodes: None when there is no answer, ConnectionRefusedError when
+    nobody listens there."""
 
     async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None: ...
 
@@ -370,12 +371,13 @@ class Quorum:
     async def _call(self, send: Send) -> None:
         """Bring a request to its node; at most one of a kind a node is under way."""
         response: RaftResponse | None = None
+        refused = False
         with trio.move_on_after(self._raft.state.config.request_timeout):
             try:
                 response = await self._peers.call(send.node, send.request)
-            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-                response = None
-        self._driver.feed(Answered(send.call_id, response))
+            except ConnectionRefusedError:
+                refused = True
+        self._driver.feed(Answered(send.call_id, response, refused))
 
     # Delivery to listeners ------------------------------------------------------------------
     def _queue_delivery(self, item: Committed | LeaderKnown | SnapshotLoaded) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from kwire import errors
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kwire.raftmeta import messages, progress
-from kwire.raftmeta.election import learn
+from kwire.raftmeta.election import leader_heard, learn
 from kwire.raftmeta.events import (
     InstallSnapshot,
     Reply,
@@ -95,9 +95,7 @@ def _take(
     got = SnapshotId(part.snapshot_id.end_offset, part.snapshot_id.epoch)
     if got != fetch.id or part.position != fetch.position:
         return
-    role.heard_until = state.now + state.config.fetch_timeout
-    if state.is_voter:
-        role.deadline = role.heard_until
+    leader_heard(state, role)
     data = part.unaligned_records
     state.emit(WriteSnapshot(fetch.id, fetch.position, data))
     fetch.position += len(data)

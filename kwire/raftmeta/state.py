@@ -24,6 +24,9 @@ CHECK_QUORUM_FACTOR: Final = 1.5
 """A leader waits this many fetch timeouts for a majority before it resigns."""
 
 
+TURN_SHARE: Final = 0.15
+"""Of the longest back-off: much longer than a round of votes takes, much shorter than a timeout."""
+
 FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
 
 
@@ -221,6 +224,21 @@ class RaftState:
         self.calls.retry_at.pop(node_id, None)
         pause = self.config.retry_backoff * (0.8 + 0.4 * self.random.random())
         self.calls.fetch_at[node_id] = self.now + pause
+
+    def fetch_deadline(self, leader_id: int) -> float:
+        """When a voter that hears nothing from now on stands for election."""
+        return self.now + self.config.fetch_timeout + self.turn(leader_id)
+
+    def turn(self, leader_id: int) -> float:
+        """How much later than the first this voter stands when that leader is lost.
+
+        All lose it at the same moment. Those that stood together would split the vote, and
+        the next round is a back-off away.
+        """
+        others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
+        own = self.config.node_id
+        place = others.index(own) if own in others else len(others)
+        return place * TURN_SHARE * self.config.election_backoff_max
 
     def random_election_timeout(self) -> float:
         return self.now + self.config.election_timeout * (1 + self.random.random())

@@ -12,6 +12,7 @@ from kwire.raftmeta.election import (
     become_leader,
     become_unattached,
     enter,
+    leader_ended,
     lose,
 )
 from kwire.raftmeta.quorum_state import ElectionState
@@ -102,6 +103,25 @@ def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pr
         return
     assert isinstance(role, Prospective | Candidate)
     (role.ballot.granted if part.vote_granted else role.ballot.rejected).add(node_id)
+    _decide(state, role)
+
+
+def on_refused(state: RaftState, node_id: int) -> None:
+    """Nobody listens where the leader was: its process has ended, and will not lead again.
+
+    Where only the way to it is closed, the others deny their pre-votes: they hear it.
+    """
+    role = state.role
+    if isinstance(role, Follower) and role.leader.id == node_id and state.is_voter:
+        if not role.ended:
+            leader_ended(state, role, state.turn(node_id) + state.config.retry_backoff)
+    elif isinstance(role, Prospective) and role.ended and role.leader and role.leader.id == node_id:
+        role.ballot.rejected.add(node_id)
+        _decide(state, role)
+
+
+def _decide(state: RaftState, role: Prospective | Candidate) -> None:
+    """Whether the round is won, or cannot be won any more."""
     if state.voters.has_majority(role.ballot.granted):
         if isinstance(role, Prospective):
             become_candidate(state)

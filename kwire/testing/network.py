@@ -21,10 +21,22 @@ class SimNetwork:
     loss: float = 0.0
     duplication: float = 0.0
     cut: set[tuple[int, int]] = attrs.field(factory=set)
+    rejects: bool = False
+    """Whether a cut refuses what is sent, as a firewall may, or swallows it."""
 
-    def send(self, source: int, target: int, deliver: Callable[[], None]) -> None:
-        """Deliver now or never, once or twice."""
-        if (source, target) in self.cut or self.random.random() < self.loss:
+    def send(
+        self,
+        source: int,
+        target: int,
+        deliver: Callable[[], None],
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """Deliver now or never, once or twice; or tell the sender that it was refused."""
+        if (source, target) in self.cut:
+            if self.rejects and refused is not None:
+                self.scheduler.after(self._delay(), refused)
+            return
+        if self.random.random() < self.loss:
             return
         copies = 2 if self.random.random() < self.duplication else 1
         for _ in range(copies):
@@ -52,4 +64,5 @@ class SimNetwork:
     def calm(self) -> None:
         """A good network from now on."""
         self.cut.clear()
+        self.rejects = False
         self.loss = self.duplication = self.slow_share = 0.0

@@ -203,6 +203,7 @@ MUTATIONS: Final = (
         "voters-jump",
         "the voter set changes by more than one voter at a time",
         ((reconfig, "_write", _jump), (reconfig, "check_change", _unchecked_change)),
+        first_seed=80,
     ),
     Mutation(
         "ignore-directory-id",

@@ -207,7 +207,18 @@ class SimNode:
             return
         event = Received(caller, send.request)
         there = target
-        self.network.send(self.id, there.id, lambda: void(there.feed(event)))
+
+        def refused() -> None:
+            if self.incarnation == caller.incarnation:
+                self.feed(Answered(send.call_id, None, refused=True))
+
+        def deliver() -> None:
+            if there.raft is None:
+                self.network.send(there.id, self.id, refused)
+            else:
+                there.feed(event)
+
+        self.network.send(self.id, there.id, deliver, refused)
 
     def _answer(self, caller: Caller, response: "RaftResponse") -> None:
         there = self.nodes[caller.node]
@@ -240,7 +251,8 @@ def brief(event: Any) -> str:
             return f"<- {name} from {getattr(token, 'node', 'tool')}{_details(request)}"
         case Answered(call_id, response):
             if response is None:
-                return f"<= nothing to call {call_id}"
+                what = "refusal of" if event.refused else "nothing to"
+                return f"<= {what} call {call_id}"
             return f"<= {type(response).__name__}{_details(response)}"
         case Append(_, epoch, values):
             return f"append {len(values)} in epoch {epoch}"

@@ -40,7 +40,7 @@ class Members:
         await trio.sleep(0.001)
         member = self.members.get(node.id)
         if member is None or member.quorum is None:
-            raise OSError("connection refused")
+            raise ConnectionRefusedError
         return await member.quorum.handle(request)  # type: ignore[arg-type]
 
     async def start(self, node_id: int) -> Quorum:

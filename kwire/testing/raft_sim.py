@@ -123,6 +123,7 @@ class RaftSim:
         self.network.loss = self.random.choice([0.0, 0.0, 0.01, 0.1, 0.3])
         self.network.duplication = self.random.choice([0.0, 0.05, 0.2])
         self.network.slow_share = self.random.choice([0.0, 0.02, 0.1])
+        self.network.rejects = self.random.random() < 0.3
         for node in self.nodes.values():
             node.sync_max = self.random.choice([0.001, 0.005, 0.05, 0.5])
             if node.raft is None:
@@ -329,6 +330,7 @@ class RaftSim:
         epoch = leader.raft.state.epoch
         node = self.random.choice(others)
         self.network.cut |= {(leader.id, node.id), (node.id, leader.id)}
+        self.network.rejects = self.random.random() < 0.5
         self.scheduler.run_until(self.scheduler.now + 10)
         self.network.cut.clear()
         self.scheduler.run_until(self.scheduler.now + 3)

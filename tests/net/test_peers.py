@@ -14,7 +14,7 @@ from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.net.connection import Disconnect
-from kwire.net.peers import Links, Network, OutOfReach
+from kwire.net.peers import Links, Network, NobodyListens, OutOfReach
 from kwire.net.service import NetService
 
 TOLD = [
@@ -108,11 +108,22 @@ async def test_a_connection_that_ends_is_made_again() -> None:
         assert response.error_code == 7
 
 
+async def test_a_process_that_is_gone_is_told_from_a_connection_that_ended() -> None:
+    async with network() as (links, other):
+        with pytest.raises(OutOfReach) as ended:
+            await links.call("127.0.0.1", other.port, asked("close"))
+        assert not isinstance(ended.value, NobodyListens)
+        port = other.port
+        other.service.stop_accepting()
+        with pytest.raises(NobodyListens):
+            await links.call("127.0.0.1", port, asked("close"))
+
+
 async def test_a_node_out_of_reach_is_left_alone_for_a_while() -> None:
     async with network() as (links, other):
         port = other.port
         other.service.stop_accepting()
-        with pytest.raises(OutOfReach, match="127"):
+        with pytest.raises(NobodyListens, match="127"):
             await links.call("127.0.0.1", port, asked("g"))
         links.backoff_s = 60.0
         await trio.sleep(0.03)
