@@ -15,6 +15,8 @@ from tests.raftmeta.controller_log import Entry
 
 AHEAD: Final = 60
 """Requests that were under way together may have been written in another order."""
+PROMPT: Final = (0.0, 150.0)
+"""Kafka's leader collects for 25 ms what it writes; the machine was busy."""
 
 
 @attrs.define(eq=False)
@@ -37,6 +39,7 @@ class RecordedQuorum:
 
     log: list[Entry]
     publisher: MetadataPublisher
+    clock: ReplayClock
     lost_from: float
     """The records from here on were never committed."""
     place: int = 0
@@ -46,6 +49,8 @@ class RecordedQuorum:
     is_alone: bool = False
     who: LeaderAndEpoch = attrs.field(factory=lambda: LeaderAndEpoch(None, 0))
     compared: Counter[str] = attrs.field(factory=Counter)
+    within: tuple[float, float] = PROMPT
+    """After how many ms the recorded controller may have written what is written now."""
     reordered: bool = False
     wrong: list[Any] = attrs.field(factory=list)
     _waiting: list[Commit] = attrs.field(factory=list)
@@ -91,6 +96,8 @@ class RecordedQuorum:
         in_order = sorted(found, key=lambda entry: entry.offset)
         if [entry.kind for entry in found] != [entry.kind for entry in in_order]:
             self.wrong.append(("order", [entry.record for entry in in_order], list(made)))
+        if not self.unseen:
+            self._check_time(found)
         self.reordered |= found != in_order
         for entry in found:
             self.log.remove(entry)
@@ -102,6 +109,13 @@ class RecordedQuorum:
             self._waiting.append(commit)
             return commit
         return self._committed(commit)
+
+    def _check_time(self, found: list[Entry]) -> None:
+        least, most = self.within
+        for entry in found:
+            after = entry.stamp - self.clock.began - self.clock.t
+            if not least <= after <= most:
+                self.wrong.append(("written at another time", after, entry.record))
 
     def _committed(self, commit: Commit) -> Commit:
         commit._finish()

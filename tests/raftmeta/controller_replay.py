@@ -45,7 +45,7 @@ from tests.raftmeta.controller_log import (
     log_of,
     published,
 )
-from tests.raftmeta.controller_quorum import RecordedQuorum, ReplayClock
+from tests.raftmeta.controller_quorum import PROMPT, RecordedQuorum, ReplayClock
 from tests.raftmeta.conversations import RAFT, Frame, Happening, cluster_of, recording
 from tests.raftmeta.deviations import differences
 
@@ -64,6 +64,8 @@ UNSEEN: Final = ("06a",)
 """Nobody saw the log of these scenarios: whatever is appended is taken."""
 DUPLICATE: Final = errors.DuplicateBrokerRegistration.code
 NOT_CONTROLLER: Final = errors.NotController.code
+FENCED: Final = (-2000.0, 1000.0)
+"""The last heartbeat before the recording was sent at most 2 s before it begins."""
 RENOUNCED: Final = 500.0
 """After how many ms Kafka's controller notices, as it writes, that it does not lead any more."""
 
@@ -225,10 +227,14 @@ class Play:
                 session.heard_at = max(session.heard_at, t / 1000)
 
     async def _fence(self, t: float, nursery: trio.Nursery) -> None:
-        while self.controller.is_active and self.state.sessions.deadline <= t / 1000:
-            self.clock.t = max(self.clock.t, self.state.sessions.deadline * 1000)
+        before = -inf
+        while self.controller.is_active and before < self.state.sessions.deadline <= t / 1000:
+            before = self.state.sessions.deadline
+            self.clock.t = max(self.clock.t, before * 1000)
+            self.quorum.within = FENCED
             nursery.start_soon(self._try_to_fence)
             await trio.testing.wait_all_tasks_blocked()
+            self.quorum.within = PROMPT
             self.compared["fencing"] += 1
 
     def _skip_second_fencing(self, t: float) -> None:
@@ -338,8 +344,8 @@ def open_scene(scene: Scene) -> Play:
     place = next((n for n, e in enumerate(log) if e.stamp >= began_at), len(log))
     publisher = MetadataPublisher() if unseen else published(cluster, log, place)
     lost = committed_end(cluster, scene.epoch) if scene.epoch is not None and not unseen else inf
-    quorum = RecordedQuorum(log, publisher, lost, place, unseen=unseen)
     clock = ReplayClock(began=began_at)
+    quorum = RecordedQuorum(log, publisher, clock, lost, place, unseen=unseen)
     state = ControllerState(
         config=node_config(),
         random=Drawn(1),
