@@ -1,8 +1,9 @@
 """Asks whoever is the active controller, wherever it is, and follows it when it moves.
 
 Rules: an attempt ends when another leader is announced, so a node that hangs holds nobody up; an
-attempt without an answer may have been carried out, and is repeated as Kafka's brokers do; what is
-passed on for clients has a connection of its own, for it may take longer than a session lasts.
+attempt without an answer may have been carried out, and is repeated as Kafka's brokers do; a node
+that does not lead loses its connection; what is passed on for clients has a connection of its own,
+for it may take longer than a session lasts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from kwire import errors
-from kwire.net.peers import Links, OutOfReach
+from kwire.net.peers import Links, NobodyListens, OutOfReach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from kwire.raftmeta.voters import Node
 
 RETRY_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.5
+"""How long hosts have to say that nobody listens there."""
 _NOT_CONTROLLER: Final = errors.NotController.code
 
 
@@ -38,27 +41,32 @@ class ControllerChannel:
         self._asking = asking
         self._forwarding = forwarding
         self._moved = trio.Event()
+        self._refused: set[int] = set()
+        """Controllers whose hosts said last that nobody listens there."""
         quorum.add_listener(self)
 
     async def ask(self, request: Any) -> Any:
-        """One attempt; its answer whatever that says, RequestTimedOut without one."""
-        node = self._quorum.leader_node()
-        if node is None:
-            await self._news()
-            raise errors.NotController("no controller is known")
-        response = await self._attempt(self._asking, node, request)
-        if response is None:
-            raise errors.RequestTimedOut("no answer from the controller")
-        return response
+        """For this node itself: as long as one heartbeat may take."""
+        try:
+            return await self._insist(self._asking, request)
+        except errors.RequestTimedOut:
+            node = self._quorum.leader_node()
+            if node is not None:  # a late answer would hold up what is asked next
+                self._asking.drop(node.host, node.port)
+            raise
 
     async def insist(self, request: Any) -> Any:
+        """For clients: as long as a request may take."""
+        return await self._insist(self._forwarding, request)
+
+    async def _insist(self, links: Links, request: Any) -> Any:
         """Attempts until there is an answer of an active controller; RequestTimedOut."""
-        with trio.move_on_after(self._forwarding.timeout_s):
+        with trio.move_on_after(links.timeout_s):
             while True:
                 node = self._quorum.leader_node()
                 if node is not None:
-                    response = await self._attempt(self._forwarding, node, request)
-                    if response is not None and _NOT_CONTROLLER not in _codes(response):
+                    response = await self._attempt(links, node, request)
+                    if response is not None:
                         return response
                 await self._news()
         raise errors.RequestTimedOut("no answer from a controller")
@@ -90,9 +98,34 @@ class ControllerChannel:
             with suppress(OutOfReach):
                 answer = await links.call(node.host, node.port, request)
             nursery.cancel_scope.cancel()
-        if answer is None:
+        if answer is None or _NOT_CONTROLLER in _codes(answer):
             links.drop(node.host, node.port)
+            return None
         return answer
+
+    async def is_gone(self) -> bool:
+        """Whether so many controllers' processes are not there that none can be active."""
+        voters = self._quorum.voters
+        with trio.move_on_after(LOOK_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for node in voters.nodes():
+                    nursery.start_soon(self._look, node)
+        return not voters.has_majority(set(voters.ids) - self._refused)
+
+    async def _look(self, node: Node) -> None:
+        """Whether anybody listens there; a host that says nothing leaves it as it was known."""
+        from kwire.codec.messages.api_versions import ApiVersionsRequest
+        from kwire.net.client import SOFTWARE
+
+        request = ApiVersionsRequest(client_software_name=SOFTWARE, client_software_version="1")
+        try:
+            await self._asking.call(node.host, node.port, request)
+        except NobodyListens:
+            self._refused.add(node.id)
+        except OutOfReach:
+            return
+        else:
+            self._refused.discard(node.id)
 
     async def _until_moved(self, attempt: trio.CancelScope) -> None:
         await self._moved.wait()

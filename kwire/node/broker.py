@@ -98,6 +98,7 @@ class BrokerHalf:
             ask=core.ask,
             clock=core.clock,
             local=core.controller,
+            is_gone=core.channel.is_gone,
         )
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:

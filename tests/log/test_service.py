@@ -100,6 +100,7 @@ async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
     }
     third, fourth = disks()
     async with running(third, fourth) as logs:
+        assert logs.previous_epoch == 42
         assert ".kafka_cleanshutdown" not in {e.name for e in third.entries()}
         for partition in range(4):
             log = await made(logs, partition=partition)
@@ -299,3 +300,23 @@ async def test_a_thousand_partitions_are_created_without_a_sync(autojump_clock) 
             await made(logs, partition=partition)
         assert not [call for call in disk.calls if call[0].startswith("sync")]
         await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize(
+    ("markers", "expected"),
+    [
+        ((b'{"version":0,"brokerEpoch":42}', b'{"version":0,"brokerEpoch":42}'), 42),
+        ((b'{"brokerEpoch":42,"version":0,"more":1}', b'{"version":0,"brokerEpoch":42}'), 42),
+        ((b'{"version":0,"brokerEpoch":42}', b'{"version":0,"brokerEpoch":41}'), -1),
+        ((b'{"version":0,"brokerEpoch":42}', None), -1),
+        ((b"", b""), -1),  # of releases that wrote nothing into it
+    ],
+)
+async def test_whose_clean_stop_it_was(markers, expected, autojump_clock) -> None:
+    """Known only if all directories agree, as Kafka has it."""
+    disks = SimDisk(), SimDisk()
+    for disk, marker in zip(disks, markers, strict=True):
+        if marker is not None:
+            disk.write(".kafka_cleanshutdown", marker)
+    async with running(*disks) as logs:
+        assert logs.previous_epoch == expected

@@ -9,13 +9,14 @@ import trio
 import trio.testing
 
 from kwire import errors
+from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.net.controller_channel import ControllerChannel
-from kwire.net.peers import OutOfReach
+from kwire.net.peers import NobodyListens, OutOfReach
 from kwire.raftmeta.service import LeaderAndEpoch
-from kwire.raftmeta.voters import Node
+from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 
 HEARTBEAT = BrokerHeartbeatRequest(
     broker_id=1, broker_epoch=7, current_metadata_offset=9, want_fence=False, want_shut_down=False
@@ -29,6 +30,11 @@ MOVED = errors.NotController.code
 @attrs.define
 class Quorum:
     leader: Node | None = FIRST
+    voters: VoterSet = attrs.field(
+        factory=lambda: VoterSet.of(
+            Voter(ReplicaKey(port), (Endpoint("C", "h", port),)) for port in (1, 2, 3)
+        )
+    )
 
     def leader_node(self) -> Node | None:
         return self.leader
@@ -77,17 +83,73 @@ async def test_ask_goes_to_the_leader(autojump_clock: trio.testing.MockClock) ->
     assert links.asked == [(1, HEARTBEAT)]
 
 
-@pytest.mark.parametrize(
-    ("leader", "expected"),
-    [(FIRST, errors.RequestTimedOut), (None, errors.NotController)],
-)
-async def test_ask_is_one_attempt(
-    autojump_clock: trio.testing.MockClock,
-    leader: Node | None,
-    expected: type[errors.KafkaError],
+@pytest.mark.parametrize("leader", [FIRST, None])
+async def test_ask_ends_with_the_heartbeat_interval(
+    autojump_clock: trio.testing.MockClock, leader: Node | None
 ) -> None:
-    with pytest.raises(expected):
-        await channel(Links({1: dead}), Quorum(leader)).ask(HEARTBEAT)
+    links = Links({1: dead}, timeout_s=2.0)
+    with pytest.raises(errors.RequestTimedOut):
+        await channel(links, Quorum(leader)).ask(HEARTBEAT)
+    assert trio.current_time() == pytest.approx(2.0)
+
+
+async def test_ask_follows_the_leader_with_the_same_request(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Refused by one that leads no longer: its connection ends, the next one hears it."""
+    refused = BrokerHeartbeatResponse(error_code=MOVED, is_fenced=True, should_shut_down=False)
+    links = Links({1: lambda: refused, 2: lambda: ALIVE}, timeout_s=2.0)
+    quorum = Quorum()
+    made = channel(links, quorum)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.ask, HEARTBEAT)
+        await trio.sleep(0.02)
+        announce(made, quorum, 2)
+    assert links.asked == [(1, HEARTBEAT), (2, HEARTBEAT)]
+    assert links.dropped == [1]
+
+
+async def test_a_controller_that_hangs_loses_its_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    links = Links({1: lambda: None}, timeout_s=2.0)
+    with pytest.raises(errors.RequestTimedOut):
+        await channel(links, Quorum()).ask(HEARTBEAT)
+    assert links.dropped == [1]
+
+
+def nobody() -> Any:
+    raise NobodyListens("h")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ((nobody, nobody, ApiVersionsResponse), True),
+        ((nobody, nobody, dead), True),
+        ((nobody, dead, dead), False),  # hosts that say nothing may come back
+        ((nobody, lambda: None, nobody), True),  # paused
+        ((nobody, ApiVersionsResponse, ApiVersionsResponse), False),
+        ((nobody, nobody, nobody), True),
+    ],
+)
+async def test_whether_anybody_could_be_the_controller(
+    autojump_clock: trio.testing.MockClock, answers: tuple[Callable[[], Any], ...], expected: bool
+) -> None:
+    links = Links(dict(enumerate(answers, 1)))
+    quorum = Quorum(None)
+    assert await channel(links, quorum).is_gone() is expected
+    assert trio.current_time() < 1
+
+
+async def test_a_process_that_is_back_counts_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    links = Links(dict.fromkeys((1, 2, 3), nobody))
+    made = channel(links, Quorum(None))
+    assert await made.is_gone()
+    links.answers.update(dict.fromkeys((1, 2), ApiVersionsResponse))
+    assert not await made.is_gone()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from kwire.codec.messages.control_records import LeaderChangeMessage
 from kwire.raftmeta.control import control_records
 from kwire.records.header import parse
-from tests.raftmeta import test_conversations_controller
+from tests.raftmeta import test_conversations_broker, test_conversations_controller
 from tests.raftmeta.conversations import CLUSTERS
 from tests.raftmeta.differences import CHANCE, DIFFERENCES, OURS, excuse
 from tests.raftmeta.replay import Replay
@@ -90,4 +90,5 @@ def test_the_page_lists_every_difference() -> None:
     text = " ".join(PAGE.read_text().split())
     listed = [f"- **{row.name}.** {row.reason}" for row in (*OURS, *CHANCE)]
     assert [line for line in listed if line not in text] == []
-    assert text.count("- **") == len(listed) + len(test_conversations_controller.DIFFERENCES)
+    others = (test_conversations_controller, test_conversations_broker)
+    assert text.count("- **") == len(listed) + sum(len(other.DIFFERENCES) for other in others)
