@@ -86,10 +86,12 @@ class NodeClient:
             lost = ConnectionLost(f"{self.host}:{self.port}: {error}")
             lost.refused = _is_refused(error)
             raise lost from error
-        except ExceptionGroup as group:
+        except BaseExceptionGroup as group:
             ends, rest = group.split(_ENDS)
-            if ends is None or rest is not None:
+            if ends is None:
                 raise
+            if rest is not None:  # a bug, or this end was cancelled at the same moment
+                raise rest from None
             raise ConnectionLost(f"{self.host}:{self.port}: {ends.exceptions[0]}") from group
         finally:
             self.lost = True
