@@ -47,172 +47,110 @@ def leader_field(state: RaftState) -> int:
     return NOBODY if state.leader_id is None else state.leader_id
 
 
+def _topics(kind: Any, **part: object) -> list[Any]:
+    """The topics of a message of an election: one, with one partition."""
+    topic = kind.TopicData
+    partition = topic.PartitionData(partition_index=0, **part)
+    return [topic(topic_name=METADATA_TOPIC, partitions=[partition])]
+
+
+def _answer(kind: Any, state: RaftState, error: int, **part: object) -> Any:
+    """An answer in an election: every one tells the epoch and who leads."""
+    leader_id, leader_epoch = leader_field(state), state.epoch
+    topics = _topics(kind, error_code=error, leader_id=leader_id, leader_epoch=leader_epoch, **part)
+    return kind(topics=topics, node_endpoints=_nodes(state, kind.NodeEndpoint))
+
+
+def _listeners(kind: Any, state: RaftState) -> list[Any]:
+    return [kind(name=e.name, host=e.host, port=e.port) for e in state.config.endpoints]
+
+
 # Vote ---------------------------------------------------------------------------------------
 def vote_request(state: RaftState, voter: ReplicaKey, *, pre_vote: bool) -> VoteRequest:
-    topic = VoteRequest.TopicData
     last_epoch, end_offset = state.log.end
     return VoteRequest(
         cluster_id=state.config.cluster_id,
         voter_id=voter.id,
-        topics=[
-            topic(
-                topic_name=METADATA_TOPIC,
-                partitions=[
-                    topic.PartitionData(
-                        partition_index=0,
-                        replica_epoch=state.epoch,
-                        replica_id=state.config.node_id,
-                        replica_directory_id=state.config.directory_id,
-                        voter_directory_id=voter.directory_id,
-                        last_offset_epoch=last_epoch,
-                        last_offset=end_offset,
-                        pre_vote=pre_vote,
-                    )
-                ],
-            )
-        ],
+        topics=_topics(
+            VoteRequest,
+            replica_epoch=state.epoch,
+            replica_id=state.config.node_id,
+            replica_directory_id=state.config.directory_id,
+            voter_directory_id=voter.directory_id,
+            last_offset_epoch=last_epoch,
+            last_offset=end_offset,
+            pre_vote=pre_vote,
+        ),
     )
 
 
 def vote_response(state: RaftState, *, granted: bool = False, error: int = NONE) -> VoteResponse:
-    topic = VoteResponse.TopicData
-    return VoteResponse(
-        topics=[
-            topic(
-                topic_name=METADATA_TOPIC,
-                partitions=[
-                    topic.PartitionData(
-                        partition_index=0,
-                        error_code=error,
-                        leader_id=leader_field(state),
-                        leader_epoch=state.epoch,
-                        vote_granted=granted,
-                    )
-                ],
-            )
-        ],
-        node_endpoints=_nodes(state, VoteResponse.NodeEndpoint),
-    )
+    response: VoteResponse = _answer(VoteResponse, state, error, vote_granted=granted)
+    return response
 
 
 # BeginQuorumEpoch, EndQuorumEpoch -----------------------------------------------------------
 def begin_request(state: RaftState, voter: ReplicaKey) -> BeginQuorumEpochRequest:
-    topic = BeginQuorumEpochRequest.TopicData
-    endpoint = BeginQuorumEpochRequest.LeaderEndpoint
     return BeginQuorumEpochRequest(
         cluster_id=state.config.cluster_id,
         voter_id=voter.id,
-        topics=[
-            topic(
-                topic_name=METADATA_TOPIC,
-                partitions=[
-                    topic.PartitionData(
-                        partition_index=0,
-                        voter_directory_id=voter.directory_id,
-                        leader_id=state.config.node_id,
-                        leader_epoch=state.epoch,
-                    )
-                ],
-            )
-        ],
-        leader_endpoints=[
-            endpoint(name=e.name, host=e.host, port=e.port) for e in state.config.endpoints
-        ],
+        topics=_topics(
+            BeginQuorumEpochRequest,
+            voter_directory_id=voter.directory_id,
+            leader_id=state.config.node_id,
+            leader_epoch=state.epoch,
+        ),
+        leader_endpoints=_listeners(BeginQuorumEpochRequest.LeaderEndpoint, state),
     )
 
 
 def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochResponse:
-    topic = BeginQuorumEpochResponse.TopicData
-    return BeginQuorumEpochResponse(
-        topics=[
-            topic(
-                topic_name=METADATA_TOPIC,
-                partitions=[
-                    topic.PartitionData(
-                        partition_index=0,
-                        error_code=error,
-                        leader_id=leader_field(state),
-                        leader_epoch=state.epoch,
-                    )
-                ],
-            )
-        ],
-        node_endpoints=_nodes(state, BeginQuorumEpochResponse.NodeEndpoint),
-    )
+    response: BeginQuorumEpochResponse = _answer(BeginQuorumEpochResponse, state, error)
+    return response
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
     """Without the leader's endpoints, as Kafka sends it: nobody will need them."""
-    topic = EndQuorumEpochRequest.TopicData
-    candidate = topic.PartitionData.ReplicaInfo
+    candidate = EndQuorumEpochRequest.TopicData.PartitionData.ReplicaInfo
     return EndQuorumEpochRequest(
         cluster_id=state.config.cluster_id,
-        topics=[
-            topic(
-                topic_name=METADATA_TOPIC,
-                partitions=[
-                    topic.PartitionData(
-                        partition_index=0,
-                        leader_id=state.config.node_id,
-                        leader_epoch=state.epoch,
-                        preferred_candidates=[
-                            candidate(candidate_id=k.id, candidate_directory_id=k.directory_id)
-                            for k in preferred
-                        ],
-                    )
-                ],
-            )
-        ],
+        topics=_topics(
+            EndQuorumEpochRequest,
+            leader_id=state.config.node_id,
+            leader_epoch=state.epoch,
+            preferred_candidates=[
+                candidate(candidate_id=k.id, candidate_directory_id=k.directory_id)
+                for k in preferred
+            ],
+        ),
     )
 
 
 def end_response(state: RaftState, error: int = NONE) -> EndQuorumEpochResponse:
-    topic = EndQuorumEpochResponse.TopicData
-    return EndQuorumEpochResponse(
-        topics=[
-            topic(
-                topic_name=METADATA_TOPIC,
-                partitions=[
-                    topic.PartitionData(
-                        partition_index=0,
-                        error_code=error,
-                        leader_id=leader_field(state),
-                        leader_epoch=state.epoch,
-                    )
-                ],
-            )
-        ],
-        node_endpoints=_nodes(state, EndQuorumEpochResponse.NodeEndpoint),
-    )
+    response: EndQuorumEpochResponse = _answer(EndQuorumEpochResponse, state, error)
+    return response
 
 
 # Fetch --------------------------------------------------------------------------------------
 def fetch_request(state: RaftState) -> FetchRequest:
     topic = FetchRequest.FetchTopic
     known = state.high_watermark
+    part = topic.FetchPartition(
+        partition=0,
+        current_leader_epoch=state.epoch,
+        fetch_offset=state.log.end_offset,
+        last_fetched_epoch=state.log.last_epoch,
+        partition_max_bytes=0,
+        replica_directory_id=state.config.directory_id,
+        high_watermark=-1 if known is None else known,
+    )
     return FetchRequest(
         cluster_id=state.config.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=state.config.node_id),
         max_wait_ms=int(state.config.fetch_wait * 1000),
         min_bytes=0,
         max_bytes=state.config.fetch_max_bytes,
-        topics=[
-            topic(
-                topic=METADATA_TOPIC,
-                topic_id=METADATA_TOPIC_ID,
-                partitions=[
-                    topic.FetchPartition(
-                        partition=0,
-                        current_leader_epoch=state.epoch,
-                        fetch_offset=state.log.end_offset,
-                        last_fetched_epoch=state.log.last_epoch,
-                        partition_max_bytes=0,
-                        replica_directory_id=state.config.directory_id,
-                        high_watermark=-1 if known is None else known,
-                    )
-                ],
-            )
-        ],
+        topics=[topic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[part])],
     )
 
 
@@ -252,27 +190,19 @@ def fetch_response(
 # FetchSnapshot ------------------------------------------------------------------------------
 def snapshot_request(state: RaftState, snapshot: SnapshotId, position: int) -> FetchSnapshotRequest:
     topic = FetchSnapshotRequest.TopicSnapshot
-    part = topic.PartitionSnapshot
+    kind = topic.PartitionSnapshot
+    part = kind(
+        partition=0,
+        current_leader_epoch=state.epoch,
+        snapshot_id=kind.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
+        position=position,
+        replica_directory_id=state.config.directory_id,
+    )
     return FetchSnapshotRequest(
         cluster_id=state.config.cluster_id,
         replica_id=state.config.node_id,
         max_bytes=state.config.snapshot_max_bytes,
-        topics=[
-            topic(
-                name=METADATA_TOPIC,
-                partitions=[
-                    part(
-                        partition=0,
-                        current_leader_epoch=state.epoch,
-                        snapshot_id=part.SnapshotId(
-                            end_offset=snapshot.end_offset, epoch=snapshot.epoch
-                        ),
-                        position=position,
-                        replica_directory_id=state.config.directory_id,
-                    )
-                ],
-            )
-        ],
+        topics=[topic(name=METADATA_TOPIC, partitions=[part])],
     )
 
 
@@ -285,28 +215,20 @@ def snapshot_response(
     piece: SnapshotSlice | bytes = b"",
 ) -> FetchSnapshotResponse:
     topic = FetchSnapshotResponse.TopicSnapshot
-    part = topic.PartitionSnapshot
+    kind = topic.PartitionSnapshot
+    part = kind(
+        index=0,
+        error_code=error,
+        snapshot_id=kind.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
+        current_leader=kind.LeaderIdAndEpoch(
+            leader_id=leader_field(state), leader_epoch=state.epoch
+        ),
+        size=0,
+        position=position,
+        unaligned_records=piece,
+    )
     return FetchSnapshotResponse(
-        topics=[
-            topic(
-                name=METADATA_TOPIC,
-                partitions=[
-                    part(
-                        index=0,
-                        error_code=error,
-                        snapshot_id=part.SnapshotId(
-                            end_offset=snapshot.end_offset, epoch=snapshot.epoch
-                        ),
-                        current_leader=part.LeaderIdAndEpoch(
-                            leader_id=leader_field(state), leader_epoch=state.epoch
-                        ),
-                        size=0,
-                        position=position,
-                        unaligned_records=piece,
-                    )
-                ],
-            )
-        ],
+        topics=[topic(name=METADATA_TOPIC, partitions=[part])],
         node_endpoints=_nodes(state, FetchSnapshotResponse.NodeEndpoint),
     )
 
@@ -318,10 +240,7 @@ def update_request(state: RaftState) -> UpdateRaftVoterRequest:
         current_leader_epoch=state.epoch,
         voter_id=state.config.node_id,
         voter_directory_id=state.config.directory_id,
-        listeners=[
-            UpdateRaftVoterRequest.Listener(name=e.name, host=e.host, port=e.port)
-            for e in state.config.endpoints
-        ],
+        listeners=_listeners(UpdateRaftVoterRequest.Listener, state),
         k_raft_version_feature=UpdateRaftVoterRequest.KRaftVersionFeature(
             min_supported_version=0, max_supported_version=state.config.max_kraft_version
         ),
