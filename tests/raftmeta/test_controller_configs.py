@@ -110,7 +110,7 @@ def test_turning_elr_on_takes_back_what_brokers_said_for_themselves() -> None:
         feature=ELR, max_version_level=1, upgrade_type=1
     )
     cluster.do(
-        partial(decide_update_features, kraft_version=0),
+        partial(decide_update_features, kraft_version=0, check_kraft_version=lambda level: None),
         UpdateFeaturesRequest(feature_updates=[update]),
     )
     assert cluster.kinds() == ["Config", "Config", "Config", "FeatureLevel"]
