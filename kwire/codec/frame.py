@@ -118,3 +118,17 @@ def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
     except (struct_error, IndexError) as error:
         raise MalformedError(f"response header: {error}") from error
     return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]
+
+
+def with_body(frame: Buffer, request: Any) -> bytes:
+    """A request that came, with another body."""
+    head, _ = read_header(frame)
+    return request_frame(
+        head.api_key, head.api_version, head.correlation_id, head.client_id, request
+    )[4:]
+
+
+def response_to(frame: Buffer, answer: Buffer) -> Any:
+    """The body of an answer to a request that came."""
+    head, _ = read_header(frame)
+    return read_response(head.api_key, head.api_version, answer)[1]

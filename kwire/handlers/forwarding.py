@@ -8,7 +8,7 @@ this broker refuses itself does not go on; the answer has it in its place.
 from typing import TYPE_CHECKING, Any
 
 from kwire.codec.apis import BY_KEY
-from kwire.codec.frame import read_header, read_response, request_frame
+from kwire.codec.frame import read_header, response_to, with_body
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Context, Handler
 from kwire.net.controller_channel import ControllerChannel
@@ -55,16 +55,12 @@ class Forwarding:
         self, context: Context, frame: memoryview, request: Any, serve: Handler[Any, Any]
     ) -> Any:
         """The answer to what was not refused here."""
-        head, _ = read_header(frame)
-        key, version = head.api_key, head.api_version
         if not request.resources:
-            return BY_KEY[key].response(responses=[])
-        rest = request_frame(key, version, head.correlation_id, head.client_id, request)[4:]
+            return BY_KEY[read_header(frame)[0].api_key].response(responses=[])
         try:
-            _, response = read_response(key, version, await self._forward(context, rest))
+            return response_to(frame, await self._forward(context, with_body(frame, request)))
         except KafkaError as error:
             return serve.failed(request, error)
-        return response
 
     async def _forward(self, context: Context, frame: bytes) -> bytes:
         return await self._channel.forward(frame, context.principal, context.client_host)
