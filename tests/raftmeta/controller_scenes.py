@@ -29,7 +29,7 @@ SCENES: Final = (
 )
 
 ELSEWHERE: Final = {
-    "ApiVersions": "what kwire serves is its own: docs/protocol.md",
+    "ApiVersions": "the same on every connection, test_conversations_edges.py",
     "Fetch": "the quorum's, test_conversations_raft.py",
     "FetchSnapshot": "the quorum's",
     "Vote": "the quorum's",
