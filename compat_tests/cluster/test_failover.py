@@ -18,6 +18,7 @@ import pytest
 from compat_tests.cluster.nodes import Cluster, Node
 from compat_tests.harness.wait import eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.raftmeta.records import read_batches
@@ -25,6 +26,8 @@ from kwire.testing.wire import Closed
 
 KILLS = int(os.environ.get("KWIRE_KILLS", "5"))
 EXISTS = 36
+BROKER = 4
+"""A type of config resources."""
 
 
 @pytest.fixture
@@ -133,6 +136,34 @@ def test_topics_through_every_node(cluster):
         answer = client.call(MetadataRequest(topics=None), 12)
     for topic in answer.topics:
         assert {p.leader_id for p in topic.partitions} == {1, 2, 3}
+
+
+def test_settings_of_another_broker(cluster):
+    """Every broker judges its own, also where another node is the controller."""
+    active = cluster.active().id
+    for node in cluster.brokers:
+        other = next(n for n in cluster.brokers if n.id not in (node.id, active))
+        names = [str(other.id), str(node.id), "", "x"]
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        setting = resource.AlterableConfig(
+            name="log.retention.ms", config_operation=0, value="86400000"
+        )
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                resource(resource_type=BROKER, resource_name=name, configs=[setting])
+                for name in names
+            ],
+            validate_only=False,
+        )
+        with node.client() as client:
+            results = client.call(request, 1).responses
+        assert [result.resource_name for result in results] == names
+        assert [(result.error_code, result.error_message) for result in results] == [
+            (42, f"Unexpected broker id, expected {node.id}, but received {other.id}"),
+            (0, None),
+            (0, None),
+            (42, "Node id must be an integer, but it is: x"),
+        ]
 
 
 def test_active_controller_killed_again_and_again(cluster, capsys):
