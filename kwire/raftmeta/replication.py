@@ -148,8 +148,9 @@ def poll_fetch(state: RaftState) -> None:
     ):
         return
     if isinstance(role, Follower) and role.snapshot is not None:
-        snapshot.ask(state, role)
-        return
+        if not state.calls.is_doubtful(role.leader.id):
+            snapshot.ask(state, role)
+            return
     if not isinstance(role, Follower | Unattached) or state.stopping:
         return
     node = _whom_to_ask(state)
