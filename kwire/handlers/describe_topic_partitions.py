@@ -10,11 +10,10 @@ from kwire.codec.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import View, authorized_operations
+from kwire.handlers.describing import View, authorized_operations, why_unknown
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.image import TopicImage
 from kwire.raftmeta.internal_topics import is_internal
-from kwire.raftmeta.names import check_topic_name
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
@@ -58,7 +57,7 @@ async def describe_topic_partitions(
             break
         topic = image.topic(name)
         if topic is None:
-            unknown = _wrong(name, _unknown(name))
+            unknown = _wrong(name, why_unknown(name))
             unknown.topic_authorized_operations = authorized_operations(context, "Topic", name)
             response.topics.append(unknown)
             continue
@@ -72,14 +71,6 @@ async def describe_topic_partitions(
             break
     response.topics += denied
     return response
-
-
-def _unknown(name: str) -> int:
-    try:
-        check_topic_name(name)
-    except errors.InvalidTopicException as error:
-        return error.code
-    return errors.UnknownTopicOrPartition.code
 
 
 def _wrong(name: str, code: int) -> Topic:

@@ -11,12 +11,15 @@ from kwire.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
     InvalidRequest,
+    InvalidTopicException,
     LeaderNotAvailable,
     ListenerNotFound,
     TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
 )
 from kwire.handlers import Side
 from kwire.raftmeta.image import BROKER, GROUP, TOPIC
+from kwire.raftmeta.names import check_topic_name
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID
 
 if TYPE_CHECKING:
@@ -118,6 +121,15 @@ class View:
 _ANY_DIRECTORY: Final = (ZERO_UUID, METADATA_TOPIC_ID)
 """Directory ids that say nothing."""
 _NOWHERE: Final[frozenset[bytes]] = frozenset()
+
+
+def why_unknown(name: str) -> int:
+    """The error code for a topic that is not there: some names none could have."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicException as error:
+        return error.code
+    return UnknownTopicOrPartition.code
 
 
 def some_controller(context: "Context", image: "MetadataImage") -> int:

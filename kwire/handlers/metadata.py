@@ -11,11 +11,16 @@ from typing import Final
 from kwire import errors
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER, View, authorized_operations, some_controller
+from kwire.handlers.describing import (
+    CLUSTER,
+    View,
+    authorized_operations,
+    some_controller,
+    why_unknown,
+)
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.image import MetadataImage, TopicImage
 from kwire.raftmeta.internal_topics import is_internal
-from kwire.raftmeta.names import check_topic_name
 from kwire.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
@@ -79,9 +84,7 @@ async def _create_missing(
         name = topic.name
         if name is None or topic.topic_id != ZERO_UUID or name in context.image.topic_ids:
             continue
-        try:
-            check_topic_name(name)
-        except errors.InvalidTopicException:
+        if why_unknown(name) != errors.UnknownTopicOrPartition.code:
             continue
         cluster = context.authorize("Create", "Cluster", CLUSTER)
         if cluster or context.authorize("Create", "Topic", name):
@@ -112,12 +115,9 @@ def _asked(
     topic = image.topic(asked.name)
     if topic is not None:
         return _topic(view, topic)
-    code = errors.UnknownTopicOrPartition.code
-    try:
-        check_topic_name(asked.name)
-    except errors.InvalidTopicException as error:
-        code = error.code
-    return Topic(error_code=code, name=asked.name, is_internal=is_internal(asked.name))
+    return Topic(
+        error_code=why_unknown(asked.name), name=asked.name, is_internal=is_internal(asked.name)
+    )
 
 
 def _topic(view: View, topic: TopicImage) -> Topic:
