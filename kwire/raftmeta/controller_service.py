@@ -251,15 +251,14 @@ class Controller:
             await self._try(deciders.decide_elect_unclean)
 
     async def _say_nothing(self) -> None:
-        """Records without content, while there is no other news: followers see time pass."""
+        """Records without content, at equal distances as Kafka's: followers see time pass."""
         while True:
             interval = self.state.config.metadata_max_idle_interval_ms / 1000
             if not self.is_active or self.is_alone or interval <= 0:
                 await self._news.wait()
                 continue
-            before = self._last
             await trio.sleep(interval)
-            if self._epoch is not None and self._last is before and not self.is_alone:
+            if self.is_active and not self.is_alone:
                 with suppress(errors.NotController):
                     self._append([NoOpRecord()])
 

@@ -1,5 +1,6 @@
 """A controller on a quorum of one: the first boot, restarts, lost offices."""
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -14,14 +15,16 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.configs.listeners import Endpoint
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, controller_registration, directly
 from kwire.raftmeta.controller import ControllerState
+from kwire.raftmeta.controller_brokers import decide_register_controller
 from kwire.raftmeta.controller_features import FINALIZED, SUPPORTED, feature_records
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.publisher import MetadataPublisher, snapshot_contents
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import LeaderAndEpoch, Quorum
 from kwire.raftmeta.storage import MemoryStorage
 from kwire.testing.raft import TestClock, Watcher, config_of, voters_of
 from tests.raftmeta.clusters import CLUSTER, node_config
+from tests.raftmeta.controller_quorum import RecordedQuorum, ReplayClock
 from tests.raftmeta.metadata_logs import load
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
@@ -124,6 +127,26 @@ async def test_reply_comes_when_the_topic_is_published() -> None:
         assert partition is not None
         assert (partition.leader, partition.leader_epoch) == (1, 0)
         assert made.controller.state.image.topics == made.publisher.image.topics
+
+
+async def test_time_passes_while_there_is_news(autojump_clock: trio.testing.MockClock) -> None:
+    """Followers get a record every half second, whatever else is written meanwhile."""
+    publisher = MetadataPublisher()
+    quorum = RecordedQuorum([], publisher, ReplayClock(), math.inf, unseen=True)
+    state = ControllerState(config=node_config(), random=Random(2))
+    controller = Controller(quorum, publisher, state, TestClock())  # type: ignore[arg-type]
+    asked = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(controller.run)
+        quorum.lead(LeaderAndEpoch(1, 1, is_active=True))
+        for _ in range(3):
+            await trio.sleep(0.4)
+            await controller.call(decide_register_controller, asked)
+        await trio.sleep(0.4)
+        nursery.cancel_scope.cancel()
+    written = [entry.kind.removesuffix("Record") for entry in quorum.log[2:]]
+    own, nothing = "RegisterController", "NoOp"
+    assert written == [own, nothing, own, nothing, own, nothing]
 
 
 async def test_a_lone_node_is_idle(autojump_clock: trio.testing.MockClock) -> None:
