@@ -147,10 +147,13 @@ def poll_fetch(state: RaftState) -> None:
         or any(_goes_first(call) for call in state.calls.open.values())
     ):
         return
-    if isinstance(role, Follower) and role.snapshot is not None:
-        if not state.calls.is_doubtful(role.leader.id):
-            snapshot.ask(state, role)
-            return
+    if (
+        isinstance(role, Follower)
+        and role.snapshot is not None
+        and not state.calls.is_doubtful(role.leader.id)
+    ):
+        snapshot.ask(state, role)
+        return
     if not isinstance(role, Follower | Unattached) or state.stopping:
         return
     node = _whom_to_ask(state)

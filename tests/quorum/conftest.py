@@ -1,0 +1,45 @@
+"""The worlds a scenario runs in."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.quorum.cluster import Cluster, Shape
+from tests.quorum.real import RealCluster
+from tests.quorum.simulated import SimulatedCluster
+
+WORLDS = ("memory", "simulated files", "real")
+
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture(params=[pytest.param(w, marks=pytest.mark.slow) for w in WORLDS])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """Makes a cluster of the world at hand: ``make(others=(4,), fetch_timeout=30)``."""
+    made: list[Cluster] = []
+
+    def build(
+        voters: tuple[int, ...] = (1, 2, 3),
+        others: tuple[int, ...] = (),
+        *,
+        is_dynamic: bool = False,
+        **settings: Any,
+    ) -> Cluster:
+        shape = Shape(voters, others, is_dynamic, settings)
+        if request.param == "real":
+            made.append(RealCluster(shape, tmp_path))
+        else:
+            made.append(SimulatedCluster(shape, files=request.param == "simulated files"))
+        return made[-1]
+
+    yield build
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(make: Make) -> Cluster:
+    """Three configured voters."""
+    return make()

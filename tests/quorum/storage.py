@@ -1,0 +1,145 @@
+"""A raft node's files with what the checks need to see of them: the batches as they were written,
+and how far the log is synced."""
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+import attrs
+
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from kwire.raftmeta.disk_storage import DiskStorage
+from kwire.raftmeta.events import SnapshotLoaded
+from kwire.raftmeta.format import METADATA_DIRECTORY
+from kwire.raftmeta.log import SnapshotId
+from kwire.raftmeta.quorum_state import ElectionState
+from kwire.raftmeta.raft import Recovered
+from kwire.raftmeta.storage import Bytes, MemoryStorage
+from kwire.raftmeta.voters import VoterSet
+from kwire.testing.disk import SimDisk
+
+
+@attrs.define
+class Synced:
+    """What would survive the loss of power."""
+
+    end_offset: int = 0
+
+
+class Files:
+    """:class:`DiskStorage`, opened anew by each ``load``, and a copy in memory beside it."""
+
+    blocks = True
+    directory = METADATA_DIRECTORY
+
+    def __init__(self, disk: SimDisk | RealDisk) -> None:
+        self.disk: Any = disk
+        self.cache = MemoryStorage()
+        self.durable = Synced()
+        self.is_dead = False
+        """The process is gone: what it would still do at its end does not happen."""
+        self._files: DiskStorage | None = None
+        self._syncing = 0
+
+    @property
+    def files(self) -> DiskStorage:
+        assert self._files is not None
+        return self._files
+
+    def _open(self) -> DiskStorage:
+        self._files = DiskStorage(self.disk, now_ms=1, config=LogConfig())
+        return self._files
+
+    def load(self, configured: VoterSet) -> Recovered:
+        found = self._open().load(configured)
+        self.is_dead = False
+        self.cache = copy = MemoryStorage()
+        copy.start_offset = copy.end_offset = found.log.start_offset
+        while copy.end_offset < found.log.end_offset:
+            data = self.files.read(copy.end_offset, found.log.end_offset, 1 << 20)
+            copy.append(data, copy.end_offset)
+        for named in found.log.snapshots:
+            size = self.files.snapshot_size(named)
+            copy.snapshots[named] = bytes(self.files.read_snapshot(named, 0, size))
+        self.durable.end_offset = copy.end_offset
+        return found
+
+    def format(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        """Write the checkpoint 0-0 of a dynamic quorum."""
+        self._open().store_snapshot(snapshot, chunks)
+        self.files.close()
+
+    # What a node writes ---------------------------------------------------------------------
+    def append(self, records: Bytes, base_offset: int) -> None:
+        self.files.append(records, base_offset)
+        self.cache.append(records, base_offset)
+
+    def truncate(self, end_offset: int) -> None:
+        self.files.truncate(end_offset)
+        self.cache.truncate(end_offset)
+        self.durable.end_offset = min(self.durable.end_offset, end_offset)
+
+    def clean(self, start_offset: int) -> None:
+        self.files.clean(start_offset)
+        self.cache.clean(start_offset)
+
+    def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
+        self.files.save_election(state, voters, kraft_version)
+
+    def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
+        self.files.write_snapshot(snapshot, position, data)
+        self.cache.write_snapshot(snapshot, position, data)
+
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded:
+        self.cache.install_snapshot(snapshot)
+        return self.files.install_snapshot(snapshot)
+
+    def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        kept = list(chunks)
+        self.files.store_snapshot(snapshot, kept)
+        self.cache.store_snapshot(snapshot, kept)
+
+    def __getattr__(self, name: str) -> Any:
+        """What is only read comes from the files."""
+        return getattr(self.files, name)
+
+    # Syncing, and the end -------------------------------------------------------------------
+    def start_sync(self) -> Callable[[], None] | None:
+        self._syncing = self.cache.end_offset
+        run = self.files.start_sync()
+        if run is None:
+            self.durable.end_offset = self._syncing
+        return run
+
+    def end_sync(self) -> None:
+        self.files.end_sync()
+        self.durable.end_offset = min(self._syncing, self.cache.end_offset)
+
+    def sync(self) -> None:
+        run = self.start_sync()
+        if run is not None:
+            run()
+            self.end_sync()
+
+    def close(self) -> None:
+        if not self.is_dead:
+            self.files.close()
+            self.is_dead = True
+
+    def crash(self, random: Random) -> None:
+        """The simulated machine dies; one that was closed before only ends."""
+        self.disk = self.disk.killed() if self.is_dead else self.disk.power_loss(random)
+
+    # Damage ---------------------------------------------------------------------------------
+    def tear(self, data: bytes) -> None:
+        """Bytes at the end of the log that were to become a batch."""
+        names = [e.name for e in self.disk.entries(METADATA_DIRECTORY) if e.name.endswith(".log")]
+        file = self.disk.open(f"{METADATA_DIRECTORY}/{max(names)}")
+        file.write([data], file.size())
+        file.sync()
+        file.close()
+
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Put something else in the place of a file."""
+        self.disk.replace(f"{METADATA_DIRECTORY}/{name}", data, sync=True)

@@ -1,0 +1,154 @@
+"""Who leads, and who stops leading."""
+
+from kwire.raftmeta.roles import Leader
+from tests.quorum.cluster import Cluster
+from tests.quorum.conftest import Make
+
+LONG_S = 100.0
+"""A fetch timeout longer than what a scenario may take: nothing then happens because of it."""
+
+
+def test_first_election(cluster: Cluster) -> None:
+    """Out of nothing a majority elects one leader, which commits, and everybody follows it."""
+    cluster.commit(3)
+
+    def agreed() -> bool:
+        known = {(cluster.state(n).epoch, cluster.state(n).leader_id) for n in cluster.nodes}
+        return len(known) == 1 and known == {(cluster.state(1).epoch, cluster.find_leader())}
+
+    cluster.until(agreed, "all to know who leads")
+    cluster.finish()
+
+
+def test_leader_killed(cluster: Cluster) -> None:
+    """The others elect another, which has everything that was acknowledged."""
+    cluster.commit(3)
+    first = cluster.leader()
+    cluster.kill(first)
+    second = cluster.leader(but=first)
+    assert cluster.has_all(second)
+    cluster.commit()
+    cluster.finish()
+
+
+def test_leaders_killed_one_after_the_other(cluster: Cluster) -> None:
+    """Each comes back with what it had; nothing that was acknowledged is ever missing."""
+    for _ in range(3):
+        cluster.commit(2)
+        leader = cluster.leader()
+        cluster.kill(leader)
+        cluster.leader(but=leader)
+        cluster.start(leader)
+    cluster.finish()
+
+
+def test_leader_stopped_in_order(make: Make) -> None:
+    """EndQuorumEpoch lets the others elect without waiting for their fetch timeout."""
+    cluster = make(fetch_timeout=LONG_S)
+    cluster.commit()
+    first = cluster.leader()
+    cluster.stop(first)
+    second = cluster.leader(but=first)
+    assert cluster.state(second).config.fetch_timeout == LONG_S
+    assert cluster.watch.sent[first, "EndQuorumEpoch"] > 0
+    cluster.finish()
+
+
+def test_a_leader_without_a_majority_resigns(cluster: Cluster) -> None:
+    """Check-quorum: it acknowledges nothing meanwhile, and the majority elects another."""
+    leader, name = cluster.uncommitted()
+    epoch = cluster.state(leader).epoch
+    cluster.until(
+        lambda: not isinstance(cluster.state(leader).role, Leader), "the cut-off leader to resign"
+    )
+    assert name not in cluster.committed(leader)
+    assert cluster.state(cluster.leader(but=leader)).epoch > epoch
+    cluster.commit()
+    cluster.finish()
+
+
+def test_who_cannot_hear_the_leader_alone_disturbs_nobody(make: Make) -> None:
+    """Pre-vote: it asks in vain as often as it likes; leader and epoch stay.
+
+    On a machine so busy that the others lose the leader too, the scenario begins again.
+    """
+    cluster = make()
+    while True:
+        cluster.commit()
+        leader = cluster.leader()
+        epoch = cluster.state(leader).epoch
+        lonely = next(n for n in cluster.nodes if n != leader)
+        third = next(n for n in cluster.nodes if n not in (leader, lonely))
+        asked, stood = cluster.watch.sent[lonely, "PreVote"], cluster.watch.stood[lonely]
+        others = cluster.watch.sent[third, "PreVote"]
+        cluster.isolate(lonely, leader)
+        cluster.until(
+            lambda n=lonely, before=asked: cluster.watch.sent[n, "PreVote"] >= before + 6,
+            "the lonely one to ask",
+        )
+        cluster.heal()
+        cluster.commit()
+        cluster.catch_up(lonely)
+        if cluster.watch.sent[third, "PreVote"] == others:
+            break
+    assert cluster.watch.stood[lonely] == stood
+    assert (cluster.leader(), cluster.state(leader).epoch) == (leader, epoch)
+    cluster.finish()
+
+
+def test_a_follower_that_hears_but_is_not_heard_disturbs_nobody(cluster: Cluster) -> None:
+    """Cut in one direction: the leader's answers do not come, for it is not asked; then they do."""
+    cluster.commit()
+    leader = cluster.leader()
+    deaf = next(n for n in cluster.nodes if n != leader)
+    before = cluster.watch.sent[deaf, "Fetch"]
+    cluster.cut(deaf, leader)
+    cluster.until(
+        lambda: (
+            cluster.watch.sent[deaf, "Fetch"] + cluster.watch.sent[deaf, "PreVote"] > before + 4
+        ),
+        "it to try",
+    )
+    cluster.commit(2)
+    cluster.heal()
+    cluster.catch_up(deaf)
+    cluster.finish()
+
+
+def test_a_leader_that_hears_nobody_is_replaced(cluster: Cluster) -> None:
+    """Cut in one direction: it still speaks, but no Fetch reaches it, so it is no leader."""
+    cluster.commit()
+    leader = cluster.leader()
+    for other in cluster.nodes:
+        if other != leader:
+            cluster.cut(other, leader)
+    cluster.leader(but=leader)
+    cluster.commit()
+    cluster.finish()
+
+
+def test_a_paused_leader_finds_another_in_its_place(cluster: Cluster) -> None:
+    """It acknowledges nothing of its old epoch when it comes back."""
+    cluster.commit()
+    first = cluster.leader()
+    epoch = cluster.state(first).epoch
+    cluster.pause(first)
+    second = cluster.leader(but=first)
+    cluster.commit(2)
+    cluster.resume(first)
+    cluster.catch_up(first)
+    assert cluster.state(first).epoch >= cluster.state(second).epoch > epoch
+    cluster.finish()
+
+
+def test_without_a_majority_nothing_is_acknowledged(cluster: Cluster) -> None:
+    """One of three writes for itself; what it wrote counts only if another leader has it."""
+    cluster.commit()
+    leader = cluster.leader()
+    for other in cluster.nodes:
+        if other != leader:
+            cluster.kill(other)
+    ticket = cluster.append(leader, cluster.next_name())
+    cluster.until(lambda: ticket.is_settled, "the leader to give up")
+    assert ticket.outcome is None
+    cluster.finish()

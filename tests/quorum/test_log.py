@@ -1,0 +1,71 @@
+"""How the log travels, and what becomes of what only some have."""
+
+from tests.quorum.cluster import Cluster
+from tests.quorum.conftest import Make
+
+
+def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:
+    """It gets what it missed, in as many Fetches as that takes."""
+    cluster.commit()
+    away = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.kill(away)
+    cluster.commit(30)
+    cluster.start(away)
+    cluster.catch_up(away)
+    cluster.finish()
+
+
+def test_what_a_leader_wrote_alone_is_truncated(cluster: Cluster) -> None:
+    """The log of the next leader wins; the old one cuts what nobody else has."""
+    cluster.commit(2)
+    old, name = cluster.uncommitted()
+    cluster.leader(but=old)
+    cluster.commit(2)
+    assert name in cluster.written(old)
+    cluster.heal()
+    cluster.catch_up(old)
+    cluster.until(lambda: name not in cluster.written(old), "the old leader to truncate")
+    cluster.finish()
+
+
+def test_an_observer_follows_and_truncates(make: Make) -> None:
+    """It holds what is not committed, as any follower, and cuts it when the leader changes."""
+    cluster = make(others=(4,))
+    cluster.commit(2)
+    cluster.catch_up(4)
+    old, name = cluster.uncommitted(hears=(4,))
+    assert name in cluster.written(4)
+    assert name not in cluster.committed(4)
+    cluster.leader(but=old)
+    cluster.isolate(old, 4)
+    cluster.commit(2)
+    cluster.catch_up(4)
+    assert name not in cluster.written(4)
+    cluster.finish()
+
+
+def test_a_crash_of_all_loses_nothing_acknowledged(cluster: Cluster) -> None:
+    """What was synced by a majority is there when they come back."""
+    cluster.commit(5)
+    for node in cluster.nodes:
+        cluster.kill(node)
+    for node in cluster.nodes:
+        cluster.start(node)
+    cluster.leader()
+    cluster.catch_up()
+    cluster.finish()
+
+
+def test_a_damaged_batch_from_the_leader_is_refused_and_fetched_again(cluster: Cluster) -> None:
+    """A bit changed on the way costs another Fetch and nothing else."""
+    cluster.commit()
+    while True:
+        leader = cluster.leader()
+        follower = next(n for n in cluster.nodes if n != leader)
+        cluster.damage(leader, follower, "value")
+        cluster.commit()
+        cluster.catch_up(follower)
+        if cluster.is_damaged():
+            break
+    assert follower in cluster.running
+    cluster.finish()

@@ -1,0 +1,73 @@
+"""What a node knows after it was down, and with what damage it starts."""
+
+from typing import Any
+
+import pytest
+
+from tests.quorum.cluster import Cluster
+from tests.quorum.conftest import Make
+from tests.quorum.storage import Files
+
+LONG_S = 100.0
+"""A fetch timeout that does not run out: nobody stands for election meanwhile."""
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
+    """A voter that was down goes on in the epoch it knew, and knows whom it voted for."""
+    cluster = make(is_dynamic=is_dynamic, fetch_timeout=LONG_S)
+    cluster.commit()
+    leader = cluster.leader()
+    voter = next(n for n in cluster.nodes if n != leader)
+    cluster.catch_up(voter)
+    for node in cluster.nodes:
+        cluster.isolate(node)
+    before = cluster.state(voter).election
+    cluster.kill(voter)
+    cluster.start(voter)
+    after = cluster.state(voter).election
+    assert (after.epoch, after.leader_id) == (before.epoch, before.leader_id)
+    if before.voted is not None:
+        assert after.voted is not None
+        kept = after.voted if is_dynamic else before.voted  # version 0 of the file has no directory
+        assert (after.voted.id, kept) == (before.voted.id, before.voted)
+    cluster.finish()
+
+
+def test_a_torn_batch_at_the_end_of_the_log_is_cut(cluster: Cluster) -> None:
+    """It was never acknowledged; what lies before it stays."""
+    _files_only(cluster)
+    cluster.commit(3)
+    cluster.catch_up()
+    torn = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.kill(torn)
+    storage = cluster.nodes[torn].storage
+    whole = storage.cache.batches[-1][2]
+    storage.tear(whole[: len(whole) // 2])
+    cluster.start(torn)
+    cluster.catch_up(torn)
+    cluster.finish()
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b'{"leaderId":1}'], ids=["empty", "cut", "short"])
+def test_a_node_with_a_damaged_quorum_state_does_not_start(
+    cluster: Cluster, damaged: bytes
+) -> None:
+    """It no longer knows whom it voted for; the others go on without it."""
+    _files_only(cluster)
+    cluster.commit()
+    node = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.kill(node)
+    storage = cluster.nodes[node].storage
+    sound = storage.disk.read(f"{storage.directory}/quorum-state")
+    storage.overwrite("quorum-state", damaged)
+    with pytest.raises((ValueError, BaseExceptionGroup)):
+        cluster.start(node)
+    cluster.commit()
+    storage.overwrite("quorum-state", sound)
+    cluster.finish()
+
+
+def _files_only(cluster: Any) -> None:
+    if not isinstance(cluster.nodes[1].storage, Files):
+        pytest.skip("a disk without files")

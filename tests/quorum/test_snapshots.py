@@ -1,0 +1,74 @@
+"""Snapshots: taken, the log behind them cleaned, fetched by who comes too late for the log."""
+
+from tests.quorum.cluster import Cluster
+from tests.quorum.conftest import Make
+
+
+def cleaned(cluster: Cluster) -> None:
+    """Every voter takes two snapshots, and its log no longer begins at 0."""
+    for _ in range(2):
+        cluster.commit(10)
+        cluster.catch_up()
+        for node in cluster.running:
+            cluster.snapshot(node)
+    for node in cluster.running:
+        cluster.until(
+            lambda n=node: cluster.state(n).log.start_offset > 0, f"a clean log on {node}"
+        )
+
+
+def test_an_empty_node_fetches_a_snapshot_in_pieces(make: Make) -> None:
+    """A node that needs what was cleaned gets the snapshot instead, and then the log after it."""
+    cluster = make(others=(4,))
+    cluster.kill(4)
+    cluster.wipe(4)
+    cleaned(cluster)
+    cluster.commit(3)
+    before = cluster.watch.sent[4, "FetchSnapshot"]
+    cluster.start(4)
+    cluster.catch_up(4)
+    assert cluster.watch.sent[4, "FetchSnapshot"] > before + 2
+    assert cluster.state(4).log.start_offset > 0
+    cluster.finish()
+
+
+def test_a_voter_far_behind_fetches_a_snapshot_and_can_lead(cluster: Cluster) -> None:
+    """After a snapshot it is a voter like the others."""
+    cluster.commit()
+    behind = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.kill(behind)
+    cleaned(cluster)
+    cluster.start(behind)
+    cluster.catch_up(behind)
+    other = next(n for n in cluster.nodes if n not in (behind, cluster.leader()))
+    cluster.kill(other)
+    cluster.commit(2)
+    cluster.finish()
+
+
+def test_the_leader_dies_while_a_snapshot_is_fetched(make: Make) -> None:
+    """What was fetched of it is no use with another leader; the next one's is fetched whole."""
+    cluster = make(others=(4,), snapshot_max_bytes=20)
+    cluster.kill(4)
+    cluster.wipe(4)
+    cleaned(cluster)
+    before = cluster.watch.sent[4, "FetchSnapshot"]
+    cluster.start(4)
+    cluster.until(lambda: cluster.watch.sent[4, "FetchSnapshot"] > before + 2, "the first pieces")
+    leader = cluster.leader()
+    cluster.kill(leader)
+    cluster.leader(but=leader)
+    cluster.catch_up(4)
+    cluster.finish()
+
+
+def test_a_node_starts_from_its_own_snapshot(cluster: Cluster) -> None:
+    """After a restart the snapshot and the log after it say the same as the whole log did."""
+    cleaned(cluster)
+    cluster.commit(2)
+    for node in cluster.nodes:
+        cluster.kill(node)
+    for node in cluster.nodes:
+        cluster.start(node)
+    cluster.commit()
+    cluster.finish()

@@ -1,0 +1,137 @@
+"""Changes of the voter set (KIP-853)."""
+
+import attrs
+
+from kwire.raftmeta.voters import ReplicaKey
+from tests.quorum.cluster import Cluster, directory_of, endpoints_of
+from tests.quorum.conftest import Make
+
+
+def settled(cluster: Cluster, *ids: int) -> None:
+    """Until every running node knows these voters."""
+    for node in cluster.running:
+        cluster.until(
+            lambda n=node: cluster.state(n).voters.ids == ids, f"node {node} to know {ids}"
+        )
+
+
+def test_an_observer_becomes_a_voter(make: Make) -> None:
+    """Added while it follows; from then on it is needed for a majority."""
+    cluster = make((1, 2), others=(3,), is_dynamic=True)
+    cluster.commit()
+    cluster.catch_up(3)
+    cluster.add(3)
+    settled(cluster, 1, 2, 3)
+    gone = next(n for n in (1, 2) if n != cluster.leader())
+    cluster.kill(gone)
+    cluster.commit()
+    cluster.finish()
+
+
+def test_a_voter_that_moved_says_where_it_is_reached(make: Make) -> None:
+    """UpdateRaftVoter: all others learn its new address from the log."""
+    cluster = make(is_dynamic=True)
+    cluster.commit()
+    moved = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.stop(moved)
+    node = cluster.nodes[moved]
+    node.config = attrs.evolve(node.config, endpoints=endpoints_of(moved, 9999))
+    cluster.start(moved)
+    for other in cluster.nodes:
+        cluster.until(
+            lambda n=other: 9999 in [node.port for node in cluster.state(n).voters.nodes()],
+            f"node {other} to know the new address",
+        )
+    cluster.finish()
+
+
+def test_a_voter_is_removed(make: Make) -> None:
+    """It becomes an observer; the majority is one of those that are left."""
+    cluster = make(is_dynamic=True)
+    cluster.commit()
+    gone = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.remove(ReplicaKey(gone, directory_of(gone)))
+    rest = tuple(n for n in (1, 2, 3) if n != gone)
+    settled(cluster, *rest)
+    cluster.kill(gone)
+    cluster.commit()
+    cluster.finish()
+    assert not cluster.is_leader(gone)
+
+
+def test_the_leader_is_removed(make: Make) -> None:
+    """It leads until that is committed, resigns, and one of the others leads."""
+    cluster = make(is_dynamic=True)
+    cluster.commit()
+    leader = cluster.leader()
+    cluster.remove(ReplicaKey(leader, directory_of(leader)))
+    cluster.leader(but=leader)
+    cluster.commit()
+    settled(cluster, *(n for n in (1, 2, 3) if n != leader))
+    cluster.finish()
+    assert cluster.leader() != leader
+
+
+def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
+    """A voter behind and one that lost its disk are two of three, and still elect nobody."""
+    cluster = make(is_dynamic=True)
+    cluster.commit()
+    leader = cluster.leader()
+    behind, keeper = (n for n in cluster.nodes if n != leader)
+    cluster.isolate(behind)
+    kept = cluster.commit(3)
+    leader = cluster.leader()
+    keeper = next(n for n in (1, 2, 3) if n not in (leader, behind))
+    cluster.kill(leader)
+    cluster.kill(keeper)
+    cluster.wipe(keeper)
+    cluster.start(keeper)
+    cluster.heal()
+    asked = cluster.watch.sent[behind, "PreVote"]
+    cluster.until(lambda: cluster.watch.sent[behind, "PreVote"] >= asked + 8, "it to ask often")
+    assert cluster.find_leader() is None
+    assert not set(kept) & set(cluster.committed(behind))
+    cluster.start(leader)
+    cluster.commit()
+    cluster.catch_up()
+    cluster.finish()
+
+
+def test_a_voter_that_lost_its_disk_is_replaced(make: Make) -> None:
+    """Removed under its old directory id, added under its new one."""
+    cluster = make(is_dynamic=True)
+    cluster.commit(2)
+    lost = next(n for n in cluster.nodes if n != cluster.leader())
+    old = cluster.nodes[lost].config.key
+    cluster.kill(lost)
+    cluster.wipe(lost)
+    cluster.start(lost)
+    cluster.remove(old)
+    cluster.catch_up(lost)
+    cluster.add(lost)
+    settled(cluster, 1, 2, 3)
+    assert cluster.state(cluster.leader()).voters.has(cluster.nodes[lost].config.key)
+    cluster.finish()
+
+
+def test_kraft_version_is_raised(make: Make) -> None:
+    """The configured voters move into the log, with the directory ids they told."""
+    cluster = make(others=(4,))
+    cluster.commit()
+    while True:
+        ticket = cluster.upgrade(cluster.leader())
+        cluster.until(lambda t=ticket: t.is_settled, "an answer")
+        if ticket.outcome:
+            break
+        before = sum(cluster.watch.sent.values())
+        cluster.until(lambda b=before: sum(cluster.watch.sent.values()) > b, "somebody to speak")
+    for node in cluster.nodes:
+        cluster.until(
+            lambda n=node: cluster.state(n).history.kraft_version == 1, f"version 1 on {node}"
+        )
+    voters = cluster.state(4).voters
+    assert {v.key for v in voters} == {ReplicaKey(n, directory_of(n)) for n in (1, 2, 3)}
+    cluster.catch_up(4)
+    cluster.add(4)
+    settled(cluster, 1, 2, 3, 4)
+    cluster.finish()
