@@ -87,7 +87,8 @@ class RealNode:
     """:class:`Files`."""
     watch: Watch
     route: Callable[[int, str], int]
-    port: int
+    port: int = 0
+    """Where it listens, or where nobody does while it is down."""
     incarnation: int = 0
     raft: Raft | None = None
     is_paused: bool = False
@@ -98,6 +99,16 @@ class RealNode:
     _nursery: trio.Nursery | None = None
     _thread: threading.Thread | None = None
     _gate: threading.Event = attrs.field(factory=threading.Event)
+    _nobody: socket.socket = attrs.field(factory=socket.socket)
+    """Bound, never listening: whoever connects there is refused."""
+
+    def __attrs_post_init__(self) -> None:
+        self._nobody.bind((HOST, 0))
+        self._down()
+
+    def _down(self) -> None:
+        self.raft = None
+        self.port = int(self._nobody.getsockname()[1])
 
     @property
     def id(self) -> int:
@@ -121,7 +132,7 @@ class RealNode:
         except BaseException as error:  # noqa: BLE001 - raised again by the scenario
             self.failure = error
         finally:
-            self.raft = None
+            self._down()
             started.set()
 
     async def _run(self, started: threading.Event) -> None:
@@ -143,8 +154,8 @@ class RealNode:
             configured=self.configured,
             peers=RaftPeers(routes),
         )
-        self._watched(quorum)
         net = self._listening(quorum)
+        self._watched(quorum)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(network.run)
@@ -180,7 +191,8 @@ class RealNode:
             supported_features={"kraft.version": (0, 1)},
         )
         net = NetService()
-        net.bind("CONTROLLER", HOST, self.port, Dispatcher(services, Side.CONTROLLER).session)
+        session = Dispatcher(services, Side.CONTROLLER).session
+        self.port = net.bind("CONTROLLER", HOST, 0, session).port
         return net
 
     def end(self, *, in_order: bool) -> None:
@@ -198,9 +210,12 @@ class RealNode:
         if self.failure is not None:
             raise self.failure
 
+    def close(self) -> None:
+        self._nobody.close()
+
     def _cancel(self) -> None:
         assert self._nursery is not None
-        self.raft = None
+        self._down()
         self._nursery.cancel_scope.cancel()
 
     def pause(self) -> None:
@@ -248,22 +263,21 @@ class RealCluster(Cluster):
         super().__init__(attrs.evolve(shape, settings={**TIMES, **shape.settings}))
         self.directory = directory
         ids = [*shape.voters, *shape.others]
-        ports = dict(zip(ids, _free_ports(len(ids)), strict=True))
-        self.proxies = Proxies(ids, ports.__getitem__)
+        self.proxies = Proxies(ids, lambda node_id: int(self.nodes[node_id].port))
         self._disks = 0
         for node_id in ids:
-            self._make(node_id, ports[node_id])
+            self._make(node_id)
         for node_id in ids:
             self.start(node_id)
 
-    def _make(self, node_id: int, port: int) -> None:
+    def _make(self, node_id: int) -> None:
         shape = self.shape
         storage = self.empty_disk(node_id)
         if shape.is_dynamic and node_id in shape.voters:
             storage.format(SnapshotId(0, 0), shape.first_checkpoint())
         configured = VoterSet() if shape.is_dynamic else shape.voter_set
         self.nodes[node_id] = RealNode(
-            shape.config(node_id), configured, storage, self.watch, self._route, port
+            shape.config(node_id), configured, storage, self.watch, self._route
         )
 
     def empty_disk(self, node_id: int) -> Any:
@@ -377,6 +391,8 @@ class RealCluster(Cluster):
                     node.end(in_order=False)
         finally:
             self.proxies.close()
+            for node in self.nodes.values():
+                node.close()
 
 
 def _heard(watcher: Watcher) -> list[str]:
@@ -387,12 +403,3 @@ def _heard(watcher: Watcher) -> list[str]:
         names = [r.name for r in watcher.snapshots[-1].records()]
         start = watcher.snapshots[-1].id.end_offset
     return names + [r.name for b in watcher.batches if b.base_offset >= start for r in b.records]
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has; a node takes the same again each time it starts."""
-    taken = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in taken]
-    for one in taken:
-        one.close()
-    return ports
