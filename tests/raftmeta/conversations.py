@@ -237,3 +237,35 @@ def gaps(found: Recording, node: str) -> list[Gap]:
                 ends[frame.conn] = header.next_offset
         last[frame.conn] = frame
     return gaps
+
+
+@attrs.frozen
+class Refusals:
+    """Fetches that were refused one after the other, and that the proxy did not keep."""
+
+    start: float
+    end: float
+    request: Frame
+    """The one before them, which they are equal to."""
+    answer: Frame
+
+
+def refusals(found: Recording, node: str) -> list[Refusals]:
+    """Where a node that knew no leader went on asking without pause."""
+    mine = [f for f in found.of(node) if f.source == node and f.is_request]
+    kept = {f.correlation for f in mine}
+    last: dict[int, tuple[Frame, Frame | None]] = {}
+    series = []
+    for frame in found.of(node):
+        if frame.api != "Fetch" or not frame.is_raft or frame.source == frame.target:
+            continue
+        before = last.get(frame.conn)
+        if not frame.is_request and before is not None:
+            last[frame.conn] = before[0], frame
+        elif frame.is_request and frame.source == node:
+            if before is not None and before[1] is not None and before[1].part["errorCode"]:
+                dropped = set(range(before[0].correlation, frame.correlation)) - kept
+                if dropped:
+                    series.append(Refusals(before[1].t, frame.t, before[0], before[1]))
+            last[frame.conn] = frame, None
+    return series

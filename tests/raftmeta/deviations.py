@@ -35,8 +35,11 @@ class Said:
     api: str
     version: int
     body: dict[str, Any]
+    at: float
     by_chance: bool
-    """Whether it was by chance that this node was asked."""
+    """Whether it was by chance that this node was asked: the recorded one knew no leader either."""
+    is_hanging: bool = False
+    """The node that was asked takes connections and answers nothing."""
 
 
 def differences(recorded: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,7 +1,8 @@
 """What kwire's nodes say otherwise than Apache Kafka 4.3.1's, and why.
 
 This table is data: the replay of the recorded conversations excuses nothing that is not in it,
-every row of it must be used, and docs/quorum-differences.md is checked against it.
+every row of it must be used, and docs/quorum-differences.md is checked against it. A row is of
+a kind; of which kind something is, the replay says by what the recording shows at that moment.
 """
 
 from typing import Final
@@ -31,8 +32,6 @@ class Difference:
         return self.recorded is None or found.recorded == self.recorded
 
 
-REQUESTS: Final = ("Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot")
-
 OURS: Final = (
     Difference(
         "A node asks others, never itself",
@@ -49,28 +48,29 @@ OURS: Final = (
         "",
         "Refused with NOT_LEADER_OR_FOLLOWER, Kafka's node asks the next one at once, thousands "
         "of times a second; kwire waits for `retry.backoff.ms` (20 ms) before it asks the same "
-        "node again.",
+        "node again, and for the answer of whom it asked meanwhile.",
     ),
     Difference(
         "No busy fetching across an epoch",
-        "not said",
+        "overtaken",
         ("Fetch",),
         "",
-        "One of those Fetches was under way when the epoch ended; kwire was waiting and asks in "
-        "the new epoch.",
+        "One of those Fetches was under way when the epoch ended or the leader was found, and was "
+        "refused or said again; kwire was waiting and asks once, in the new epoch.",
     ),
     Difference(
         "A high watermark is not forgotten",
-        "field",
+        "told before",
         ("Fetch",),
         "topics.partitions.highWatermark",
         "A leader that resigned, and a node that starts from a snapshot, fetch with -1 in Kafka; "
-        "kwire tells what it knows to be committed.",
+        "kwire tells what it knows to be committed, which cannot be undone. A leader that knows "
+        "more answers either at once.",
         -1,
     ),
     Difference(
         "A leader's farewell lifts the veto on pre-votes",
-        "field",
+        "after a farewell",
         ("Vote",),
         "topics.partitions.voteGranted",
         "After EndQuorumEpoch Kafka's follower still refuses pre-votes as one that has a leader, "
@@ -86,12 +86,21 @@ OURS: Final = (
         "In LEADER_CHANGE they are a set; Kafka writes them in the order of a hash table.",
     ),
     Difference(
+        "A lost round after a farewell is repeated soon",
+        "after a farewell",
+        ("Vote",),
+        "",
+        "Whoever refused may not have heard the farewell yet: the candidate stands again after "
+        "0.1 to 0.2 of the longest back-off; Kafka's waits for a whole fetch timeout.",
+    ),
+    Difference(
         "No answer without news",
-        "field",
+        "no news",
         ("Fetch",),
         "responses.partitions.records",
-        "Kafka's leader lets a held Fetch go when the high watermark moves, even if the follower "
-        "has heard of it already; kwire's holds it until there is something to tell.",
+        "Kafka's leader lets go of held Fetches each time it has looked for records to append, "
+        "even if there were none; kwire's has no such moment and holds them until there is "
+        "something to tell.",
         "",
     ),
 )
@@ -100,25 +109,26 @@ OURS: Final = (
 CHANCE: Final = (
     Difference(
         "Whom a node without a leader asks",
-        "field",
+        "by lot",
         ("Fetch",),
         "target",
-        "Both draw by lot.",
+        "Both draw by lot among the controllers.",
+    ),
+    Difference(
+        "One node more",
+        "asked meanwhile",
+        ("Fetch",),
+        "",
+        "While Kafka's node without a leader asked itself, or tried to connect to the leader it "
+        "had lost, kwire asked another.",
     ),
     Difference(
         "Requests to a node that is out of reach",
-        "to a node that is cut off",
+        "to a node that is out of reach",
         ("Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch"),
         "",
-        "Kafka's never became frames, for the connection was refused.",
-    ),
-    Difference(
-        "Requests that were given up",
-        "given up",
-        REQUESTS,
-        "",
-        "A role ended before its request could leave: in Kafka the connection was still being "
-        "made, or the peer had stopped reading.",
+        "Kafka's never became frames: the connection was refused, or the node was stopped and "
+        "never answered the ApiVersions that goes first.",
     ),
     Difference(
         "The recording ends",
@@ -132,7 +142,7 @@ CHANCE: Final = (
         "asked before",
         ("Fetch",),
         "",
-        "An answer to a request that was sent before.",
+        "An answer to a request that was sent before, or a request whose answer never came.",
     ),
 )
 """What follows from chance and from the edges of a recording."""

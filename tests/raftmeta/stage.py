@@ -80,11 +80,14 @@ def open_scene(scene: Scene) -> Replay:
         return Raft(config, Recovered(kept.election, kept_log, kept.history), Fixed(0.5))
 
     replay = Replay(found, scene.node, raft, disk, restart, dict(scene.late))
+    if scene.snapshot:
+        replay.reach.committed.add(scene.snapshot.end_offset)
     committed = scene.committed if scene.committed is not None else _committed(frames, name, end)
     if scene.restarted:
         replay.running = False
         return replay
     raft.state.high_watermark = committed
+    replay.reach.committed.add(-1 if committed is None else committed)
     if election.leader_id == scene.node:
         role = Leader(starts[-1].end_offset, frozenset((scene.node,)), 3.0, is_active=True)
         raft.state.role = role

@@ -69,6 +69,14 @@ def test_every_scenario_is_played() -> None:
     assert {scene.number for scene in SCENES} == numbers
 
 
+def test_the_pages_say_how_many() -> None:
+    total = sum(sum(played(scene).compared.values()) for scene in SCENES)
+    for page in (PAGE, PAGE.with_name("testing.md")):
+        text = " ".join(page.read_text().split())
+        assert f"{len(SCENES)} scenes of one node each" in text
+        assert f"{total} " in text
+
+
 def test_a_controller_alone() -> None:
     """06a: it leads at once, tells nobody, and its voters move from the format into the log."""
     (scene,) = (scene for scene in SCENES if scene.alone)
