@@ -1,0 +1,320 @@
+"""Three nodes, each broker and controller, under faults drawn from a seed, while topics change.
+
+Clients create, grow, configure and delete topics, each its own, one request after the other,
+through whichever node takes them. What was acknowledged has to hold on every node in the end;
+what was not answered may have happened, even later. ``KWIRE_ROUNDS`` and ``KWIRE_SEED`` ask for
+more and for others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.test_failover import created_in_log, creation, topics_at
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
+from kwire.codec.messages.describe_configs import DescribeConfigsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.testing.wire import Closed
+
+ROUNDS = int(os.environ.get("KWIRE_ROUNDS", "5"))
+SEED = int(os.environ.get("KWIRE_SEED", "1"))
+CLIENTS = 3
+NONE, EXISTS, UNKNOWN_TOPIC, INVALID_PARTITIONS = 0, 36, 3, 37
+UNDECIDED = {7, 8, 38, 41}
+"""Timed out, no broker, all brokers fenced, no controller: perhaps later."""
+TOPIC_RESOURCE, SET = 2, 0
+SETTING = "retention.ms"
+
+
+@attrs.define
+class Register:
+    """A value, as far as answers tell: what was acknowledged last, and what never was answered."""
+
+    acknowledged: Any
+    unanswered: set[Any] = attrs.field(factory=set)
+
+    def may_be(self, value: Any) -> bool:
+        return value == self.acknowledged or value in self.unanswered
+
+
+@attrs.define
+class Topic:
+    """One topic as its client knows it."""
+
+    exists: Register = attrs.field(factory=lambda: Register(False))
+    partitions: Register = attrs.field(factory=lambda: Register(1))
+    retention: Register = attrs.field(factory=lambda: Register(None))
+
+
+@attrs.define(eq=False)
+class Client:
+    """Changes its own topics; nobody else touches them."""
+
+    number: int
+    cluster: Cluster
+    random: Random
+    topics: dict[str, Topic] = attrs.field(factory=dict)
+    answered: Counter[str] = attrs.field(factory=Counter)
+    wrong: list[tuple[str, str, int]] = attrs.field(factory=list)
+
+    def step(self, number: int) -> None:
+        living = [name for name, topic in self.topics.items() if topic.exists.acknowledged]
+        dice = self.random.random()
+        if not living or dice < 0.4:
+            self._create(f"t-{self.number}-{number}")
+            return
+        name = self.random.choice(living)
+        if dice < 0.6:
+            self._set_retention(name, 60_000 + number)
+        elif dice < 0.8:
+            self._grow(name)
+        else:
+            self._delete(name)
+
+    def _ask(self, what: str, request: Any, version: int) -> Any:
+        """The answer of some node; None: it may have happened or not."""
+        node = self.random.choice(self.cluster.brokers)
+        try:
+            with node.client(timeout_s=20.0) as client:
+                answer = client.call(request, version)
+        except (OSError, Closed):
+            self.answered[f"{what} not answered"] += 1
+            time.sleep(0.02)
+            return None
+        self.answered[what] += 1
+        return answer
+
+    def _note(self, what: str, name: str, code: int | None, fits: set[int]) -> bool:
+        """Whether it happened; errors that the fault does not explain are wrong."""
+        if code in fits:
+            return True
+        if code is not None and code not in UNDECIDED:
+            self.wrong.append((what, name, code))
+        return False
+
+    def _create(self, name: str) -> None:
+        topic = self.topics.setdefault(name, Topic())
+        topic.exists.unanswered.add(True)
+        answer = self._ask("create", creation(name, partitions=1), 7)
+        code = answer.topics[0].error_code if answer else None
+        if self._note("create", name, code, {NONE, EXISTS}):
+            topic.exists = Register(True)
+
+    def _delete(self, name: str) -> None:
+        topic = self.topics[name]
+        topic.exists.unanswered.add(False)
+        state = DeleteTopicsRequest.DeleteTopicState
+        request = DeleteTopicsRequest(topics=[state(name=name)], timeout_ms=15_000)
+        answer = self._ask("delete", request, 6)
+        code = answer.responses[0].error_code if answer else None
+        if self._note("delete", name, code, {NONE, UNKNOWN_TOPIC}):
+            topic.exists = Register(False)
+
+    def _grow(self, name: str) -> None:
+        topic = self.topics[name]
+        count = max(topic.partitions.acknowledged, *topic.partitions.unanswered, 1) + 1
+        topic.partitions.unanswered.add(count)
+        kind = CreatePartitionsRequest.CreatePartitionsTopic
+        request = CreatePartitionsRequest(
+            topics=[kind(name=name, count=count, assignments=None)],
+            timeout_ms=15_000,
+            validate_only=False,
+        )
+        answer = self._ask("grow", request, 3)
+        code = answer.results[0].error_code if answer else None
+        fits = {NONE} if topic.exists.unanswered else {NONE, INVALID_PARTITIONS}
+        if topic.exists.unanswered:  # a deletion that was not answered may have happened
+            fits.add(UNKNOWN_TOPIC)
+        if self._note("grow", name, code, fits) and code == NONE:
+            topic.partitions.acknowledged = count
+
+    def _set_retention(self, name: str, value: int) -> None:
+        topic = self.topics[name]
+        topic.retention.unanswered.add(value)
+        kind = IncrementalAlterConfigsRequest.AlterConfigsResource
+        setting = kind.AlterableConfig(name=SETTING, config_operation=SET, value=str(value))
+        resource = kind(resource_type=TOPIC_RESOURCE, resource_name=name, configs=[setting])
+        answer = self._ask(
+            "set", IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1
+        )
+        code = answer.responses[0].error_code if answer else None
+        fits = {NONE, UNKNOWN_TOPIC} if topic.exists.unanswered else {NONE}
+        if self._note("set", name, code, fits) and code == NONE:
+            topic.retention.acknowledged = value
+            topic.retention.unanswered.discard(value)
+
+
+@attrs.define(eq=False)
+class Clients:
+    """All clients, each in a thread of its own, until the end of the ``with``."""
+
+    cluster: Cluster
+    seed: int
+    clients: list[Client] = attrs.field(factory=list)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+    _threads: list[threading.Thread] = attrs.field(factory=list)
+
+    def __enter__(self) -> Clients:
+        for number in range(CLIENTS):
+            client = Client(number, self.cluster, Random(self.seed * 100 + number))
+            self.clients.append(client)
+            thread = threading.Thread(target=self._run, args=(client,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _run(self, client: Client) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            client.step(number)
+
+    def done(self) -> int:
+        """How many requests were answered."""
+        return sum(sum(client.answered.values()) for client in self.clients)
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        return {name: topic for client in self.clients for name, topic in client.topics.items()}
+
+
+@attrs.define(eq=False)
+class Nemesis:
+    """Faults, one after the other; every one ends."""
+
+    cluster: Cluster
+    random: Random
+    told: list[str] = attrs.field(factory=list)
+
+    def strike(self) -> None:
+        fault = self.random.choice([self._kill, self._kill_two, self._stop, self._pause])
+        fault()
+
+    def _some(self, count: int) -> list[Node]:
+        return self.random.sample(self.cluster.brokers, count)
+
+    def _kill(self) -> None:
+        self._bring_down(self._some(1), Node.kill)
+
+    def _kill_two(self) -> None:
+        """No majority is left until one of them is back."""
+        self._bring_down(self._some(2), Node.kill)
+
+    def _stop(self) -> None:
+        self._bring_down(self._some(1), Node.stop)
+
+    def _bring_down(self, nodes: list[Node], how: Any) -> None:
+        self.told.append(f"{how.__name__} {[node.id for node in nodes]}")
+        for node in nodes:
+            how(node)
+        time.sleep(2 * self.random.random())
+        for node in nodes:
+            node.launch()
+
+    def _pause(self) -> None:
+        (node,) = self._some(1)
+        self.told.append(f"pause {node.id}")
+        assert node.process is not None
+        node.process.send_signal(signal.SIGSTOP)
+        time.sleep(5 * self.random.random())
+        node.process.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    for node_id in (1, 2, 3):
+        made.add(node_id, broker_kind)
+    try:
+        made.start()
+        yield made
+    finally:
+        for node in made.nodes.values():
+            with suppress(OSError):
+                if node.process is not None:
+                    node.process.send_signal(signal.SIGCONT)
+        made.close()
+
+
+def retentions_at(node: Node, names: list[str]) -> dict[str, int | None]:
+    """What a node says of the setting: None where the topic does not have its own."""
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    resources = [
+        kind(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[SETTING])
+        for name in names
+    ]
+    with node.client() as client:
+        answer = client.call(DescribeConfigsRequest(resources=resources), 4)
+    found = {}
+    for result in answer.results:
+        assert result.error_code == NONE, (result.resource_name, result.error_code)
+        (setting,) = result.configs
+        own = setting.config_source == 1  # DYNAMIC_TOPIC_CONFIG
+        found[result.resource_name] = int(setting.value) if own else None
+    return found
+
+
+def test_what_was_acknowledged_holds(cluster, capsys):
+    random = Random(SEED)
+    nemesis = Nemesis(cluster, random)
+    with Clients(cluster, SEED) as clients:
+        eventually(lambda: clients.done() > 20, "some answers")
+        for _ in range(ROUNDS):
+            nemesis.strike()
+            if random.random() < 0.7:
+                cluster.wait_complete()
+                done = clients.done()
+                eventually(lambda done=done: clients.done() > done + 10, "clients go on")
+        cluster.wait_complete()
+    answers: Counter[str] = Counter()
+    for client in clients.clients:
+        answers += client.answered
+        assert client.wrong == [], nemesis.told
+    with capsys.disabled():
+        print(f"\nseed {SEED}: {', '.join(nemesis.told)}\n{dict(answers)}")
+    assert sum(answers[what] for what in ("create", "delete", "grow", "set")) > 50
+    first, *others = cluster.brokers
+    for node in others:
+        eventually(lambda node=node: topics_at(node) == topics_at(first), "the same topics")
+    check(clients.topics, topics_at(first), retentions_at(first, sorted(topics_at(first))))
+    for node in others:
+        assert retentions_at(node, sorted(topics_at(node))) == retentions_at(
+            first, sorted(topics_at(first))
+        )
+    if first.kind == "kwire":
+        cluster.close()
+        for node in cluster.brokers:
+            assert set(created_in_log(node).values()) == {1}
+
+
+def check(
+    topics: dict[str, Topic], partitions: dict[str, int], retentions: dict[str, int | None]
+) -> None:
+    """What a node says in the end may be what the clients were told."""
+    assert set(partitions) <= set(topics)
+    for name, topic in topics.items():
+        there = name in partitions
+        assert topic.exists.may_be(there), (name, topic, there)
+        if there:
+            assert topic.partitions.may_be(partitions[name]), (name, topic, partitions[name])
+            assert topic.retention.may_be(retentions[name]), (name, topic, retentions[name])
