@@ -184,13 +184,14 @@ class ControllerState:
 
     def cluster_config(self) -> BrokerConfig:
         """This node's settings under those set at run time, for all brokers and for it."""
-        cluster = self.image.config(BROKER, "")
-        own = self.image.config(BROKER, str(self.config.node_id))
-        if not cluster and not own:
+        cluster = self.image.configs.get((BROKER, ""))
+        own = self.image.configs.get((BROKER, str(self.config.node_id)))
+        if cluster is None and own is None:
             return self.config
         known = self._cluster
         if known is None or known[0] is not cluster or known[1] is not own:
-            known = self._cluster = (cluster, own, self.config.with_dynamic(cluster, own))
+            config = self.config.with_dynamic(cluster or {}, own or {})
+            known = self._cluster = (cluster, own, config)
         return known[2]
 
     def change(

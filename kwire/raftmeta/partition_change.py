@@ -135,7 +135,7 @@ class PartitionChange:
         known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(known) != 1:
             return False
-        return self.acceptable(known[0])
+        return known[0] in self.replicas and self.acceptable(known[0])
 
     def _take_office(self, record: PartitionChangeRecord, elected: Elected) -> None:
         record.leader = elected.leader
@@ -168,7 +168,7 @@ class PartitionChange:
         old = self.partition
         if not self.elr_enabled:
             return
-        if record.leader == NO_LEADER != old.leader and not old.last_known_elr:
+        if record.leader == NO_LEADER and old.leader in self.replicas and not old.last_known_elr:
             record.last_known_elr = [old.leader]
         elif record.leader >= 0 and old.last_known_elr:
             record.last_known_elr = []
