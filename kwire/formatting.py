@@ -65,7 +65,7 @@ def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = rand
     else:
         cluster_id = check(config, known, cluster_id)
     missing = [path for path, meta in found.items() if meta is None]
-    if config.metadata_directory in missing and known:
+    if os.path.abspath(config.metadata_directory) in missing and known:
         raise CannotOpenError(
             f"{config.metadata_directory} lost its meta.properties, and the metadata log lies there"
         )

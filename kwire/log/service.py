@@ -65,6 +65,8 @@ class LogManager:
     directories: Sequence[LogDirectory]
     clock: Clock
     settings: LogSettings = LogSettings()
+    claimed: Sequence[LogDirectory] = ()
+    """Directories of this node that hold no partitions: locked with the others, then left alone."""
     unique: Unique = attrs.field(default=partial(os.urandom, 16))
     on_written: Callable[[PartitionLog], None] = _ignore
     """A slow directory has written what was queued."""
@@ -90,7 +92,7 @@ class LogManager:
     def lock(self) -> None:
         """Claim all directories before anything in them is touched; raises AlreadyLocked."""
         try:
-            for directory in self.directories:
+            for directory in (*self.directories, *self.claimed):
                 directory.lock()
         except OSError:
             self.abandon()
@@ -101,6 +103,11 @@ class LogManager:
         for directory in self.directories:
             for opened in directory.logs.values():
                 opened.release()
+            directory.unlock()
+        self._unlock_claimed()
+
+    def _unlock_claimed(self) -> None:
+        for directory in self.claimed:
             directory.unlock()
 
     async def open(self, config_of: Callable[[str], LogConfig]) -> None:
@@ -147,6 +154,7 @@ class LogManager:
             except (OSError, KafkaStorageError) as error:
                 log.error("not closed in order directory=%s error=%s", directory.name, error)
             directory.unlock()
+        self._unlock_claimed()
 
     @property
     def previous_epoch(self) -> int:

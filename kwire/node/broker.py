@@ -93,7 +93,7 @@ class BrokerHalf:
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
             features=SUPPORTED,
-            log_dirs=list(core.identity.directories.values()),
+            log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
             ask=core.ask,
             clock=core.clock,

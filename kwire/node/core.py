@@ -144,11 +144,14 @@ def _assemble(
 
 
 def _lock_directories(config: BrokerConfig, identity: Identity, clock: SystemClock) -> LogManager:
-    directories = [
-        LogDirectory(RealDisk(path), path, directory_id)
-        for path, directory_id in identity.directories.items()
-    ]
-    logs = LogManager(directories, clock, wiring.log_settings(config))
+    data = [os.path.abspath(path) for path in config.data_directories]
+    opened = [LogDirectory(RealDisk(path), path, own) for path, own in identity.directories.items()]
+    logs = LogManager(
+        [directory for directory in opened if directory.name in data],
+        clock,
+        wiring.log_settings(config),
+        claimed=[directory for directory in opened if directory.name not in data],
+    )
     try:
         logs.lock()
     except AlreadyLocked as error:
@@ -187,7 +190,7 @@ def _make_quorum(
     path = os.path.abspath(config.metadata_directory)
     names = {endpoint.name for endpoint in config.controller_endpoints}
     told = tuple(Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names)
-    disk = next(d.disk for d in logs.directories if d.name == path)
+    disk = next(d.disk for d in (*logs.directories, *logs.claimed) if d.name == path)
     raft = wiring.raft_config(config, identity, identity.directories[path], told)
     links = Links(
         network,

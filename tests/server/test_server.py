@@ -38,6 +38,23 @@ async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
         assert await topics(node) == {"still-served"}
 
 
+async def test_the_metadata_log_may_lie_by_itself(tmp_path: Path) -> None:
+    """Its directory is the node's, but no broker's: no partition is placed there."""
+    data, metadata = tmp_path / "data", tmp_path / "metadata"
+    async with running(data, metadata_log_dir=str(metadata)) as node:
+        assert await create(node, "t", 8) == 0
+        assert [str(data)] == [directory.name for directory in node.core.logs.directories]
+        (broker,) = node.core.publisher.image.brokers.values()
+        assert broker.log_dirs == (node.core.identity.directories[str(data)],)
+        with pytest.raises(CannotOpenError, match="is locked by another broker"):
+            Server(config(tmp_path / "other", metadata_log_dir=str(metadata)))
+    assert len(list(data.glob("t-*"))) == 8
+    assert list(metadata.glob("t-*")) == []
+    assert (metadata / "__cluster_metadata-0").exists()
+    async with running(data, metadata_log_dir=str(metadata)) as node:
+        assert await topics(node) == {"t"}
+
+
 async def test_one_broken_partition_leaves_the_others(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         for topic in ("good", "bad"):
