@@ -1,0 +1,218 @@
+"""What must hold of the metadata after every decision of the controller.
+
+The checks keep books of their own: an image that takes the records one by one, which replicas
+hold everything that was committed, where each reassignment is to end, which ids were given out.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.image import BROKER, NO_LEADER, TOPIC, MetadataImage, PartitionImage
+from kwire.raftmeta.image_loader import ImageLoader
+from kwire.raftmeta.image_records import image_records
+from kwire.raftmeta.records import pack, unpack
+from kwire.testing.cluster import Violation
+
+Place = tuple[bytes, int]
+"""A partition: its topic's id and its number."""
+
+ELR = "eligible.leader.replicas.version"
+_EPOCHS = ("leader_epoch", "partition_epoch")
+
+
+def demand(holds: bool, *said: Any) -> None:
+    """An invariant."""
+    if not holds:
+        raise Violation(" ".join(map(str, said)))
+
+
+@attrs.define
+class ControllerChecks:
+    """The books, and what is checked against them."""
+
+    own_id: int
+    """The controller's, whose own settings count for topics."""
+    image: MetadataImage = attrs.field(factory=MetadataImage)
+    safe: dict[Place, set[int]] = attrs.field(factory=dict)
+    """Who holds all that was committed to a partition."""
+    aims: dict[Place, tuple[int, ...]] = attrs.field(factory=dict)
+    """The replicas that reassignments under way are to lead to."""
+    by_hand: set[Place] = attrs.field(factory=set)
+    """Where somebody asked for an unclean election."""
+    elections: int = 0
+    unclean: int = 0
+    completed: int = 0
+    _topic_ids: set[bytes] = attrs.field(factory=set)
+    _broker_epochs: dict[int, int] = attrs.field(factory=dict)
+    _last_epoch: int = -1
+    _next_producer_id: int = 0
+    _vouched: frozenset[int] = frozenset()
+
+    def on_written(
+        self,
+        records: Iterable[Any],
+        after: MetadataImage,
+        vouched: frozenset[int] = frozenset(),
+    ) -> None:
+        """Records were committed that made the controller's image this one.
+
+        ``vouched`` has a leader for that they hold what it holds.
+        """
+        self._vouched = vouched
+        for record in records:
+            before = self.image
+            self.image, _ = before.apply([record], after.applied)
+            self._on_record(record, before)
+        demand(self.image == after, "records one by one give another image than all at once")
+        for topic_id, topic in after.topics.items():
+            demand(after.topic_ids.get(topic.name) == topic_id, "two topics named", topic.name)
+            numbers = sorted(topic.partitions)
+            demand(numbers == list(range(len(numbers))), topic.name, "has a gap in its partitions")
+            for number, partition in topic.partitions.items():
+                self._partition(f"{topic.name}-{number}", partition)
+        self._directories()
+
+    # One record ------------------------------------------------------------------------------
+
+    def _on_record(self, record: Any, before: MetadataImage) -> None:
+        match record:
+            case r.RemoveTopicRecord():
+                self.aims = {at: aim for at, aim in self.aims.items() if at[0] != record.topic_id}
+            case r.TopicRecord():
+                demand(record.topic_id not in self._topic_ids, "topic id given twice")
+                self._topic_ids.add(record.topic_id)
+            case r.PartitionRecord():
+                self.safe[record.topic_id, record.partition_id] = set(record.isr)
+            case r.PartitionChangeRecord():
+                self._change(record, before)
+            case r.RegisterBrokerRecord():
+                self._registered(record, before)
+            case r.ProducerIdsRecord():
+                demand(record.next_producer_id > self._next_producer_id, "producer ids overlap")
+                self._next_producer_id = record.next_producer_id
+
+    def _registered(self, record: r.RegisterBrokerRecord, before: MetadataImage) -> None:
+        broker = record.broker_id
+        known = before.brokers.get(broker)
+        if known is not None and known.incarnation_id == record.incarnation_id:
+            demand(record.broker_epoch == known.epoch, "an incarnation changed its epoch")
+            return
+        demand(record.broker_epoch > self._last_epoch, "broker epoch given twice")
+        self._last_epoch = record.broker_epoch
+        self._broker_epochs[broker] = record.broker_epoch
+
+    def _change(self, record: r.PartitionChangeRecord, before: MetadataImage) -> None:
+        topic = before.topics[record.topic_id]
+        place = (record.topic_id, record.partition_id)
+        name = f"{topic.name}-{record.partition_id}"
+        old = topic.partitions[record.partition_id]
+        new = self.image.topics[record.topic_id].partitions[record.partition_id]
+        same = {epoch: getattr(old, epoch) for epoch in _EPOCHS}
+        begins = new.leader != old.leader or not set(old.replicas) <= set(new.replicas)
+        demand(
+            begins or attrs.evolve(new, **same) != old or record.leader != -2,
+            name,
+            "written without a change",
+        )
+        demand(new.partition_epoch == old.partition_epoch + 1, name, "partition epoch")
+        demand(
+            new.leader_epoch == old.leader_epoch + begins,
+            name,
+            f"leader {old.leader} -> {new.leader}, replicas {old.replicas} -> {new.replicas}, "
+            f"but leader epoch {old.leader_epoch} -> {new.leader_epoch}",
+        )
+        self.elections += new.leader not in (NO_LEADER, old.leader)
+        if old.leader in self.safe[place]:
+            self.safe[place] |= self._vouched
+        if not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
+            self._unclean(name, place, old, new)
+        if old.is_reassigning and not new.is_reassigning:
+            aim = self.aims.pop(place, None)
+            demand(new.replicas == aim, name, f"was to move to {aim}, is at {new.replicas}")
+            self.completed += 1
+
+    def _unclean(self, name: str, place: Place, old: PartitionImage, new: PartitionImage) -> None:
+        """Somebody is taken for in sync that nobody vouched for."""
+        allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.by_hand
+        allowed = allowed or old.last_known_elr == new.isr
+        demand(allowed, name, "who was not in sync nor eligible, is:", old, "->", new)
+        demand(new.recovering, name, "led uncleanly, and not said to recover")
+        demand(len(new.isr) == 1, name, "others are in sync with an unclean leader")
+        self.unclean += 1
+        self.safe[place] = set(new.isr)
+
+    # The whole -------------------------------------------------------------------------------
+
+    def _partition(self, name: str, held: PartitionImage) -> None:
+        elr = self.image.features.get(ELR, 0) > 0
+        brokers = self.image.brokers
+        demand(len(set(held.replicas)) == len(held.replicas) > 0, name, "replicas", held.replicas)
+        demand(len(held.directories) == len(held.replicas), name, "a replica has no directory")
+        demand(set(held.isr) <= set(held.replicas), name, "in sync without being replicas", held)
+        demand(bool(held.isr) or elr, name, "nobody is in sync")
+        demand(set(held.elr) <= set(held.replicas) - set(held.isr), name, "eligible", held)
+        demand(elr or not held.elr, name, "eligible without ELR")
+        demand(set(held.adding) | set(held.removing) <= set(held.replicas), name, "moving", held)
+        demand(not set(held.adding) & set(held.removing), name, "comes and goes", held)
+        known = held.last_known_elr
+        demand(not known or (held.leader == NO_LEADER != known[0]), name, "last leader", held)
+        if held.leader == NO_LEADER:
+            return
+        demand(held.leader in held.isr, name, "led by who is not in sync", held)
+        broker = brokers.get(held.leader)
+        demand(broker is not None and broker.is_active, name, "led by who does not serve", broker)
+        directory = held.directory(held.leader)
+        assert broker is not None
+        assert directory is not None
+        demand(broker.has_online(directory), name, "led from a directory that is offline")
+
+    def _directories(self) -> None:
+        lying = [d for broker in self.image.brokers.values() for d in broker.log_dirs]
+        demand(len(set(lying)) == len(lying), "two brokers with one directory")
+
+    def snapshot(self) -> None:
+        """An image as records, as bytes, and back, is the same image."""
+        back = [unpack(pack(record)) for record in image_records(self.image)]
+        loaded, _ = ImageLoader().load_snapshot(back, self.image.applied)
+        demand(loaded == self.image, "a snapshot gives another image")
+
+    # Committed data --------------------------------------------------------------------------
+
+    def setting(self, topic: str, name: str, default: str) -> str:
+        """A setting in force: the topic's, this controller's, the cluster's."""
+        for resource in ((TOPIC, topic), (BROKER, str(self.own_id)), (BROKER, "")):
+            found = self.image.config(*resource).get(name)
+            if found is not None:
+                return found
+        return default
+
+    def is_unclean(self, topic: str) -> bool:
+        """Whether somebody may lead who is not in sync."""
+        return self.setting(topic, "unclean.leader.election.enable", "false") == "true"
+
+    def on_data(self, is_alive: Callable[[int], bool]) -> None:
+        """Leaders that live commit what all in sync have, if they are enough."""
+        elr = self.image.features.get(ELR, 0) > 0
+        for topic in self.image.topics.values():
+            least = int(self.setting(topic.name, "min.insync.replicas", "1"))
+            for number, held in topic.partitions.items():
+                if held.leader == NO_LEADER or not is_alive(held.leader):
+                    continue
+                safe = self.safe[topic.id, number]
+                demand(
+                    held.leader in safe,
+                    f"{topic.name}-{number} is led by {held.leader}, all that was committed is "
+                    f"on {sorted(safe)}",
+                )
+                if all(map(is_alive, held.isr)):
+                    enough = not elr or len(held.isr) >= min(least, len(held.replicas))
+                    self.safe[topic.id, number] = set(held.isr) | (set() if enough else safe)
+
+    def lost(self, broker: int) -> None:
+        """A broker ended without flushing; without ELR, that is not reckoned with."""
+        if self.image.features.get(ELR, 0):
+            for safe in self.safe.values():
+                safe.discard(broker)

@@ -1,0 +1,180 @@
+"""Mistakes that a controller can make, each by name: the simulation has to catch them."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta import controller, controller_brokers, controller_configs, image_records
+from kwire.raftmeta import controller_partitions as partitions
+from kwire.raftmeta.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller import ControllerState, Decision
+from kwire.raftmeta.image import PartitionImage
+from kwire.raftmeta.partition_change import Elected, Election, PartitionChange
+from kwire.testing import controller_steps
+from kwire.testing.raft_mutations import Mutation
+
+_whole_partition = image_records.partition_record
+_check_isr = partitions._check_isr
+_elect = PartitionChange._elect
+_retarget = partitions._retarget
+
+
+def _anyone(change: PartitionChange) -> Elected:
+    change.election = Election.UNCLEAN
+    return _elect(change)
+
+
+def _first_alive(change: PartitionChange) -> Elected:
+    alive = [one for one in change.replicas if change.acceptable(one)]
+    return Elected(alive[0]) if alive else _elect(change)
+
+
+def _every_directory(state: ControllerState, broker: int, partition: PartitionImage) -> bool:
+    return True
+
+
+def _nothing_lost(state: ControllerState, existing: Any, request: Any) -> list[Any]:
+    broker = request.broker_id
+    return controller.leader_updates(state, lambda p: broker in p.isr, remove=broker)
+
+
+def _stay_in_office(state: ControllerState, existing: Any, request: Any) -> list[Any]:
+    return []
+
+
+def _adding_is_enough(change: PartitionChange) -> None:
+    if (change.adding or change.removing) and set(change.adding) & set(change.isr):
+        gone = change.removing
+        change.isr = [one for one in change.isr if one not in gone] or change.isr
+        change.replicas = [one for one in change.replicas if one not in gone]
+        change.adding, change.removing = [], []
+
+
+def _drop_what_was_added(change: Any, wanted: list[int]) -> None:
+    held = [one for one in change.partition.replicas if one not in change.partition.adding]
+    change.adding = sorted(set(wanted) - set(held))
+    change.removing = sorted(set(held) - set(wanted))
+    change.replicas = wanted + change.removing
+
+
+def _old_claims_count(state: Any, broker: int, partition: Any, data: Any) -> None:
+    with suppress(errors.InvalidUpdateVersion, errors.FencedLeaderEpoch):
+        _check_isr(state, broker, partition, data)
+
+
+def _no_last_members(image: PartitionChange) -> None:
+    image.elr = list(dict.fromkeys((*image.elr, *image.partition.isr)))
+
+
+def _remember(state: ControllerState, settings: Any) -> list[Any]:
+    return []
+
+
+def _forget_elr(topic_id: bytes, number: int, partition: PartitionImage) -> r.PartitionRecord:
+    record = _whole_partition(topic_id, number, partition)
+    record.eligible_leader_replicas = None
+    return record
+
+
+def _blocks_of_this_controller() -> Callable[..., Any]:
+    given: dict[int, int] = {}
+
+    def allocate(state: ControllerState, request: Any, now: float) -> Decision[Any]:
+        start = given[id(state)] = given.get(id(state), -1000) + 1000
+        record = r.ProducerIdsRecord(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            next_producer_id=start + 1000,
+        )
+        return Decision((record,), None)
+
+    return allocate
+
+
+def _never_stale(sessions: BrokerSessions, now: float) -> list[int]:
+    return []
+
+
+def _unfence_only(state: ControllerState, broker: Any) -> list[Any]:
+    return [
+        r.BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1)
+    ]
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "unclean-by-default",
+        "anybody alive may lead, whatever the topic says",
+        ((PartitionChange, "_elect", _anyone),),
+    ),
+    Mutation(
+        "leader-from-replicas",
+        "the first replica alive leads, in sync or not",
+        ((PartitionChange, "_elect", _first_alive),),
+    ),
+    Mutation(
+        "offline-directory-leads",
+        "a broker leads from a directory that it has not",
+        ((ControllerState, "may_lead", _every_directory),),
+        first_seed=21,
+    ),
+    Mutation(
+        "unclean-shutdown-eligible",
+        "who lost what it had not flushed stays eligible",
+        ((controller_brokers, "_out_of_isr", _nothing_lost),),
+    ),
+    Mutation(
+        "registered-and-leading",
+        "a new incarnation goes on leading before it serves",
+        ((controller_brokers, "_out_of_isr", _stay_in_office),),
+    ),
+    Mutation(
+        "reassigned-too-early",
+        "one new replica in sync completes a reassignment",
+        ((PartitionChange, "_complete_reassignment", _adding_is_enough),),
+    ),
+    Mutation(
+        "reassigned-twice",
+        "another aim drops at once what the last one was adding",
+        ((partitions, "_retarget", _drop_what_was_added),),
+        first_seed=7,
+    ),
+    Mutation(
+        "stale-claims",
+        "who is in sync is believed of leaders and partitions of the past",
+        ((partitions, "_check_isr", _old_claims_count),),
+    ),
+    Mutation(
+        "eligible-and-in-sync",
+        "whoever was in sync is eligible, also while in sync",
+        ((PartitionChange, "_populate_elr", _no_last_members),),
+    ),
+    Mutation(
+        "elr-outlives-minimum",
+        "who is eligible is remembered beyond a new minimum in sync",
+        ((controller_configs, "clear_elr", _remember),),
+        first_seed=4,
+    ),
+    Mutation(
+        "snapshot-without-elr",
+        "snapshots leave out who is eligible",
+        ((image_records, "partition_record", _forget_elr),),
+    ),
+    Mutation(
+        "producer-ids-again",
+        "each controller begins with producer ids of its own",
+        ((controller_steps, "decide_allocate_producer_ids", _blocks_of_this_controller()),),
+    ),
+    Mutation(
+        "never-fenced",
+        "silent brokers are served for ever",
+        ((BrokerSessions, "stale", _never_stale),),
+    ),
+    Mutation(
+        "nobody-wakes",
+        "a broker that serves again leaves its partitions without leader",
+        ((controller_brokers, "unfencing", _unfence_only),),
+    ),
+)

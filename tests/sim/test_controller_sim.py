@@ -1,0 +1,43 @@
+"""The controller under simulation: a few seeds here, as many as one likes with the settings."""
+
+import os
+
+import pytest
+
+from kwire.testing.controller_mutations import MUTATIONS
+from kwire.testing.controller_sim import ControllerSim, simulate
+from kwire.testing.raft_mutations import Mutation
+from kwire.testing.raft_sim import SimFailure
+
+STEPS = int(os.environ.get("KWIRE_SIM_EVENTS", "600"))
+SEEDS = range(1, 1 + int(os.environ.get("KWIRE_SIM_SEEDS", "12")))
+MUTATION_SEEDS = 40
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_invariants_hold(seed: int) -> None:
+    """Invariants 47 and 48 among them: ids are given once, what is asked again is done once."""
+    sim = simulate(seed, STEPS)
+    assert sim.world.checks.elections or len(sim.world.brokers) == 1
+
+
+def test_same_seed_same_story() -> None:
+    def story(seed: int) -> str:
+        sim = ControllerSim.of(seed)
+        sim.run(200)
+        return sim.describe()
+
+    assert story(7) == story(7)
+    assert story(7) != story(8)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
+def test_the_simulation_catches(mutation: Mutation) -> None:
+    """A simulation that cannot fail shows nothing."""
+    with mutation.active():
+        for seed in range(mutation.first_seed, mutation.first_seed + MUTATION_SEEDS):
+            try:
+                simulate(seed, 400)
+            except SimFailure:
+                return
+    pytest.fail(f"nothing noticed that {mutation.mistake}")
