@@ -5,7 +5,12 @@
 * State machine safety: whatever any node calls committed is the same bytes at the same place.
 * A leader commits by records of its own epoch only (5.4.2).
 * A majority of the voters holds on its platters what the leader calls committed.
-* Epoch and high watermark never fall; an epoch once told is still known after a restart.
+* Epoch and high watermark never fall, the leaders' high watermark not even from leader to leader;
+  an epoch once told is still known after a restart.
+* Nobody cuts what is committed; nobody believes in another leader of an epoch than the others.
+* A leader loads no snapshot; a log that does not begin at 0 begins where a snapshot ends.
+
+These are the invariants of Apache Kafka's own simulation of raft, and more.
 """
 
 from bisect import bisect_right
@@ -27,9 +32,12 @@ from kwire.raftmeta.events import (
     Reply,
     Send,
     SnapshotLoaded,
+    TruncateLog,
 )
+from kwire.raftmeta.log import Valid
 from kwire.raftmeta.records import SnapshotReader
 from kwire.raftmeta.roles import Leader
+from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.turn import Outcome
 from kwire.raftmeta.voters import ReplicaKey, VoterSet
 from kwire.testing.cluster import Violation
@@ -44,6 +52,10 @@ class Checks:
 
     nodes: dict[int, SimNode]
     leaders: dict[int, int] = attrs.field(factory=dict)
+    believed: dict[int, int] = attrs.field(factory=dict)
+    """Epoch to its leader as any node has it."""
+    marks: dict[int, int] = attrs.field(factory=dict)
+    """Epoch to the high watermark its leader has come to."""
     votes: dict[tuple[ReplicaKey, int], ReplicaKey] = attrs.field(factory=dict)
     told: dict[ReplicaKey, int] = attrs.field(factory=dict)
     chain: dict[int, int] = attrs.field(factory=lambda: {0: 0})
@@ -74,8 +86,36 @@ class Checks:
                 raise Violation(f"n{known} and n{node.id} both lead epoch {state.epoch}")
             if not isinstance(event, Answered):
                 self._check_own_epoch(node, state.role, effects)
+        self._check_belief(node.id, state)
+        self._check_start(node.id, state)
+        for effect in effects:
+            if isinstance(effect, TruncateLog):
+                self._check_truncation(node, effect.end_offset)
         if isinstance(event, Received) and isinstance(event.request, VoteRequest):
             self._note_grant(event, effects)
+
+    def _check_belief(self, node_id: int, state: RaftState) -> None:
+        if state.leader_id is not None:
+            known = self.believed.setdefault(state.epoch, state.leader_id)
+            if known != state.leader_id:
+                told = f"n{known} and n{state.leader_id}"
+                raise Violation(f"n{node_id}: {told} are both told to lead epoch {state.epoch}")
+
+    @staticmethod
+    def _check_start(node_id: int, state: RaftState) -> None:
+        """A log that does not begin at 0 has the snapshot of what is gone."""
+        start = state.log.start_offset
+        ends = [s for s in state.log.snapshots if s.end_offset > 0]
+        if start and (not ends or ends[0].end_offset != start):
+            raise Violation(f"n{node_id}: the log begins at {start}, snapshots are {ends}")
+        if ends and not isinstance(state.log.place(*ends[0]), Valid):
+            raise Violation(f"n{node_id}: {ends[0]} is no place in its own log")
+
+    def _check_truncation(self, node: SimNode, end_offset: int) -> None:
+        for base, following, data in batches_from(node, end_offset):
+            known = self.chain.get(following)
+            if known is not None and known == crc32(data, self.chain.get(base, -1)):
+                raise Violation(f"n{node.id} cuts {base} to {following}, which is committed")
 
     def _check_own_epoch(self, node: SimNode, role: Leader, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -112,10 +152,13 @@ class Checks:
             case Committed(end_offset):
                 self._compare(node, end_offset)
                 self._check_majority(node, end_offset)
+                self._check_mark(node, end_offset)
             case LeaderKnown(leader_id, epoch, _):
                 if leader_id == node.id:
                     self._check_complete(node, epoch)
             case SnapshotLoaded(snapshot):
+                if node.raft is not None and isinstance(node.raft.state.role, Leader):
+                    raise Violation(f"n{node.id} leads and loads a snapshot")
                 self._check_snapshot(node, snapshot.end_offset)
 
     def _tell(self, node: SimNode, epoch: int) -> None:
@@ -150,6 +193,17 @@ class Checks:
         self.seen[place] = (epoch, end_offset)
         if not self.commits or self.commits[-1][1] < end_offset:
             self.commits.append((epoch, end_offset))
+
+    def _check_mark(self, node: SimNode, mark: int) -> None:
+        """What a leader commits begins where the leaders before it ended, at the least."""
+        assert node.raft is not None
+        state, role = node.raft.state, node.raft.state.role
+        if not isinstance(role, Leader) or mark <= role.epoch_start:
+            return
+        before = max((m for e, m in self.marks.items() if e < state.epoch), default=0)
+        if state.epoch not in self.marks and mark < before:
+            raise Violation(f"n{node.id}: high watermark {mark} after {before}")
+        self.marks[state.epoch] = mark
 
     def _check_majority(self, node: SimNode, end_offset: int) -> None:
         assert node.raft is not None

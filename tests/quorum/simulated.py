@@ -38,6 +38,7 @@ from tests.quorum.storage import Files
 
 LIMIT_S: Final = 300.0
 """Virtual seconds."""
+LIMIT_EVENTS: Final = 8_000
 
 
 @attrs.define(eq=False)
@@ -105,9 +106,10 @@ class SimulatedCluster(Cluster):
 
     # Time -----------------------------------------------------------------------------------
     def until(self, condition: Callable[..., Any], what: str) -> None:
-        limit = self.scheduler.now + LIMIT_S
+        limit, events = self.scheduler.now + LIMIT_S, self.scheduler.events + LIMIT_EVENTS
         while not condition():
-            if self.scheduler.now > limit or not self.scheduler.step():
+            is_late = self.scheduler.now > limit or self.scheduler.events > events
+            if is_late or not self.scheduler.step():
                 raise AssertionError(f"never: {what}\n{self.trace.text()}\n{self.describe()}")
 
     # Nodes ----------------------------------------------------------------------------------
