@@ -15,7 +15,7 @@ from kwire.raftmeta.log import EpochEnd, LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.raft import Raft, Recovered
 from kwire.raftmeta.roles import Follower, Leader
-from kwire.raftmeta.state import RaftConfig
+from kwire.raftmeta.state import CHECK_QUORUM_FACTOR, RaftConfig
 from kwire.raftmeta.storage import MemoryStorage
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
 from kwire.records.header import headers, parse
@@ -89,10 +89,11 @@ def open_scene(scene: Scene) -> Replay:
     raft.state.high_watermark = committed
     replay.reach.committed.add(-1 if committed is None else committed)
     if election.leader_id == scene.node:
-        role = Leader(starts[-1].end_offset, frozenset((scene.node,)), 3.0, is_active=True)
+        check_at = config.fetch_timeout * CHECK_QUORUM_FACTOR
+        role = Leader(starts[-1].end_offset, frozenset((scene.node,)), check_at, is_active=True)
         raft.state.role = role
         for voter in raft.state.voters:
-            progress.replica_of(raft.state, role, voter.key).begin_at = 2.0
+            progress.replica_of(raft.state, role, voter.key).begin_at = config.fetch_timeout
         if scene.primed:
             replay.prime()
     else:
