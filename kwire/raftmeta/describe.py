@@ -24,7 +24,9 @@ def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorum
         return DescribeQuorumResponse(error_code=errors.InvalidRequest.code)
     role = state.role
     if not isinstance(role, Leader):
-        return _answer(_partition(state, errors.NotLeaderOrFollower.code))
+        refused = _partition(state, errors.NotLeaderOrFollower.code)
+        refused.error_message = "This node does not lead the metadata quorum."
+        return _answer(refused)
     part = _partition(state, errors.NONE)
     part.error_message = ""
     part.high_watermark = -1 if state.high_watermark is None else state.high_watermark
