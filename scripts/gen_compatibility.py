@@ -40,7 +40,8 @@ and everything against Apache Kafka. `compat_tests/README.md` tells how to run o
 
 What is served, with versions: [protocol.md](protocol.md). What is knowingly different:
 [differences.md](differences.md), and in the quorum's conversations
-[quorum-differences.md](quorum-differences.md).
+[quorum-differences.md](quorum-differences.md). What works between nodes of both in one cluster:
+[quorum-interoperation.md](quorum-interoperation.md).
 
 ## Pass counts
 
