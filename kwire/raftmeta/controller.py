@@ -150,13 +150,10 @@ class ControllerState:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
-    def may_lead(self, broker_id: int, partition: PartitionImage) -> bool:
+    def has_online(self, broker_id: int, directory: bytes) -> bool:
         """Whether a broker has the directory that its replica lies in."""
         broker = self.image.brokers.get(broker_id)
-        if broker is None:
-            return False
-        directory = partition.directory(broker_id)
-        return directory is None or broker.has_online(directory)
+        return broker is not None and broker.has_online(directory)
 
     def default_directory(self, broker_id: int) -> bytes:
         """Where a new replica lies: known beforehand only if the broker has one directory."""
@@ -209,13 +206,13 @@ class ControllerState:
         topic = self.image.topics[topic_id]
         min_isr, unclean = self._rules(topic.name)
         partition = topic.partitions[number]
-        active = acceptable or self.is_active
         return PartitionChange(
             topic_id=topic_id,
             number=number,
             partition=partition,
-            acceptable=lambda broker: active(broker) and self.may_lead(broker, partition),
+            acceptable=acceptable or self.is_active,
             directory_of=self.default_directory,
+            has_online=self.has_online,
             min_isr=min(min_isr, len(topic.partitions[0].replicas)),
             elr_enabled=self.elr_enabled,
             unclean=unclean,

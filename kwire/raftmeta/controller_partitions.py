@@ -1,6 +1,6 @@
 """Who leads what: elections, replicas in sync, reassignments, directories."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from kwire import errors
@@ -346,7 +346,6 @@ def decide_assign_directories(
                     change = state.change(topic.topic_id, number)
                     change.directories[broker.id] = directory.id
                     if not broker.has_online(directory.id):
-                        change.acceptable = _without(state, broker.id)
                         change.isr = [member for member in change.isr if member != broker.id]
                     if (record := change.build()) is not None:
                         records.append(record)
@@ -356,7 +355,3 @@ def decide_assign_directories(
             topics.append(answer.TopicData(topic_id=topic.topic_id, partitions=partitions))
         directories.append(answer(id=directory.id, topics=topics))
     return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))
-
-
-def _without(state: ControllerState, broker: int) -> Callable[[int], bool]:
-    return lambda other: other != broker and state.is_active(other)

@@ -47,6 +47,8 @@ class PartitionChange:
     partition: PartitionImage
     acceptable: Callable[[int], bool]
     directory_of: Callable[[int], bytes]
+    has_online: Callable[[int, bytes], bool] = lambda _broker, _directory: True
+    """Whether a broker can read a directory of its own."""
     min_isr: int = 1
     elr_enabled: bool = False
     unclean: bool = False
@@ -122,20 +124,26 @@ class PartitionChange:
             return Elected(self.partition.last_known_elr[0], unclean=True)
         if self.election is Election.UNCLEAN:
             for replica in self.replicas:
-                if self.acceptable(replica):
+                if self._may_lead(replica):
                     return Elected(replica, unclean=True)
         return Elected(NO_LEADER)
 
     def _valid(self, replica: int) -> bool:
         eligible = self.isr or self.elr
-        return replica in eligible and self.acceptable(replica)
+        return replica in eligible and self._may_lead(replica)
+
+    def _may_lead(self, replica: int) -> bool:
+        directory = self.directories.get(replica)
+        return self.acceptable(replica) and (
+            directory is None or self.has_online(replica, directory)
+        )
 
     def _last_known_leader_may(self) -> bool:
         """With nobody in sync or eligible, the last leader's return is waited for (KIP-966)."""
         known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(known) != 1:
             return False
-        return known[0] in self.replicas and self.acceptable(known[0])
+        return known[0] in self.replicas and self._may_lead(known[0])
 
     def _take_office(self, record: PartitionChangeRecord, elected: Elected) -> None:
         record.leader = elected.leader

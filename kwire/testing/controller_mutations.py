@@ -31,7 +31,7 @@ def _first_alive(change: PartitionChange) -> Elected:
     return Elected(alive[0]) if alive else _elect(change)
 
 
-def _every_directory(state: ControllerState, broker: int, partition: PartitionImage) -> bool:
+def _every_directory(state: ControllerState, broker: int, directory: bytes) -> bool:
     return True
 
 
@@ -117,7 +117,7 @@ MUTATIONS: Final = (
     Mutation(
         "offline-directory-leads",
         "a broker leads from a directory that it has not",
-        ((ControllerState, "may_lead", _every_directory),),
+        ((ControllerState, "has_online", _every_directory),),
         first_seed=21,
     ),
     Mutation(

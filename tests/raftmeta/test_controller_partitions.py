@@ -418,7 +418,6 @@ def test_nobody_leads_from_a_directory_that_is_offline() -> None:
             broker_id=2, broker_epoch=200, directories=[data(id=other, topics=[topic])]
         ),
     )
-    cluster.do(decide_elect_unclean, None)
     assert (cluster.partition("t").leader, cluster.partition("t").directory(2)) == (2, other)
 
 
