@@ -131,6 +131,14 @@ CHANCE: Final = (
         "never answered the ApiVersions that goes first.",
     ),
     Difference(
+        "The recording has gaps",
+        "one of a series",
+        ("Fetch",),
+        "",
+        "Of a long series of equal exchanges the first two and the last were kept; what is equal "
+        "to them, in between, is answered as they were.",
+    ),
+    Difference(
         "The recording ends",
         "under way at the end",
         ("Fetch",),

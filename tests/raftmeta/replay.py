@@ -53,7 +53,7 @@ from tests.raftmeta.timers import CHANCE_MS, FETCH_TIMEOUT_MS, LOAD_MS, Timers
 NOT_LEADER: Final = 6
 FENCED: Final = 74
 BACK_OFF_MS: Final = 16
-"""The shortest time after which a node that is out of reach may be tried again."""
+"""The shortest time after which a node that refused, or is out of reach, may be tried again."""
 PORTS: Final = {20825: 3}
 """Where controller 3 was reached once it had moved; otherwise N is behind 20820 + N."""
 REFUSED_MS: Final = 1
@@ -93,7 +93,7 @@ class Replay:
     """Answers that are no frames of their own: when, to which call, and what (None: failed)."""
     reach: Reach = attrs.field(init=False)
     tried: dict[str, float] = attrs.field(factory=dict)
-    """When a node that is out of reach was asked last."""
+    """When a node that refused, or is out of reach, was asked last."""
     waited: set[Key] = attrs.field(factory=set)
     """Fetches that the recorded node sent while kwire still waited for its turn."""
     growth: Growth = attrs.field(init=False)
@@ -287,9 +287,8 @@ class Replay:
         )
         if not self.reach.has(target):
             self.due.append((self.now + 1, sent.call_id, None))
-            is_soon = self.now - self.tried.get(target, -inf) < BACK_OFF_MS
-            self.tried[target] = self.now
-            self._deviate_said("too soon" if is_soon else "to a node that is out of reach", said)
+            kind = "to a node that is out of reach"
+            self._deviate_said(self._unless_too_soon(kind, said), said)
             return
         for frame in self.owed:
             if self._fits(frame, said) and (
@@ -301,6 +300,12 @@ class Replay:
         if not self._refused(said):
             self.said.append(said)
 
+    def _unless_too_soon(self, kind: str, said: Said) -> str:
+        """A node that refuses, or is out of reach, is not asked again at once."""
+        before = self.tried.get(said.target, -inf)
+        self.tried[said.target] = self.now
+        return "too soon" if self.now - before < BACK_OFF_MS else kind
+
     def _refused(self, said: Said) -> bool:
         """One of a series that was not kept is answered as the others were."""
         for series in self._refusals:
@@ -310,6 +315,7 @@ class Replay:
                 and not any(differences(series.request.body, said.body))
             ):
                 self.due.append((self.now + REFUSED_MS, said.call_id, series.answer))
+                self._deviate_said(self._unless_too_soon("one of a series", said), said)
                 return True
         return False
 
