@@ -14,34 +14,10 @@ from kwire.raftmeta.log import Diverging, EpochEnd, LogState, NeedsSnapshot, Sna
 from kwire.raftmeta.quorum_state import ElectionState, decode, encode
 from kwire.raftmeta.raft import Raft, Recovered
 from kwire.raftmeta.roles import Leader, Resigned, Unattached
-from kwire.raftmeta.voters import ReplicaKey, VoterHistory, VoterSet
+from kwire.raftmeta.voters import ReplicaKey, VoterHistory
 from kwire.testing.raft import config_of, directory_of, voters_of
 from kwire.testing.raft_script import Fixed, Script
-
-
-def node(
-    number: int = 1,
-    *,
-    voters: VoterSet | None = None,
-    log: LogState | None = None,
-    saved: ElectionState | None = None,
-) -> Raft:
-    history = VoterHistory([(-1, voters or voters_of(1, 2, 3))])
-    recovered = Recovered(saved or ElectionState(), log or LogState(), history)
-    raft = Raft(config_of(number), recovered, Fixed(0.5))
-    raft.step(Started(), 0.0, 0)
-    return raft
-
-
-def vote(
-    candidate: int, epoch: int, *, last: tuple[int, int] = (0, 0), pre: bool = False, to: int = 1
-) -> VoteRequest:
-    """A request for the vote of a node, from a candidate whose log ends at (epoch, offset)."""
-    sender = node(candidate).state
-    request = messages.vote_request(sender, ReplicaKey(to), pre_vote=pre)
-    asked = request.topics[0].partitions[0]
-    asked.replica_epoch, (asked.last_offset_epoch, asked.last_offset) = epoch, last
-    return request
+from tests.raftmeta.one_node import node, vote
 
 
 def ask(raft: Raft, request: VoteRequest, now: float = 0.1) -> tuple[Any, list[Any]]:
