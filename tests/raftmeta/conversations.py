@@ -85,6 +85,8 @@ class Frame:
     version: int
     correlation: int
     body: dict[str, Any] = attrs.field(repr=False)
+    repeated: bool = False
+    """ApiVersions on a connection that had one: a leader asks what a new voter supports."""
 
     @property
     def key(self) -> Key:
@@ -101,7 +103,7 @@ class Frame:
     def is_raft(self) -> bool:
         """Whether the quorum's own rules made it (a Fetch may be a broker's)."""
         if self.api not in RAFT:
-            return False
+            return self.repeated
         if self.api != "Fetch":
             return True
         topics = self.body["topics"] if self.is_request else self.body["responses"]
@@ -185,7 +187,14 @@ def recording(number: str) -> Recording:
     (path,) = VECTORS.glob(f"{number}-*.jsonl.gz")
     with gzip.open(path, "rt") as lines:
         next(lines)
-        return Recording(path.name.split(".")[0], tuple(_entry(line) for line in lines))
+        entries = [_entry(line) for line in lines]
+    seen: set[tuple[int, bool]] = set()
+    for place, entry in enumerate(entries):
+        if isinstance(entry, Frame) and entry.api == "ApiVersions":
+            way = entry.conn, entry.is_request
+            entries[place] = attrs.evolve(entry, repeated=way in seen)
+            seen.add(way)
+    return Recording(path.name.split(".")[0], tuple(entries))
 
 
 def cluster_of(number: str) -> str:
