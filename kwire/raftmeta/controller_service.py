@@ -37,7 +37,6 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 Decide = Callable[[ControllerState, Q, float], Decision[R]]
 
-UNCLEAN_ELECTION_SECONDS: Final = 300.0
 FOLLOW_SECONDS: Final = 5.0
 """How long a topic that was created elsewhere may take to be known here."""
 
@@ -222,6 +221,7 @@ class Controller:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fence)
             nursery.start_soon(self._balance)
+            nursery.start_soon(self._wake_leaderless)
             nursery.start_soon(self._say_nothing)
             task_status.started()
 
@@ -237,18 +237,28 @@ class Controller:
             await self._try(decide_fence_stale)
 
     async def _balance(self) -> None:
-        while True:
-            if not self.is_active or len(self.state.image.brokers) < 2:
-                await self._news.wait()
-                continue
-            from kwire.raftmeta import controller_partitions as deciders
+        config = self.state.config
+        while config.auto_leader_rebalance_enable:
+            await self._others()
+            await trio.sleep(config.leader_imbalance_check_interval_seconds)
+            from kwire.raftmeta.controller_partitions import decide_rebalance_leaders
 
-            interval = self.state.config.leader_imbalance_check_interval_seconds
-            with trio.move_on_after(min(interval, UNCLEAN_ELECTION_SECONDS)):
-                await trio.sleep_forever()
-            if self.state.config.auto_leader_rebalance_enable:
-                await self._try(deciders.decide_rebalance_leaders)
-            await self._try(deciders.decide_elect_unclean)
+            await self._try(decide_rebalance_leaders)
+
+    async def _wake_leaderless(self) -> None:
+        """A topic may have come to allow unclean leaders since its partitions lost theirs."""
+        while True:
+            await self._others()
+            interval_ms = self.state.config.raw("unclean.leader.election.interval.ms")
+            await trio.sleep(interval_ms / 1000)
+            from kwire.raftmeta.controller_partitions import decide_elect_unclean
+
+            await self._try(decide_elect_unclean)
+
+    async def _others(self) -> None:
+        """Until this controller has other brokers to look after."""
+        while not self.is_active or len(self.state.image.brokers) < 2:
+            await self._news.wait()
 
     async def _say_nothing(self) -> None:
         """Records without content, at equal distances as Kafka's: followers see time pass."""

@@ -22,23 +22,21 @@ from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
-from kwire.raftmeta.controller import ELR, ControllerState
+from kwire.raftmeta.controller import ELR
 from kwire.raftmeta.controller_brokers import decide_unregister_broker
 from kwire.raftmeta.controller_configs import APPEND, SET, decide_alter, decide_incremental_alter
 from kwire.raftmeta.controller_limits import decide_alter_quotas, decide_update_features
 from kwire.raftmeta.controller_partitions import decide_elect_leaders, decide_reassign
-from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import (
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
 )
 from kwire.raftmeta.image import BROKER, TOPIC
-from kwire.raftmeta.publisher import MetadataPublisher
-from kwire.raftmeta.service import Commit, LeaderAndEpoch
-from kwire.testing.raft import TestClock
+from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.types import ZERO_UUID
 from tests.raftmeta.clusters import Cluster
+from tests.raftmeta.one_leader import OneLeader, in_office
 
 decide_features = partial(
     decide_update_features, kraft_version=0, check_kraft_version=lambda level: None
@@ -156,65 +154,31 @@ def codes(reply: Any) -> list[int]:
     return inner or ([] if own is None else [own])
 
 
-class OneLeader:
-    """A quorum in which nothing is committed until somebody says so."""
-
-    is_alone = False
-
-    def __init__(self) -> None:
-        self.next_offset = 0
-        self.commits: list[Commit] = []
-
-    def add_listener(self, listener: Any) -> None:
-        """Nobody is told anything."""
-
-    def append_nowait(self, records: Any, epoch: int) -> Commit:
-        last = self.next_offset + len(records) - 1
-        self.commits.append(Commit(self.next_offset, last, epoch))
-        self.next_offset = last + 1
-        return self.commits[-1]
-
-
-def decided(quorum: OneLeader) -> Controller:
-    """An active controller with three brokers."""
-    cluster = Cluster()
-    publisher = MetadataPublisher()
-    publisher._loader.image = cluster.state.image
-    state = ControllerState(
-        config=cluster.state.config, random=cluster.state.random, cluster_id="c"
-    )
-    quorum.next_offset = cluster.state.next_offset
-    quorum_: Any = quorum
-    controller = Controller(quorum_, publisher, state, TestClock())
-    controller.on_leadership(LeaderAndEpoch(1, 5, is_active=True))
-    return controller
-
-
 @pytest.mark.parametrize("survives", [True, False])
 async def test_what_was_seen_is_committed_before_the_answer(survives: bool) -> None:
     """Neither who created a topic nor who was told that it is there may be told too early."""
     quorum = OneLeader()
-    controller = decided(quorum)
-    answers: list[list[int] | str] = []
+    controller = in_office(quorum, Cluster())
+    answers: dict[int, list[int] | str] = {}
 
-    async def ask() -> None:
+    async def ask(turn: int) -> None:
         try:
-            answers.append(codes(await controller.call(decide_create_topics, create("t"))))
+            answers[turn] = codes(await controller.call(decide_create_topics, create("t")))
         except errors.NotController:
-            answers.append("not controller")
+            answers[turn] = "not controller"
 
     async with trio.open_nursery() as nursery:
-        for asked in (1, 2):
-            nursery.start_soon(ask)
+        for turn in (1, 2):
+            nursery.start_soon(ask, turn)
             await trio.testing.wait_all_tasks_blocked()
-            assert (len(quorum.commits), answers) == (1, []), asked
+            assert (len(quorum.commits), answers) == (1, {}), turn
         if survives:
             quorum.commits[0]._finish()
         else:
             controller.on_leadership(LeaderAndEpoch(2, 6))
             quorum.commits[0]._finish(errors.NotController())
     if survives:
-        assert answers == [[0], [errors.TopicAlreadyExists.code]]
+        assert answers == {1: [0], 2: [errors.TopicAlreadyExists.code]}
     else:
-        assert answers == ["not controller"] * 2
+        assert answers == {1: "not controller", 2: "not controller"}
         assert "t" not in controller.state.image.topic_ids
