@@ -285,8 +285,8 @@ def _revert(change: Any, name: str) -> None:
     change.replicas = [replica for replica in old.replicas if replica not in old.adding]
     change.isr = [replica for replica in old.isr if replica not in old.adding]
     change.allow_unclean()
-    if change.isr:
-        return
+    if change.isr or not old.isr or not set(old.elr) <= set(old.adding):
+        return  # somebody is left who may lead, or nobody was in sync anyway
     if not change.unclean:
         raise errors.InvalidReplicaAssignment(
             f"Unable to revert partition assignment for {name}:{change.number} because it would "

@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from kwire import errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest
-from kwire.codec.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-)
 from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
-from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
+from kwire.codec.messages.metadata_records import BrokerRegistrationChangeRecord
 from kwire.raftmeta.controller_brokers import fencing, unfencing
 from kwire.raftmeta.controller_partitions import (
     PREFERRED,
@@ -22,13 +19,13 @@ from kwire.raftmeta.controller_partitions import (
     decide_assign_directories,
     decide_elect_leaders,
     decide_elect_unclean,
-    decide_reassign,
     decide_rebalance_leaders,
 )
 from kwire.raftmeta.image import PartitionImage
 from kwire.raftmeta.image_change import merged
 from kwire.raftmeta.partition_change import Election, PartitionChange
 from tests.raftmeta.clusters import Cluster, directory
+from tests.raftmeta.requests import isr_request, unclean_config
 
 IsrTopic = AlterPartitionRequest.TopicData
 
@@ -137,27 +134,6 @@ def test_eligible_replicas_outlive_the_isr() -> None:
     assert (back.isr, back.elr, back.leader, back.recovering) == ((2,), (1,), 2, False)
 
 
-def isr_request(cluster: Cluster, topic_id: bytes, isr: list[int], **more: Any) -> Any:
-    held = cluster.state.image.topics[topic_id].partitions[0]
-    broker = more.pop("broker", held.leader)
-    epochs = more.pop("epochs", {})
-    state = IsrTopic.PartitionData.BrokerState
-    data = IsrTopic.PartitionData(
-        partition_index=more.pop("partition", 0),
-        leader_epoch=more.pop("leader_epoch", held.leader_epoch),
-        partition_epoch=more.pop("partition_epoch", held.partition_epoch),
-        new_isr_with_epochs=[
-            state(broker_id=one, broker_epoch=epochs.get(one, one * 100)) for one in isr
-        ],
-        **more,
-    )
-    return AlterPartitionRequest(
-        broker_id=broker,
-        broker_epoch=broker * 100,
-        topics=[IsrTopic(topic_id=topic_id, partitions=[data])],
-    )
-
-
 REFUSED: list[tuple[dict[str, Any], list[int], type[errors.KafkaError]]] = [
     ({"partition": 7}, [1, 2], errors.UnknownTopicOrPartition),
     ({"leader_epoch": 9}, [1, 2], errors.NotController),  # we are behind: out of office
@@ -231,11 +207,6 @@ def test_fencing_moves_leaders_and_unfencing_wakes_the_leaderless() -> None:
     assert cluster.partition("a").leader == 2, "it has to catch up first"
 
 
-def unclean_config(kind: int, name: str, value: str) -> ConfigRecord:
-    setting = "unclean.leader.election.enable"
-    return ConfigRecord(resource_type=kind, resource_name=name, name=setting, value=value)
-
-
 def test_unclean_election_only_where_the_topic_allows_it() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("safe", [1, 2])
@@ -275,100 +246,24 @@ def test_preferred_election_and_rebalancing() -> None:
     assert outcome(reply) == errors.ElectionNotNeeded.code
 
 
-def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
-    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    asked = topic.ReassignablePartition(partition_index=0, replicas=replicas)
-    return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[asked])])
-
-
-def test_reassignment_waits_for_the_new_replicas() -> None:
-    cluster = Cluster((1, 2, 3, 4))
-    topic_id = cluster.topic("t", [1, 2])
-    cluster.do(decide_reassign, reassign([3, 4]))
-    moving = cluster.partition("t")
-    assert (moving.replicas, moving.adding, moving.removing) == ((3, 4, 1, 2), (3, 4), (1, 2))
-    assert (moving.leader, moving.isr) == (1, (1, 2))
-    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
-    assert cluster.partition("t").is_reassigning, "4 is not in sync yet"
-    reply = cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3, 4]))
-    done = cluster.partition("t")
-    assert (done.replicas, done.isr, done.leader) == ((3, 4), (3, 4), 3)
-    assert done.directories == (directory(3), directory(4))
-    answer = reply.topics[0].partitions[0]
-    assert answer.error_code == errors.NewLeaderElected.code, "the old leader is told"
-
-
-def test_reassignment_cancelled_goes_back() -> None:
-    cluster = Cluster((1, 2, 3))
-    topic_id = cluster.topic("t", [1, 2])
-    before = cluster.partition("t")
-    cluster.do(decide_reassign, reassign([3, 1]))
-    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1]))
-    cluster.do(decide_reassign, reassign(None))
-    after = cluster.partition("t")
-    assert (after.replicas, after.adding, after.removing) == (before.replicas, (), ())
-    assert (after.leader, after.isr) == (1, (1,))
-
-
-def test_fewer_replicas_only_when_all_that_stay_are_in_sync() -> None:
-    """Otherwise the copies that go would be the ones that count."""
-    cluster = Cluster((1, 2, 3))
-    topic_id = cluster.topic("t", [1, 2, 3])
-    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2]))
-    cluster.do(decide_reassign, reassign([2, 3]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.removing, held.isr) == ((2, 3, 1), (1,), (1, 2))
-    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.leader) == ((2, 3), (2, 3), 2)
-
-
-def test_another_aim_in_the_middle_of_a_reassignment() -> None:
-    """What was being added is in sync, even leads: it stays until the new ones are there."""
-    cluster = Cluster((1, 2, 3, 4, 5))
-    topic_id = cluster.topic("t", [1, 2])
-    cluster.do(decide_reassign, reassign([3, 4]))
-    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
-    for broker in (1, 2):
-        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
-    cluster.do(decide_reassign, reassign([2, 5]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.adding, held.removing) == ((2, 5, 1, 3, 4), (5,), (1, 3, 4))
-    assert (held.leader, held.isr) == (3, (3,))
-    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
-    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [3, 5, 2]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.leader) == ((2, 5), (5, 2), 2)
-
-
-def test_back_to_the_old_replicas_by_naming_them() -> None:
-    cluster = Cluster((1, 2, 3, 4))
-    cluster.topic("t", [1, 2])
-    cluster.do(decide_reassign, reassign([3, 4]))
-    cluster.do(decide_reassign, reassign([1, 2]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.is_reassigning) == ((1, 2), (1, 2), False)
-
-
-def test_replication_factor_is_that_of_the_aim() -> None:
-    cluster = Cluster((1, 2, 3, 4))
-    cluster.topic("t", [1])
-    cluster.do(decide_reassign, reassign([2, 3]))
-    for replicas, code in (([4], errors.InvalidReplicationFactor.code), ([2, 4], errors.NONE)):
-        request = reassign(replicas)
-        request.allow_replication_factor_change = False
-        reply = cluster.do(decide_reassign, request)
-        assert reply.responses[0].partitions[0].error_code == code
-
-
-def test_order_of_replicas_changes_at_once() -> None:
-    cluster = Cluster((1, 2))
-    cluster.topic("t", [1, 2])
-    cluster.do(decide_reassign, reassign([2, 1]))
-    after = cluster.partition("t")
-    assert (after.replicas, after.leader, after.is_reassigning) == ((2, 1), 1, False)
-    assert after.directories == (directory(2), directory(1)), "directories go with replicas"
+def test_the_last_known_leader_is_a_replica() -> None:
+    """Otherwise a broker would lead that does not hold the partition any more."""
+    held = PartitionImage(
+        replicas=(1,), directories=(directory(1),), isr=(1,), last_known_elr=(2,), leader=-1
+    )
+    made = PartitionChange(
+        topic_id=b"t" * 16,
+        number=0,
+        partition=held,
+        acceptable=lambda broker: broker == 2,
+        directory_of=directory,
+        elr_enabled=True,
+    )
+    made.isr = []
+    made.unclean_shutdown = 1
+    record = made.build()
+    assert record is not None
+    assert merged(held, record).leader == -1
 
 
 def test_directories_are_assigned() -> None:
@@ -445,16 +340,3 @@ def test_where_unclean_election_is_allowed(
     assert cluster.partition("t").leader == -1
     cluster.do(decide_elect_unclean, None)
     assert cluster.partition("t").leader == leader
-
-
-def test_too_much_at_once_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.raftmeta.controller.USER_RECORDS_MAX", 1)
-    cluster = Cluster((1, 2))
-    cluster.topic("t", [1], [1])
-    one = reassign([2])
-    assert not cluster.do(decide_reassign, one).responses[0].partitions[0].error_code
-    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    parts = [topic.ReassignablePartition(partition_index=n, replicas=[1, 2]) for n in (0, 1)]
-    both = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=parts)])
-    with pytest.raises(errors.PolicyViolation):
-        cluster.do(decide_reassign, both)
