@@ -30,6 +30,8 @@ INVARIANTS: Final = {
     45: "a wiped node comes back without costing committed data",
     46: "voters change one at a time, wholly or not at all",
     47: "producer ids and broker epochs are never given twice",
+    48: "what is asked again after a failover of the controller is done once",
+    49: "brokers see a prefix of the controller's log: no topic vanishes and comes back",
     50: "a repeat of one of the last five batches is acknowledged with its first offset",
     51: "what is known of producers survives restarts, rolls and truncation",
     52: "a damaged producer snapshot is ignored and made anew",

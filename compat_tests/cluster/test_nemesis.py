@@ -2,7 +2,8 @@
 
 Clients create, grow, configure and delete topics, each its own, one request after the other,
 through whichever node takes them. What was acknowledged has to hold on every node in the end;
-what was not answered may have happened, even later. ``KWIRE_ROUNDS`` and ``KWIRE_SEED`` ask for
+what was not answered may have happened, even later. Nor does a node let a topic come back that it
+no longer had (invariants 48 and 49). ``KWIRE_ROUNDS`` and ``KWIRE_SEED`` ask for
 more and for others.
 """
 
@@ -14,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -137,7 +138,7 @@ class Client:
         )
         answer = self._ask("grow", request, 3)
         code = answer.results[0].error_code if answer else None
-        fits = {NONE} if topic.exists.unanswered else {NONE, INVALID_PARTITIONS}
+        fits = {NONE, INVALID_PARTITIONS}  # the node may have asked twice, over a failover
         if topic.exists.unanswered:  # a deletion that was not answered may have happened
             fits.add(UNKNOWN_TOPIC)
         if self._note("grow", name, code, fits) and code == NONE:
@@ -196,6 +197,41 @@ class Clients:
     @property
     def topics(self) -> dict[str, Topic]:
         return {name: topic for client in self.clients for name, topic in client.topics.items()}
+
+
+@attrs.define(eq=False)
+class Reader:
+    """Asks one node for its topics again and again; names are never used twice."""
+
+    node: Node
+    answers: int = 0
+    back: set[str] = attrs.field(factory=set)
+    """Topics that this node no longer had, and then had again."""
+    _seen: set[str] = attrs.field(factory=set)
+    _gone: set[str] = attrs.field(factory=set)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Reader:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            with suppress(OSError, Closed):
+                self._look(set(topics_at(self.node)))
+
+    def _look(self, there: set[str]) -> None:
+        self.answers += 1
+        self.back |= there & self._gone
+        self._gone |= self._seen - there
+        self._seen |= there
 
 
 @attrs.define(eq=False)
@@ -277,7 +313,11 @@ def retentions_at(node: Node, names: list[str]) -> dict[str, int | None]:
 def test_what_was_acknowledged_holds(cluster, capsys):
     random = Random(SEED)
     nemesis = Nemesis(cluster, random)
-    with Clients(cluster, SEED) as clients:
+    readers = [Reader(node) for node in cluster.brokers]
+    with ExitStack() as stack:
+        clients = stack.enter_context(Clients(cluster, SEED))
+        for reader in readers:
+            stack.enter_context(reader)
         eventually(lambda: clients.done() > 20, "some answers")
         for _ in range(ROUNDS):
             nemesis.strike()
@@ -286,6 +326,8 @@ def test_what_was_acknowledged_holds(cluster, capsys):
                 done = clients.done()
                 eventually(lambda done=done: clients.done() > done + 10, "clients go on")
         cluster.wait_complete()
+    assert [reader.back for reader in readers] == [set()] * len(readers), nemesis.told
+    assert all(reader.answers > 10 for reader in readers)
     answers: Counter[str] = Counter()
     for client in clients.clients:
         answers += client.answered
