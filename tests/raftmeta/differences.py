@@ -155,6 +155,13 @@ CHANCE: Final = (
         "There is always one Fetch under way.",
     ),
     Difference(
+        "An earlier life",
+        "of an earlier life",
+        ("Fetch",),
+        "",
+        "A node whose disk is wiped in the scenario is played from its new start on.",
+    ),
+    Difference(
         "The recording begins",
         "asked before",
         ("Fetch",),

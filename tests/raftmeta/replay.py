@@ -195,8 +195,11 @@ class Replay:
         self.advance(t)
         if isinstance(entry, Happening):
             self._on_happening(entry)
-        elif not entry.is_raft or not self.running:
+        elif not entry.is_raft:
             return
+        elif not self.running:
+            if self.name in (entry.source, entry.target):
+                self._count("of an earlier life", entry)
         elif entry.repeated and self.name != (entry.source if entry.is_request else entry.target):
             return  # whoever is asked for its versions answers without its raft
         elif entry.source == entry.target == self.name:
@@ -419,7 +422,7 @@ class Replay:
         if frame.key in self.waited and frame.part["errorCode"] == NOT_LEADER:
             assert owed is not None
             self.owed.remove(owed)
-            self._count("busy re-fetch", frame)
+            self._count("busy re-fetch", owed)
         elif owed is not None:
             self.early[frame.key] = frame
         else:

@@ -17,7 +17,7 @@ from kwire.codec.messages.control_records import LeaderChangeMessage
 from kwire.raftmeta.control import control_records
 from kwire.records.header import parse
 from tests.raftmeta import test_conversations_broker, test_conversations_controller
-from tests.raftmeta.conversations import CLUSTERS
+from tests.raftmeta.conversations import CLUSTERS, name_of, recording
 from tests.raftmeta.differences import CHANCE, DIFFERENCES, OURS, excuse
 from tests.raftmeta.replay import Replay
 from tests.raftmeta.scenes import SCENES, Scene
@@ -75,6 +75,28 @@ def test_the_pages_say_how_many() -> None:
         text = " ".join(page.read_text().split())
         assert f"{len(SCENES)} scenes of one node each" in text
         assert f"{total} " in text
+
+
+def test_every_frame_is_compared_or_accounted_for() -> None:
+    """No frame of the quorum is passed over: who said it was played, and what came of it is known.
+
+    Clients are not played, and who is asked for its versions answers without its raft.
+    """
+    frames = [
+        frame
+        for number in {scene.number for scene in SCENES}
+        for frame in recording(number).frames
+        if frame.is_raft and frame.source != "client"
+        if frame.is_request or frame.api != "ApiVersions"
+    ]
+    seen: Counter[str] = Counter()
+    for scene in SCENES:
+        replay = played(scene)
+        seen["compared"] += sum(replay.compared.values()) - replay.compared["batch"]
+        own = f" {name_of(scene.node)}>"
+        seen.update(found.kind for found in replay.deviations if own in found.where)
+    passed = ("itself", "busy re-fetch", "overtaken", "asked before", "of an earlier life")
+    assert len(frames) == seen["compared"] + sum(seen[kind] for kind in passed)
 
 
 def test_a_controller_alone() -> None:
