@@ -3,7 +3,8 @@
 A value is an unsigned varint frame version (1), the record type, the version and the body;
 the key is null.  The version written is the highest one of the table, since only one
 metadata.version is served; a registration change has the lowest one that can say it, as
-Kafka's own logs have.
+Kafka's own logs have.  What is damaged is not read: nobody goes on with other metadata than
+was committed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +16,17 @@ import attrs
 from kwire.codec.compile import decoder, encoder
 from kwire.codec.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from kwire.codec.schema import spec_of
-from kwire.raftmeta.control import ControlMessage, control_batch, voters_records
+from kwire.errors import CorruptMessage
+from kwire.raftmeta.control import (
+    ControlMessage,
+    control_batch,
+    control_records,
+    voters_records,
+)
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.voters import VoterSet
 from kwire.records.build import New, batch
-from kwire.records.header import Buffer, headers
+from kwire.records.header import Buffer, crc_ok, headers
 from kwire.records.iterate import records
 
 FRAME_VERSION: Final = 1
@@ -122,8 +129,10 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
-    """The batches of a piece of the log, decoded."""
+    """The batches of a piece of the log, decoded; CorruptMessage for a damaged one."""
     for pos, header in headers(data):
+        if not crc_ok(data, pos, header):
+            raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
         found: tuple[Record, ...] = ()
         if not header.is_control:
             found = tuple(unpack(record.value) for record in records(data, pos, header))
@@ -175,7 +184,14 @@ class SnapshotReader:
     data: bytes = attrs.field(repr=False)
 
     def batches(self) -> Iterator[CommittedBatch]:
-        """Its batches; their offsets mean nothing."""
+        """Its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
+        footers, end = 0, 0
+        for pos, header in headers(self.data):
+            found = control_records(self.data, pos, header) if header.is_control else ()
+            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in found)
+            end = pos + header.size
+        if footers != 1 or end != len(self.data):
+            raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is not whole")
         return read_batches(self.data)
 
     def records(self) -> Iterator[Record]:

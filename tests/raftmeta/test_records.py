@@ -4,17 +4,21 @@ from typing import Any
 
 import pytest
 
+from kwire.codec.messages.control_records import SnapshotFooterRecord
 from kwire.codec.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     TopicRecord,
 )
+from kwire.errors import CorruptMessage
+from kwire.raftmeta.control import control_batch
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.records import (
     SNAPSHOT_BATCH_RECORDS,
     SnapshotReader,
     UnknownRecord,
     pack,
+    read_batches,
     snapshot_chunks,
     unpack,
 )
@@ -52,6 +56,35 @@ def test_registration_changes_have_the_lowest_version_that_says_it(
 def test_what_cannot_be_read_is_not_passed_over(value: bytes | None) -> None:
     with pytest.raises(UnknownRecord):
         unpack(value)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "the last byte", "the footer", "everything"])
+def test_a_damaged_snapshot_is_not_read(damage: str) -> None:
+    """KIP-630: the batches' CRCs are checked, and the footer says that nothing is missing."""
+    named = SnapshotId(3, 1)
+    topic = TopicRecord(name="found-out", topic_id=bytes(16))
+    chunks = list(
+        snapshot_chunks(
+            named, [[topic]], voters=VoterSet(), kraft_version=0, last_timestamp_ms=1, now_ms=2
+        )
+    )
+    whole = b"".join(chunks)
+    found = {
+        "a bit": whole.replace(b"found-out", b"found-ouu"),
+        "the last byte": whole[:-1],
+        "the footer": b"".join(chunks[:-1]),
+        "everything": b"",
+    }[damage]
+    with pytest.raises(CorruptMessage):
+        list(SnapshotReader(named, found).records())
+
+
+def test_a_damaged_batch_of_the_log_is_not_read() -> None:
+    """Kafka checks the CRC of what it hands to its listeners."""
+    data = control_batch([SnapshotFooterRecord(version=0)], base_offset=0, epoch=1, timestamp_ms=2)
+    assert len(list(read_batches(data))) == 1
+    with pytest.raises(CorruptMessage):
+        list(read_batches(data[:-1] + bytes([data[-1] ^ 1])))
 
 
 def test_a_snapshot_counts_its_own_offsets_and_comes_back_whole() -> None:
