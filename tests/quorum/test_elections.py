@@ -1,4 +1,4 @@
-"""Who leads, and who stops leading."""
+"""Who leads, and who stops leading (invariants 42, 44)."""
 
 from kwire.raftmeta.roles import Leader
 from tests.quorum.cluster import Cluster

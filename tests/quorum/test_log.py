@@ -1,4 +1,4 @@
-"""How the log travels, and what becomes of what only some have."""
+"""How the log travels, and what becomes of what only some have (invariant 43)."""
 
 from tests.quorum.cluster import Cluster
 from tests.quorum.conftest import Make

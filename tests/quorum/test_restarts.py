@@ -1,4 +1,4 @@
-"""What a node knows after it was down, and with what damage it starts."""
+"""What a node knows after it was down, and with what damage it starts (invariant 42)."""
 
 from typing import Any
 

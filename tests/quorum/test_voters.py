@@ -1,4 +1,4 @@
-"""Changes of the voter set (KIP-853)."""
+"""Changes of the voter set, KIP-853 (invariants 45, 46)."""
 
 import attrs
 
