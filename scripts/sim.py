@@ -1,7 +1,8 @@
-"""Runs the simulation of the metadata quorum for as long as one likes.
+"""Runs the simulation of the metadata quorum, or of its controller, for as long as one likes.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
-one and prints its trace when it fails.  Exit code 1: a seed failed.
+one and prints its trace when it fails; ``--controller`` simulates what the controller decides
+instead of how the quorum agrees.  Exit code 1: a seed failed.
 """
 
 import argparse
@@ -12,6 +13,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+
+def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
+    """One seed of the controller's."""
+    from kwire.testing.controller_sim import simulate
+    from kwire.testing.raft_sim import SimFailure
+
+    seed, steps, _ = task
+    try:
+        simulate(seed, steps)
+    except SimFailure as failure:
+        return seed, 0, str(failure)
+    return seed, steps, ""
 
 
 def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
@@ -27,6 +41,7 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--controller", action="store_true", help="simulate the controller")
     parser.add_argument("--seed", type=int, help="run this seed only")
     parser.add_argument("--first", type=int, default=1, help="first seed of a series")
     parser.add_argument("--events", type=int, default=10_000, help="events of each seed")
@@ -40,8 +55,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     started = time.monotonic()
+    one = run_controller if options.controller else run
     if options.seed is not None:
-        _, events, failure = run((options.seed, options.events, options.trace))
+        _, events, failure = one((options.seed, options.events, options.trace))
         print(failure or f"seed {options.seed}: {events} events, nothing wrong")
         return 1 if failure else 0
     total = seeds = 0
@@ -51,7 +67,7 @@ def main(arguments: list[str]) -> int:
             batch = range(following, following + 4 * options.jobs)
             following = batch.stop
             tasks = [(seed, options.events, options.trace) for seed in batch]
-            for _seed, events, failure in pool.imap_unordered(run, tasks):
+            for _seed, events, failure in pool.imap_unordered(one, tasks):
                 if failure:
                     print(failure)
                     return 1
