@@ -154,7 +154,7 @@ class Replay:
             return "to a node that is out of reach"
         if said.by_chance:
             return "asked meanwhile"
-        if said.api == "Vote" and said.at < self.reach.farewell_at + FETCH_TIMEOUT_MS:
+        if said.api == "Vote" and 0 <= said.at - self.reach.farewell_at < FETCH_TIMEOUT_MS:
             return "again after a farewell"
         return "too much"
 
