@@ -292,18 +292,21 @@ class Cluster(ABC):
             if ticket.outcome is not None and ticket.outcome.error_code not in (6, 7):
                 return ticket.outcome
 
-    def add(self, node_id: int) -> None:
-        """Make a node a voter."""
+    def add_request(self, node_id: int) -> AddRaftVoterRequest:
         config = self.nodes[node_id].config
         listener = AddRaftVoterRequest.Listener
-        request = AddRaftVoterRequest(
+        return AddRaftVoterRequest(
             cluster_id=CLUSTER_ID,
             timeout_ms=10_000,
             voter_id=node_id,
             voter_directory_id=config.directory_id,
             listeners=[listener(name=e.name, host=e.host, port=e.port) for e in config.endpoints],
         )
-        assert self.insist(lambda: request).error_code in (0, 126)  # 126: an earlier try did it
+
+    def add(self, node_id: int) -> None:
+        """Make a node a voter."""
+        found = self.insist(lambda: self.add_request(node_id))
+        assert found.error_code in (0, 126)  # 126: an earlier try did it
 
     def remove(self, key: ReplicaKey) -> None:
         """Take a voter out."""

@@ -1,5 +1,6 @@
-"""The worlds a scenario runs in."""
+"""The worlds a scenario runs in; `KWIRE_SIM_SEED` is the simulated ones' seed."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.quorum.simulated import SimulatedCluster
 
 WORLDS = ("memory", "simulated files", "real")
 
+SEED = int(os.environ.get("KWIRE_SIM_SEED", "1"))
 Make = Callable[..., Cluster]
 
 
@@ -31,7 +33,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         if request.param == "real":
             made.append(RealCluster(shape, tmp_path))
         else:
-            made.append(SimulatedCluster(shape, files=request.param == "simulated files"))
+            has_files = request.param == "simulated files"
+            made.append(SimulatedCluster(shape, files=has_files, seed=SEED))
         return made[-1]
 
     yield build

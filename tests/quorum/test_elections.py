@@ -152,3 +152,14 @@ def test_without_a_majority_nothing_is_acknowledged(cluster: Cluster) -> None:
     cluster.until(lambda: ticket.is_settled, "the leader to give up")
     assert ticket.outcome is None
     cluster.finish()
+
+
+def test_two_of_five_may_be_lost(make: Make) -> None:
+    """Three are a majority; with two more back everybody has everything."""
+    cluster = make((1, 2, 3, 4, 5))
+    cluster.commit()
+    for _ in range(2):
+        cluster.kill(cluster.leader())
+        cluster.commit()
+    assert len(cluster.running) == 3
+    cluster.finish()

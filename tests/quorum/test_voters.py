@@ -5,6 +5,7 @@ import attrs
 from kwire.raftmeta.voters import ReplicaKey
 from tests.quorum.cluster import Cluster, directory_of, endpoints_of
 from tests.quorum.conftest import Make
+from tests.quorum.test_snapshots import cleaned
 
 
 def settled(cluster: Cluster, *ids: int) -> None:
@@ -133,5 +134,87 @@ def test_kraft_version_is_raised(make: Make) -> None:
     assert {v.key for v in voters} == {ReplicaKey(n, directory_of(n)) for n in (1, 2, 3)}
     cluster.catch_up(4)
     cluster.add(4)
+    settled(cluster, 1, 2, 3, 4)
+    cluster.finish()
+
+
+def test_two_voters_become_one_and_two_again(make: Make) -> None:
+    """The one that is left needs nobody; the other comes back as a voter and is needed."""
+    cluster = make((1, 2), is_dynamic=True)
+    cluster.commit()
+    gone = next(n for n in cluster.nodes if n != cluster.leader())
+    key = ReplicaKey(gone, directory_of(gone))
+    cluster.remove(key)
+    settled(cluster, *(n for n in (1, 2) if n != gone))
+    cluster.kill(gone)
+    cluster.commit(2)
+    cluster.start(gone)
+    cluster.catch_up(gone)
+    cluster.add(gone)
+    settled(cluster, 1, 2)
+    cluster.finish()
+
+
+def test_of_two_voters_the_leader_is_removed(make: Make) -> None:
+    """The other one is the whole quorum then, and leads."""
+    cluster = make((1, 2), is_dynamic=True)
+    cluster.commit()
+    leader = cluster.leader()
+    cluster.remove(ReplicaKey(leader, directory_of(leader)))
+    cluster.leader(but=leader)
+    cluster.kill(leader)
+    cluster.commit()
+    cluster.finish()
+
+
+def test_the_voters_stand_in_the_snapshot(make: Make) -> None:
+    """Who loads a snapshot knows the voters of it, though their records are cleaned."""
+    cluster = make((1, 2), others=(3, 4), is_dynamic=True)
+    cluster.kill(4)
+    cluster.wipe(4)
+    cluster.commit()
+    cluster.catch_up(3)
+    cluster.add(3)
+    settled(cluster, 1, 2, 3)
+    cleaned(cluster)
+    cluster.start(4)
+    cluster.catch_up(4)
+    assert cluster.state(4).log.start_offset > 0
+    assert {voter.key for voter in cluster.state(4).voters} == {
+        ReplicaKey(n, directory_of(n)) for n in (1, 2, 3)
+    }
+    for node in (1, 2, 3):
+        cluster.kill(node)
+        cluster.start(node)
+        assert cluster.state(node).voters.ids == (1, 2, 3)
+    cluster.finish()
+
+
+def test_the_leader_dies_while_a_voter_is_added(make: Make) -> None:
+    """The change is there or not, for all of them alike; asked again, it is there."""
+    cluster = make(others=(4,), is_dynamic=True)
+    cluster.commit()
+    cluster.catch_up(4)
+    leader = cluster.leader()
+    for other in cluster.nodes:
+        if other not in (leader, 4):
+            cluster.isolate(leader, other)
+    cluster.ask(leader, cluster.add_request(4))
+    cluster.until(
+        lambda: 4 in cluster.state(leader).voters.ids or not cluster.is_leader(leader),
+        "the leader to write it",
+    )
+    cluster.kill(leader)
+    cluster.heal()
+    cluster.leader(but=leader)
+    cluster.start(leader)
+    cluster.commit()
+    cluster.catch_up()
+    sets = {cluster.state(n).voters.ids for n in cluster.nodes}
+    cluster.until(
+        lambda: len({cluster.state(n).voters.ids for n in cluster.nodes}) == 1, f"one of {sets}"
+    )
+    if 4 not in cluster.state(1).voters.ids:
+        cluster.add(4)
     settled(cluster, 1, 2, 3, 4)
     cluster.finish()

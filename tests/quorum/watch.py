@@ -1,4 +1,4 @@
-"""The checks of the simulation (invariants 42 and 43), for any number of nodes in any number of threads.
+"""The checks of the simulation (invariants 42 and 43), for nodes in any number of threads.
 
 Every step and everything that becomes visible passes here, one at a time.
 """
