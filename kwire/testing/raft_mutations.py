@@ -22,7 +22,7 @@ from kwire.raftmeta import (
     turn,
     voting,
 )
-from kwire.raftmeta.events import CleanLog, SnapshotTaken
+from kwire.raftmeta.events import CleanLog, SnapshotTaken, TruncateLog
 from kwire.raftmeta.log import LogState, Valid
 from kwire.raftmeta.roles import Leader
 from kwire.raftmeta.state import RaftState
@@ -86,6 +86,7 @@ def _forget_vote(state: RaftState, request: Any) -> Any:
 
 
 _on_vote = voting.on_vote
+_on_taken = cleaning.on_taken
 _leader_error = replication.leader_error
 
 
@@ -99,6 +100,29 @@ def _trust_any_offset(self: LogState, offset: int, epoch: int) -> Valid:
 
 def _no_truncation(state: RaftState, epoch: int, end_offset: int) -> None:
     """Go on as if the logs were the same."""
+
+
+def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
+    to = max(state.high_watermark or 0, state.log.start_offset)
+    if to < state.log.end_offset:
+        state.log.truncated(to)
+        state.history.truncate(to)
+        state.emit(TruncateLog(to))
+
+
+def _believe(state: RaftState, request: Any) -> Any:
+    response = _on_vote(state, request)
+    asked = messages.partition_of(request)
+    is_vote = asked is not None and not asked.pre_vote and response.topics
+    if is_vote and response.topics[0].partitions[0].vote_granted and state.leader_id is None:
+        state.save(attrs.evolve(state.election, leader_id=asked.replica_id))
+    return response
+
+
+def _clean_one_more(state: RaftState, event: SnapshotTaken) -> None:
+    _on_taken(state, event)
+    if 0 < state.log.start_offset < (state.high_watermark or 0) - 1:
+        state.log.start_offset += 1
 
 
 def _count_unsynced(node: raft_node.SimNode) -> None:
@@ -193,6 +217,22 @@ MUTATIONS: Final = (
         "no-truncation",
         "the follower does not cut what the leader does not have",
         ((replication, "_truncate", _no_truncation),),
+    ),
+    Mutation(
+        "truncate-to-own-mark",
+        "the follower cuts whatever it does not know to be committed (KIP-101)",
+        ((replication, "_truncate", _to_own_mark),),
+    ),
+    Mutation(
+        "believe-in-candidate",
+        "whoever got our vote is taken for the leader",
+        ((voting, "on_vote", _believe),),
+        first_seed=10,
+    ),
+    Mutation(
+        "start-without-snapshot",
+        "the log begins a little after the snapshot that replaces what is gone",
+        ((cleaning, "on_taken", _clean_one_more),),
     ),
     Mutation(
         "majority-too-small",
