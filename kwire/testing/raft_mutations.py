@@ -113,8 +113,9 @@ def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
 def _believe(state: RaftState, request: Any) -> Any:
     response = _on_vote(state, request)
     asked = messages.partition_of(request)
-    is_vote = asked is not None and not asked.pre_vote and response.topics
-    if is_vote and response.topics[0].partitions[0].vote_granted and state.leader_id is None:
+    if asked is None or asked.pre_vote or not response.topics or state.leader_id is not None:
+        return response
+    if response.topics[0].partitions[0].vote_granted:
         state.save(attrs.evolve(state.election, leader_id=asked.replica_id))
     return response
 
