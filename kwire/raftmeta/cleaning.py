@@ -7,7 +7,7 @@ or the newest where ``metadata.max.retention.*`` leave no room for more.
 
 import attrs
 
-from kwire.raftmeta.events import CleanLog, SnapshotLoaded, SnapshotTaken
+from kwire.raftmeta.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
 from kwire.raftmeta.roles import Follower, Leader
 from kwire.raftmeta.state import RaftState
 
@@ -26,6 +26,17 @@ class MetadataRetention:
         return 0 <= self.max_bytes < size_bytes or 0 <= self.max_ms < age_ms
 
 
+def on_snapshot(state: RaftState, event: SnapshotTaken | SnapshotLoaded | SnapshotRefused) -> None:
+    """What became of a snapshot."""
+    match event:
+        case SnapshotTaken():
+            on_taken(state, event)
+        case SnapshotLoaded():
+            on_loaded(state, event)
+        case SnapshotRefused():
+            on_refused(state, event)
+
+
 def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
     """The snapshot is in place: go on fetching after it."""
     assert not isinstance(state.role, Leader), "a leader never loads a snapshot"
@@ -36,6 +47,15 @@ def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
     state.advance_high_watermark(event.id.end_offset)
     if isinstance(state.role, Follower):
         state.role.snapshot = None
+
+
+def on_refused(state: RaftState, event: SnapshotRefused) -> None:
+    """The fetched snapshot was damaged: ask the leader by Fetch what it has now."""
+    assert event.id == state.installing
+    state.installing = None
+    if isinstance(state.role, Follower):
+        state.role.snapshot = None
+        state.calls.retry_at[state.role.leader.id] = state.now + state.config.retry_backoff
 
 
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:

@@ -15,10 +15,11 @@ from kwire.codec.messages.control_records import (
     Voter,
     VotersRecord,
 )
+from kwire.errors import CorruptMessage
 from kwire.raftmeta.voters import VoterHistory, VoterSet, from_record, to_record
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, control_key, parse_key
-from kwire.records.header import BatchHeader, Buffer, headers
+from kwire.records.header import BatchHeader, Buffer, crc_ok, headers
 from kwire.records.iterate import records
 
 ControlMessage: TypeAlias = (
@@ -96,6 +97,21 @@ def snapshot_timestamp(data: Buffer) -> int:
                 return message.last_contained_log_timestamp
         break
     return -1
+
+
+def is_whole(data: Buffer) -> bool:
+    """Whether a snapshot is undamaged: every batch has its CRC, and the footer ends it."""
+    footers, end = 0, 0
+    try:
+        for pos, header in headers(data):
+            if not crc_ok(data, pos, header):
+                return False
+            found = control_records(data, pos, header) if header.is_control else ()
+            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in found)
+            end = pos + header.size
+    except CorruptMessage:
+        return False
+    return footers == 1 and end == len(data)
 
 
 def snapshot_voters(data: Buffer) -> tuple[VoterSet, int]:

@@ -19,8 +19,8 @@ from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.raftmeta import quorum_state
-from kwire.raftmeta.control import snapshot_voters
-from kwire.raftmeta.events import SnapshotLoaded
+from kwire.raftmeta.control import is_whole, snapshot_voters
+from kwire.raftmeta.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.format import METADATA_DIRECTORY, checkpoint_name
 from kwire.raftmeta.log import LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
@@ -152,8 +152,11 @@ class DiskStorage:
         file.write([data], position)
         file.close()
 
-    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded:
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
         path = self._path(checkpoint_name(snapshot))
+        if not is_whole(self._disk.read(path + PARTIAL)):
+            self._disk.remove(path + PARTIAL)
+            return SnapshotRefused(snapshot)
         file = self._disk.open(path + PARTIAL)
         file.sync()
         file.close()

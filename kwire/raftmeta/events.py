@@ -129,6 +129,13 @@ class SnapshotLoaded:
 
 
 @attrs.frozen
+class SnapshotRefused:
+    """A fetched snapshot was damaged on its way, and is gone again."""
+
+    id: SnapshotId
+
+
+@attrs.frozen
 class UpgradeKraftVersion:
     """kraft.version is to be raised: the voter set moves from the configuration to the log."""
 
@@ -155,6 +162,7 @@ Event: TypeAlias = (
     | Append
     | SnapshotTaken
     | SnapshotLoaded
+    | SnapshotRefused
     | UpgradeKraftVersion
     | Resign
     | Shutdown
@@ -223,7 +231,8 @@ class WriteSnapshot:
 
 @attrs.frozen
 class InstallSnapshot:
-    """The snapshot is whole: put it in place, empty the log after it, say SnapshotLoaded."""
+    """The snapshot is whole: put it in place, empty the log after it, say SnapshotLoaded; or
+    SnapshotRefused if it is damaged."""
 
     id: SnapshotId
 

@@ -22,6 +22,7 @@ from kwire.raftmeta.events import (
     Resign,
     Shutdown,
     SnapshotLoaded,
+    SnapshotRefused,
     SnapshotTaken,
     Started,
     UpgradeKraftVersion,
@@ -91,10 +92,8 @@ class Raft:
                         rpc.on_refused(state, call)
             case Append():
                 progress.on_append(state, event)
-            case SnapshotTaken():
-                cleaning.on_taken(state, event)
-            case SnapshotLoaded():
-                cleaning.on_loaded(state, event)
+            case SnapshotTaken() | SnapshotLoaded() | SnapshotRefused():
+                cleaning.on_snapshot(state, event)
             case UpgradeKraftVersion():
                 from kwire.raftmeta import reconfig
 

@@ -20,7 +20,7 @@ from kwire.errors import CorruptMessage
 from kwire.raftmeta.control import (
     ControlMessage,
     control_batch,
-    control_records,
+    is_whole,
     voters_records,
 )
 from kwire.raftmeta.log import SnapshotId
@@ -185,12 +185,7 @@ class SnapshotReader:
 
     def batches(self) -> Iterator[CommittedBatch]:
         """Its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
-        footers, end = 0, 0
-        for pos, header in headers(self.data):
-            found = control_records(self.data, pos, header) if header.is_control else ()
-            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in found)
-            end = pos + header.size
-        if footers != 1 or end != len(self.data):
+        if not is_whole(self.data):
             raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is not whole")
         return read_batches(self.data)
 

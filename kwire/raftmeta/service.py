@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -38,6 +39,7 @@ from kwire.raftmeta.events import (
     Send,
     Shutdown,
     SnapshotLoaded,
+    SnapshotRefused,
     SnapshotTaken,
     Started,
     UpgradeKraftVersion,
@@ -60,6 +62,8 @@ from kwire.raftmeta.voters import Node, VoterSet
 
 if TYPE_CHECKING:
     from kwire.raftmeta.events import OwnRequest, RaftRequest, RaftResponse
+
+logger = logging.getLogger(__name__)
 
 BACKLOG_MAX: Final = 10_000
 """Effects waiting for a turn above which appends have to wait."""
@@ -362,6 +366,9 @@ class Quorum:
                 assert isinstance(token, _Pending)
                 token.response = response
                 token.event.set()
+            case SnapshotRefused(snapshot):
+                logger.warning("snapshot refused end=%d epoch=%d", *snapshot)
+                self._driver.feed(outcome)
             case SnapshotLoaded():
                 self._driver.feed(outcome)
                 self._queue_delivery(outcome)

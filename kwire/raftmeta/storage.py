@@ -10,8 +10,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import Protocol
 
-from kwire.raftmeta.control import note_voters, snapshot_voters
-from kwire.raftmeta.events import SnapshotLoaded
+from kwire.raftmeta.control import is_whole, note_voters, snapshot_voters
+from kwire.raftmeta.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.log import LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.raft import Recovered
@@ -45,7 +45,8 @@ class MetadataStorage(Protocol):
 
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None: ...
 
-    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded: ...
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
+        """Put what was written of it in place, unless it is damaged."""
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
         """Put a snapshot of our own in place, synced."""
@@ -135,8 +136,10 @@ class MemoryStorage:
         partial = self.partial.setdefault(snapshot, bytearray())
         partial[position:] = data
 
-    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded:
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
         data = bytes(self.partial.pop(snapshot))
+        if not is_whole(data):
+            return SnapshotRefused(snapshot)
         self.snapshots = {snapshot: data}
         self.batches.clear()
         self.start_offset = self.end_offset = snapshot.end_offset

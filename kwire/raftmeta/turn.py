@@ -21,6 +21,7 @@ from kwire.raftmeta.events import (
     SaveElection,
     Send,
     SnapshotLoaded,
+    SnapshotRefused,
     SnapshotSlice,
     TruncateLog,
     WriteSnapshot,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
     from kwire.raftmeta.events import RaftResponse
 
-Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded
+Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded | SnapshotRefused
 """What is left to do once everything is synced."""
 
 

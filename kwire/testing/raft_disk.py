@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from random import Random
 
-from kwire.raftmeta.events import SnapshotLoaded
+from kwire.raftmeta.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.raft import Recovered
@@ -57,7 +57,7 @@ class SimStorage:
         kept = bytes(data)
         self._do(lambda disk: disk.write_snapshot(snapshot, position, kept))
 
-    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded:
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
         loaded = self.cache.install_snapshot(snapshot)
         self.pending.append(lambda disk: disk.install_snapshot(snapshot))
         return loaded

@@ -23,6 +23,7 @@ from kwire.raftmeta.events import (
     Reply,
     Send,
     SnapshotLoaded,
+    SnapshotRefused,
     Started,
 )
 from kwire.raftmeta.raft import Raft
@@ -188,7 +189,7 @@ class SimNode:
                 case Reply(token, response):
                     if isinstance(token, Caller) and token.node in self.nodes:
                         self._answer(token, response)
-                case SnapshotLoaded():
+                case SnapshotLoaded() | SnapshotRefused():
                     self.feed(outcome)
                 case Committed() | LeaderKnown():
                     pass

@@ -27,6 +27,7 @@ from kwire.raftmeta.events import (
     Send,
     Shutdown,
     SnapshotLoaded,
+    SnapshotRefused,
     SnapshotTaken,
     Started,
     TruncateLog,
@@ -256,6 +257,9 @@ class Script:
                 self.flying.append(Message(number, target, event, _said(request)))
             case Reply(token, response):
                 self._answer(number, token, response)
+            case SnapshotRefused():
+                self.out.append(f"  n{number} refuses snapshot {tuple(outcome.id)}")
+                self._feed(number, outcome)
             case SnapshotLoaded():
                 self.out.append(f"  n{number} loads snapshot {tuple(outcome.id)}")
                 self._feed(number, outcome)

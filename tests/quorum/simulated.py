@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.errors import NotController
 from kwire.raftmeta.events import (
     Append,
@@ -154,13 +155,18 @@ class SimulatedCluster(Cluster):
     def _damaged(self, source: int, target: int, response: Any) -> Any:
         if self._damage is None or self._damage[:2] != (source, target):
             return response
-        if not isinstance(response, FetchResponse) or not response.responses:
-            return response
-        part = response.responses[0].partitions[0]
-        data = bytes(part.records or b"")
-        if self._damage[2] in data:
-            place = data.index(self._damage[2])
-            part.records = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        part: Any
+        match response:
+            case FetchResponse(responses=[topic]):
+                part, field = topic.partitions[0], "records"
+            case FetchSnapshotResponse(topics=[topic]):
+                part, field = topic.partitions[0], "unaligned_records"
+            case _:
+                return response
+        data = bytes(getattr(part, field) or b"")
+        place = data.find(self._damage[2])
+        if place >= 0:
+            setattr(part, field, data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
             self._damage = None
         return response
 

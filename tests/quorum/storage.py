@@ -10,7 +10,7 @@ import attrs
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.disk_storage import DiskStorage
-from kwire.raftmeta.events import SnapshotLoaded
+from kwire.raftmeta.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.format import METADATA_DIRECTORY
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
@@ -91,7 +91,7 @@ class Files:
         self.files.write_snapshot(snapshot, position, data)
         self.cache.write_snapshot(snapshot, position, data)
 
-    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded:
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
         self.cache.install_snapshot(snapshot)
         return self.files.install_snapshot(snapshot)
 

@@ -72,3 +72,19 @@ def test_a_node_starts_from_its_own_snapshot(cluster: Cluster) -> None:
         cluster.start(node)
     cluster.commit()
     cluster.finish()
+
+
+def test_a_snapshot_that_was_damaged_on_its_way_is_fetched_again(make: Make) -> None:
+    """It is looked at before it takes the place of anything."""
+    cluster = make(others=(4,))
+    cluster.kill(4)
+    cleaned(cluster)
+    while True:
+        cluster.wipe(4)
+        cluster.damage(cluster.leader(), 4, "value")
+        cluster.start(4)
+        cluster.catch_up(4)
+        if cluster.is_damaged():
+            break
+        cluster.kill(4)
+    cluster.finish()

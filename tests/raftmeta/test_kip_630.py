@@ -17,6 +17,7 @@ from kwire.raftmeta.events import (
     Reply,
     Send,
     SnapshotLoaded,
+    SnapshotRefused,
     Started,
     WriteSnapshot,
 )
@@ -177,6 +178,18 @@ def test_a_snapshot_that_is_gone_is_asked_for_by_fetch_again(error: int) -> None
     while not asked:
         asked = sends(raft.step(None, raft.deadline, 0))
     assert isinstance(asked[0].request, FetchRequest)
+
+
+def test_a_damaged_snapshot_is_refused_and_asked_for_again() -> None:
+    """Nothing changes; the leader is asked by Fetch, and tells of a snapshot again."""
+    raft = loading()
+    piece(raft, 0, b"01234567", 8)
+    asked = sends(raft.step(SnapshotRefused(SnapshotId(9, 2)), 0.3, 0))
+    while not [s for s in asked if s.node.id == 2]:
+        asked = sends(raft.step(None, raft.deadline, 0))
+    assert isinstance(asked[0].request, FetchRequest)
+    assert raft.state.log.end_offset == 5
+    assert raft.state.installing is None
 
 
 def test_who_installs_a_snapshot_stands_for_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.control import control_batch, leader_change, voters_records
 from kwire.raftmeta.disk_storage import DiskStorage
+from kwire.raftmeta.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.log import EpochEnd, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.records import snapshot_chunks
@@ -137,6 +138,7 @@ def test_a_fetched_snapshot_takes_the_place_of_the_log(reopen: Reopen) -> None:
     storage.write_snapshot(named, 0, content[:50])
     storage.write_snapshot(named, 50, content[50:])
     loaded = storage.install_snapshot(named)
+    assert isinstance(loaded, SnapshotLoaded)
     assert (loaded.voters, loaded.kraft_version) == (voters_of(1, 3), 1)
     storage.append(data(40, 1, 3), 40)
     sync(storage)
@@ -147,6 +149,21 @@ def test_a_fetched_snapshot_takes_the_place_of_the_log(reopen: Reopen) -> None:
     assert (found.log.start_offset, found.log.end_offset) == (40, 41)
     assert found.log.last_epoch == 3
     assert found.history.latest == voters_of(1, 3)
+
+
+def test_a_damaged_snapshot_takes_no_place(reopen: Reopen) -> None:
+    storage = reopen()
+    content = snapshot(MemoryStorage(), 40, 3, voters_of(1, 3))
+    storage.append(data(0, 3, 1), 0)
+    named = SnapshotId(40, 3)
+    storage.write_snapshot(named, 0, content[:-1] + b"!")
+    assert storage.install_snapshot(named) == SnapshotRefused(named)
+    storage.append(data(3, 1, 1), 3)
+    sync(storage)
+    storage.close()
+    found = reopen().load(VoterSet())
+    assert (found.log.start_offset, found.log.end_offset) == (0, 4)
+    assert found.log.latest_snapshot is None
 
 
 @pytest.mark.parametrize("seed", range(20))
