@@ -1,10 +1,16 @@
-"""Quotas: whom they can be for, and how much."""
+"""Quotas: whom they can be for, and how much. Feature levels: who has to know them."""
+
+from functools import partial
 
 import pytest
 
 from kwire import errors
 from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
-from kwire.raftmeta.controller_limits import decide_alter_quotas
+from kwire.codec.messages.metadata_records import RegisterControllerRecord
+from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.raftmeta.controller import ELR
+from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller_limits import decide_alter_quotas, decide_update_features
 from tests.raftmeta.clusters import Cluster
 
 Entry = AlterClientQuotasRequest.EntryData
@@ -45,3 +51,32 @@ def test_quotas_that_make_sense(
     assert cluster.kinds() == (["ClientQuota"] if accepted else [])
     again = cluster.do(decide_alter_quotas, request).entries[0].error_code
     assert (again, cluster.kinds()) == (code, []), "a repetition changes nothing"
+
+
+def test_a_level_that_some_controller_may_not_know() -> None:
+    """A voter that has not registered could not take over."""
+    voters = "1@localhost:9093,2@localhost:9094"
+    cluster = Cluster(controller_quorum_voters=voters)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=ELR, max_version_level=1, upgrade_type=1
+    )
+    decide = partial(
+        decide_update_features, kraft_version=0, check_kraft_version=lambda level: None
+    )
+
+    def code() -> int:
+        reply = cluster.do(decide, UpdateFeaturesRequest(feature_updates=[update]))
+        return int(reply.error_code)
+
+    assert code() == errors.InvalidUpdateVersion.code
+    features = [
+        RegisterControllerRecord.ControllerFeature(
+            name=name, min_supported_version=low, max_supported_version=high
+        )
+        for name, (low, high) in SUPPORTED.items()
+    ]
+    registered = RegisterControllerRecord(
+        controller_id=2, incarnation_id=b"c" * 16, zk_migration_ready=False, features=features
+    )
+    cluster.write(registered)
+    assert code() == errors.NONE
