@@ -12,7 +12,6 @@ from tests.raftmeta.clusters import Cluster
 from tests.raftmeta.one_leader import OneLeader, in_office
 from tests.raftmeta.test_controller_configs import alter
 
-
 PATIENT = {"broker_session_timeout_ms": "3600000"}
 """Nobody sends heartbeats here."""
 
