@@ -7,7 +7,7 @@ started here is ended by :meth:`Cluster.close`.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -64,15 +64,17 @@ class Node:
     def said(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def format(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Format its directory; as the standalone voter or without voters if asked to."""
+    def format(
+        self, *arguments: str, features: Sequence[str] = FEATURES
+    ) -> subprocess.CompletedProcess[str]:
+        """Format its directory; Apache's with these features off, as kwire begins."""
         if self.kind == "kwire":
             command = [str(ROOT / "scripts" / "kwire"), "format", "--config", str(self.config)]
             command += ["--cluster-id", kafka.CLUSTER_ID, *arguments]
         else:
             command = kafka.java_command("kafka.tools.StorageTool", "format", "-c")
             command += [str(self.config), "-t", kafka.CLUSTER_ID, *arguments]
-            for name in FEATURES:
+            for name in features:
                 command += ["--feature", f"{name}.version=0"]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 

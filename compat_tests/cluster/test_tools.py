@@ -4,56 +4,23 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
-from compat_tests.cluster.nodes import BROKER, CONTROLLER, Cluster, Node
+from compat_tests.cluster.nodes import BROKER, CONTROLLER
+from compat_tests.cluster.tools import (
+    CLUSTER,
+    FEATURES,
+    QUORUM,
+    add,
+    by_broker,
+    directory_id,
+    remove,
+    replication,
+    status,
+)
 from compat_tests.harness.broker import kafka
 from compat_tests.harness.wait import eventually
-
-QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
-FEATURES = "org.apache.kafka.tools.FeatureCommand"
-CLUSTER = "org.apache.kafka.tools.ClusterTool"
-
-
-@pytest.fixture
-def make(tmp_path: Path, broker_kind: str):
-    """Clusters that are ended with the test."""
-    made: list[Cluster] = []
-
-    def cluster(count: int, *, dynamic: bool = False, **overrides: str) -> Cluster:
-        named = {name.replace("_", "."): value for name, value in overrides.items()}
-        one = Cluster(tmp_path / f"cluster-{len(made)}", named, dynamic=dynamic)
-        made.append(one)
-        for node_id in range(1, count + 1):
-            one.add(node_id, broker_kind)
-        return one
-
-    yield cluster
-    for one in made:
-        one.close()
-
-
-def status(jvm, cluster: Cluster) -> dict[str, str]:
-    """What ``describe --status`` says, by its first words."""
-    said = jvm.tool(QUORUM, "--bootstrap-server", cluster.bootstrap, "describe", "--status").ok()
-    pairs = (line.partition(":") for line in said.splitlines() if ":" in line)
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def replication(jvm, cluster: Cluster) -> dict[int, str]:
-    """What ``describe --replication`` calls each node: Leader, Follower or Observer."""
-    said = jvm.tool(QUORUM, "--bootstrap-server", cluster.bootstrap, "describe", "--replication")
-    rows = [line.split() for line in said.ok().splitlines()[1:] if line.strip()]
-    voters = {int(row[0]): row[-1] for row in rows if row[-1] != "Observer"}
-    return {**{int(row[0]): "Observer" for row in rows}, **voters}
-
-
-def directory_id(node: Node) -> str:
-    found = re.search(r"directory.id=(\S+)", (node.directory / "data/meta.properties").read_text())
-    assert found is not None
-    return found[1]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -81,16 +48,6 @@ def test_describe(jvm, make, count):
     assert re.search(rf"LeaderId: +{leader}\n", direct)
 
 
-def add_controller(jvm, cluster: Cluster, node: Node) -> None:
-    arguments = ["--bootstrap-server", cluster.bootstrap, "--command-config", str(node.config)]
-    jvm.tool(QUORUM, *arguments, "add-controller").ok()
-
-
-def remove_controller(jvm, cluster: Cluster, node_id: int, directory: str) -> None:
-    arguments = ["--controller-id", str(node_id), "--controller-directory-id", directory]
-    jvm.tool(QUORUM, "--bootstrap-server", cluster.bootstrap, "remove-controller", *arguments).ok()
-
-
 @pytest.fixture
 def dynamic(make, jvm):
     """Three voters, two of which joined a quorum of one (kraft.version 1)."""
@@ -103,14 +60,14 @@ def dynamic(make, jvm):
     cluster.wait_complete()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Observer", 3: "Observer"}
     for node_id in (2, 3):
-        add_controller(jvm, cluster, cluster.nodes[node_id])
+        add(jvm, by_broker(cluster), cluster.nodes[node_id]).ok()
     return cluster
 
 
 def test_voters_join_and_leave(jvm, dynamic):
     cluster = dynamic
     assert replication(jvm, cluster) == {1: "Leader", 2: "Follower", 3: "Follower"}
-    remove_controller(jvm, cluster, 1, directory_id(cluster.nodes[1]))
+    remove(jvm, by_broker(cluster), 1, directory_id(cluster.nodes[1])).ok()
     eventually(lambda: cluster.active().id != 1, "another leads")
     eventually(lambda: replication(jvm, cluster).get(1) == "Observer", "it goes on as an observer")
     roles = replication(jvm, cluster)
@@ -133,9 +90,9 @@ def test_a_wiped_voter_comes_back(jvm, dynamic):
     wiped.launch()
     cluster.wait_complete()
     assert replication(jvm, cluster)[wiped.id] in ("Follower", "Observer")
-    remove_controller(jvm, cluster, wiped.id, lost)
+    remove(jvm, by_broker(cluster), wiped.id, lost).ok()
     eventually(lambda: replication(jvm, cluster).get(wiped.id) == "Observer", "an observer")
-    add_controller(jvm, cluster, wiped)
+    add(jvm, by_broker(cluster), wiped).ok()
     assert replication(jvm, cluster)[wiped.id] == "Follower"
 
 

@@ -1,0 +1,28 @@
+"""Clusters that are ended with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.nodes import Cluster
+
+
+@pytest.fixture
+def make(tmp_path: Path, broker_kind: str) -> Iterator[Callable[..., Cluster]]:
+    made: list[Cluster] = []
+
+    def cluster(count: int, *, dynamic: bool = False, **overrides: str) -> Cluster:
+        """Nodes 1 to ``count`` of the kind under test, not started; settings with underscores."""
+        named = {name.replace("_", "."): value for name, value in overrides.items()}
+        one = Cluster(tmp_path / f"cluster-{len(made)}", named, dynamic=dynamic)
+        made.append(one)
+        for node_id in range(1, count + 1):
+            one.add(node_id, broker_kind)
+        return one
+
+    yield cluster
+    for one in made:
+        one.close()

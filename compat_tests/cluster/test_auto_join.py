@@ -1,0 +1,73 @@
+"""controller.quorum.auto.join.enable: controllers that add themselves to the voters."""
+
+from __future__ import annotations
+
+import shutil
+
+from compat_tests.cluster.nodes import CONTROLLER, Cluster
+from compat_tests.cluster.tools import by_broker, directory_id, replicas
+from compat_tests.harness.wait import eventually
+
+
+def roles(jvm, cluster: Cluster) -> dict[tuple[int, str], str]:
+    return {key: role for key, (role, _) in replicas(jvm, cluster).items()}
+
+
+def voters(jvm, cluster: Cluster) -> set[tuple[int, str]]:
+    return {key for key, role in roles(jvm, cluster).items() if role != "Observer"}
+
+
+def test_controllers_join_by_themselves(jvm, make, broker_kind):
+    """Two observers become voters; one that lost its disk takes its own place."""
+    cluster = make(1, dynamic=True, controller_quorum_auto_join_enable="true")
+    for node_id in (2, 3):
+        cluster.add(node_id, broker_kind, CONTROLLER)
+    cluster.configure()
+    for node in cluster.nodes.values():
+        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+        assert made.returncode == 0, made.stdout + made.stderr
+        node.launch()
+    cluster.wait_complete()
+    wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == wanted, f"all vote: {wanted}", 90)
+    wiped = cluster.nodes[3]
+    lost = directory_id(wiped)
+    wiped.kill()
+    shutil.rmtree(wiped.directory / "data")
+    assert wiped.format("--no-initial-controllers").returncode == 0
+    assert directory_id(wiped) != lost
+    wiped.launch()
+    wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == wanted, f"it votes again: {wanted}", 90)
+
+
+def test_who_does_not_ask_stays_an_observer(jvm, make, broker_kind):
+    cluster = make(1, dynamic=True)
+    cluster.add(2, broker_kind, CONTROLLER)
+    joins = cluster.add(3, broker_kind, CONTROLLER)
+    cluster.configure()
+    with joins.config.open("a") as file:
+        file.write("controller.quorum.auto.join.enable=true\n")
+    for node in cluster.nodes.values():
+        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+        assert made.returncode == 0, made.stdout + made.stderr
+        node.launch()
+    cluster.wait_complete()
+    assert by_broker(cluster)
+    named = {n.id: (n.id, directory_id(n)) for n in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == {named[1], named[3]}, "one joins", 90)
+    assert roles(jvm, cluster)[named[2]] == "Observer"
+
+
+def test_a_quorum_of_the_other_kind_is_joined(jvm, make, broker_kind):
+    cluster = make(0, dynamic=True, controller_quorum_auto_join_enable="true")
+    cluster.add(1, "kafka" if broker_kind == "kwire" else "kwire")
+    cluster.add(2, broker_kind, CONTROLLER)
+    cluster.configure()
+    for node in cluster.nodes.values():
+        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+        assert made.returncode == 0, made.stdout + made.stderr
+        node.launch()
+    cluster.wait_complete()
+    wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == wanted, f"both vote: {wanted}", 90)

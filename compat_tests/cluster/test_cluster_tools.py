@@ -1,0 +1,169 @@
+"""The other tools against three nodes: cluster, topics, configs, log-dirs, reassign, election."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.nodes import Cluster
+from compat_tests.cluster.tools import (
+    API_VERSIONS,
+    CLUSTER,
+    CONFIGS,
+    ELECTION,
+    LOG_DIRS,
+    REASSIGN,
+    TOPICS,
+    by_broker,
+    by_controller,
+)
+from compat_tests.harness.wait import eventually
+
+
+@pytest.fixture
+def three(make) -> Cluster:
+    cluster = make(3, broker_session_timeout_ms="3000", broker_heartbeat_interval_ms="500")
+    cluster.start()
+    return cluster
+
+
+def endpoints(jvm, how: tuple[str, str], *more: str) -> dict[int, tuple[str, str]]:
+    """Port and the rest of each line of ``list-endpoints``."""
+    lines = jvm.tool(CLUSTER, "list-endpoints", *how, *more).ok().splitlines()[1:]
+    cells = [line.split() for line in lines if line.strip()]
+    return {int(found[0]): (found[2], " ".join(found[4:])) for found in cells}
+
+
+def partitions(jvm, cluster: Cluster, topic: str) -> dict[int, tuple[str, str]]:
+    """Leader and replicas of each partition."""
+    said = jvm.tool(TOPICS, *by_broker(cluster), "--describe", "--topic", topic).out
+    rows = re.findall(r"Partition: (\d+)\s+Leader: (\S+)\s+Replicas: (\S*)", said)
+    return {int(number): (leader, replicas) for number, leader, replicas in rows}
+
+
+def test_endpoints_fencing_and_unregistering(jvm, three):
+    cluster, how = three, by_broker(three)
+    brokers = {n.id: (str(n.port), "unfenced broker") for n in cluster.brokers}
+    assert endpoints(jvm, how) == brokers
+    active = cluster.active()
+    controllers = {n.id: (str(n.controller_port), "controller") for n in cluster.controllers}
+    assert endpoints(jvm, by_controller(active)) == controllers
+    wrong = jvm.tool(CLUSTER, "list-endpoints", *by_controller(active), "--include-fenced-brokers")
+    assert wrong.code == 1
+    unknown = jvm.tool(CLUSTER, "unregister", *how, "--id", "9")
+    assert "BrokerIdNotRegisteredException" in unknown.out + unknown.err
+    jvm.tool(TOPICS, *how, "--create", "--topic", "spread", "--replica-assignment", "1,2,3")
+    dead = next(node for node in cluster.brokers if node is not active)
+    dead.kill()
+    left = {key: value for key, value in brokers.items() if key != dead.id}
+    how = by_broker(cluster)
+    eventually(lambda: endpoints(jvm, how) == left, "the dead one is fenced")
+    fenced = endpoints(jvm, how, "--include-fenced-brokers")
+    assert fenced == {**left, dead.id: (str(dead.port), "fenced broker")}
+    assert partitions(jvm, cluster, "spread")[dead.id - 1] == ("none", str(dead.id))
+    ran = jvm.tool(ELECTION, *how, "--election-type", "preferred", "--all-topic-partitions")
+    assert "PreferredLeaderNotAvailableException" in ran.out
+    assert f"spread-{dead.id - 1}" in ran.out
+    assert (
+        "is no longer registered"
+        in jvm.tool(CLUSTER, "unregister", *how, "--id", str(dead.id)).ok()
+    )
+    eventually(
+        lambda: endpoints(jvm, how, "--include-fenced-brokers") == left, "it is not known any more"
+    )
+
+
+def test_topics(jvm, three):
+    cluster, how = three, by_broker(three)
+    jvm.tool(TOPICS, *how, "--create", "--topic", "named", "--replica-assignment", "1,2,3")
+    named = {0: ("1", "1"), 1: ("2", "2"), 2: ("3", "3")}
+    assert eventually(lambda: partitions(jvm, cluster, "named"), "it is there") == named
+    more = ("--partitions", "4", "--replica-assignment", "1,2,3,2")
+    jvm.tool(TOPICS, *how, "--alter", "--topic", "named", *more)
+    eventually(lambda: partitions(jvm, cluster, "named") == {**named, 3: ("2", "2")}, "four")
+    for arguments, why in (
+        (("--create", "--topic", "x", "--replication-factor", "9"), "InvalidReplicationFactor"),
+        (("--create", "--topic", "x", "--replica-assignment", "7"), "InvalidReplicaAssignment"),
+        (("--create", "--topic", "named"), "already exists"),
+        (("--alter", "--topic", "named", "--partitions", "2"), "InvalidPartitions"),
+        (("--delete", "--topic", "nope"), "does not exist"),
+    ):
+        ran = jvm.tool(TOPICS, *how, *arguments)
+        assert why in ran.out + ran.err, arguments
+    assert "named" in jvm.tool(TOPICS, *how, "--list").out
+    for problem in ("--unavailable-partitions", "--under-replicated-partitions"):
+        assert jvm.tool(TOPICS, *how, "--describe", problem).out.strip() == ""
+
+
+def test_configs(jvm, three):
+    how = by_broker(three)
+    default = ("--entity-type", "brokers", "--entity-default")
+    second = ("--entity-type", "brokers", "--entity-name", "2")
+
+    def told(*entity: str) -> str:
+        return jvm.tool(CONFIGS, *how, "--describe", *entity).ok()
+
+    jvm.tool(CONFIGS, *how, "--alter", *default, "--add-config", "log.retention.ms=86400000").ok()
+    jvm.tool(CONFIGS, *how, "--alter", *second, "--add-config", "log.cleaner.threads=2").ok()
+    eventually(lambda: "log.retention.ms=86400000" in told(*default), "for all")
+    eventually(lambda: "log.cleaner.threads=2" in told(*second), "for one")
+    assert "DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2" in told(*second)
+    direct = by_controller(three.active())
+    jvm.tool(CONFIGS, *direct, "--alter", *default, "--add-config", "log.retention.ms=77").ok()
+    eventually(lambda: "log.retention.ms=77" in told(*default), "by the controller")
+    assert "log.retention.ms=77" in jvm.tool(CONFIGS, *direct, "--describe", *default).ok()
+    for entity, change in ((second, "node.id=4"), (default, "log.retention.ms=many")):
+        assert jvm.tool(CONFIGS, *how, "--alter", *entity, "--add-config", change).code == 1
+    jvm.tool(CONFIGS, *how, "--alter", *second, "--delete-config", "log.cleaner.threads").ok()
+    eventually(lambda: "log.cleaner.threads=2" not in told(*second), "gone")
+
+
+def test_log_dirs_and_versions(jvm, three):
+    how = by_broker(three)
+    jvm.tool(TOPICS, *how, "--create", "--topic", "spread", "--replica-assignment", "1,2,3")
+
+    def told() -> dict[int, list[str]]:
+        said = jvm.tool(LOG_DIRS, *how, "--describe", "--topic-list", "spread").ok()
+        found = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        return {
+            one["broker"]: [p["partition"] for d in one["logDirs"] for p in d["partitions"]]
+            for one in found["brokers"]
+        }
+
+    eventually(lambda: told() == {1: ["spread-0"], 2: ["spread-1"], 3: ["spread-2"]}, "all told")
+    unknown = jvm.tool(LOG_DIRS, *how, "--describe", "--broker-list", "1,9")
+    assert "9" in unknown.out + unknown.err
+    versions = jvm.tool(API_VERSIONS, *how).ok()
+    assert versions.count(" -> (") == 3
+    assert versions.count("CreateTopics(19): 2 to 7 [usable: 7]") == 3
+
+
+def test_reassigning(jvm, three, tmp_path: Path):
+    """What is wrong is refused; where the replicas are already, nothing has to move."""
+    how = by_broker(three)
+    jvm.tool(TOPICS, *how, "--create", "--topic", "named", "--replica-assignment", "1,2,3")
+
+    def reassign(topic: str, replicas: list[int], *how_far: str):
+        plan = tmp_path / "plan.json"
+        moved = [{"topic": topic, "partition": 0, "replicas": replicas}]
+        plan.write_text(json.dumps({"version": 1, "partitions": moved}))
+        return jvm.tool(REASSIGN, *how, "--reassignment-json-file", str(plan), *how_far)
+
+    for topic, replicas in (("named", [9]), ("nope", [1])):
+        assert reassign(topic, replicas, "--execute").code == 1
+    assert "Successfully started" in reassign("named", [1], "--execute").ok()
+    eventually(lambda: "is completed" in reassign("named", [1], "--verify").ok(), "done")
+    listed = jvm.tool(REASSIGN, *how, "--list").ok()
+    assert "No partition reassignments found." in listed
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": "named"}]}))
+    plan = ("--topics-to-move-json-file", str(wanted), "--broker-list", "1,2", "--generate")
+    assert "Proposed partition reassignment" in jvm.tool(REASSIGN, *how, *plan).ok()
+    for kind in ("preferred", "unclean"):
+        only = ("--election-type", kind, "--topic", "named", "--partition", "0")
+        assert "named-0" in jvm.tool(ELECTION, *how, *only).ok()
+        none = ("--election-type", kind, "--topic", "nope", "--partition", "0")
+        assert "UnknownTopicOrPartition" in str(jvm.tool(ELECTION, *how, *none))

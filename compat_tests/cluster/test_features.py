@@ -1,0 +1,183 @@
+"""kafka-features: what is finalized, what can be raised and lowered, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from compat_tests.cluster.nodes import Cluster
+from compat_tests.cluster.tools import (
+    FEATURES,
+    TOPICS,
+    add,
+    by_broker,
+    by_controller,
+    directory_id,
+    error,
+    remove,
+    replication,
+    status,
+)
+from compat_tests.harness.wait import eventually
+
+DOWNGRADE = "it might delete metadata"
+UNSAFE = "Unsafe metadata downgrade is not supported"
+UP, DOWN = "upgrade", "downgrade"
+
+REFUSED = [
+    ((UP, "--feature", "metadata.version=31"), "only supports versions 7-30"),
+    ((UP, "--metadata", "9.9"), "Unknown metadata.version '9.9'"),
+    ((DOWN, "--metadata", "4.2-IV1"), DOWNGRADE),
+    ((DOWN, "--feature", "metadata.version=29", "--dry-run"), DOWNGRADE),
+    ((DOWN, "--feature", "metadata.version=12"), DOWNGRADE),
+    ((DOWN, "--unsafe", "--feature", "metadata.version=20"), UNSAFE),
+    ((DOWN, "--feature", "metadata.version=6"), "only supports versions 7-30"),
+    ((UP, "--feature", "metadata.version=29"), "without setting the upgrade type"),
+    ((UP, "--feature", "foo.version=1"), "does not support this feature"),
+    ((UP, "--feature", "transaction.version=9"), "only supports versions 0-2"),
+    ((UP, "--feature", "metadata.version=-1"), "negative version level"),
+    ((UP, "--feature", "metadata.version=x"), "unable to parse x as a short"),
+    ((UP,), "at least one feature"),
+    ((UP, "--feature", "kraft.version=2"), "only supports versions 0-1"),
+    ((UP, "--release-version", "4.2", "--dry-run"), "without setting the upgrade type"),
+    ((UP, "--release-version", "9"), "Unknown metadata.version '9'"),
+    ((DOWN, "--release-version", "4.1", "--dry-run"), "Can't downgrade to a newer version"),
+    (("disable", "--feature", "metadata.version"), "only supports versions 7-30"),
+    (("disable", "--feature", "foo"), "Feature foo not found"),
+]
+
+
+@pytest.fixture
+def static(make) -> Cluster:
+    """Three configured voters (kraft.version 0)."""
+    cluster = make(3)
+    cluster.start()
+    return cluster
+
+
+def levels(jvm, how: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
+    """Lowest, highest and finalized level of each feature."""
+    said = jvm.tool(FEATURES, *how, "describe").ok()
+    rows = re.findall(
+        r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+"
+        r"FinalizedVersionLevel: (\S+)\s+Epoch: \d+",
+        said,
+    )
+    return {name: (low, high, level) for name, low, high, level in rows}
+
+
+def wait_for_directory_ids(jvm, how: tuple[str, str]) -> None:
+    """Each voter tells its own to the leader, a fetch timeout after it found it."""
+    asked = (*how, UP, "--feature", "kraft.version=1", "--dry-run")
+    eventually(lambda: jvm.tool(FEATURES, *asked).code == 0, "all have told")
+
+
+def test_static_quorum(jvm, static):
+    """What a new cluster says, what it refuses, and kraft.version raised while it runs."""
+    how = by_broker(static)
+    told = levels(jvm, how)
+    assert told == {
+        "eligible.leader.replicas.version": ("0", "1", "0"),
+        "group.version": ("0", "1", "0"),
+        "kraft.version": ("0", "1", "0"),
+        "metadata.version": ("3.3-IV3", "4.3-IV0", "4.3-IV0"),
+        "share.version": ("0", "1", "0"),
+        "streams.version": ("0", "1", "0"),
+        "transaction.version": ("0", "2", "0"),
+    }
+    for node in static.controllers:
+        assert levels(jvm, by_controller(node)) == told
+    wait_for_directory_ids(jvm, how)
+    for arguments, why in REFUSED:
+        ran = jvm.tool(FEATURES, *how, *arguments)
+        assert ran.code == 1, arguments
+        assert why in ran.out + ran.err, arguments
+    by_active = by_controller(static.active())
+    ran = jvm.tool(FEATURES, *by_active, UP, "--feature", "metadata.version=31")
+    assert "only supports versions 7-30" in ran.out
+    for arguments, said in (
+        ((UP, "--metadata", "4.3-IV0"), "metadata.version was upgraded to 30"),
+        ((UP, "--release-version", "4.3", "--dry-run"), "streams.version can be upgraded to 1"),
+        ((DOWN, "--feature", "kraft.version=0"), "kraft.version was downgraded to 0"),
+        (("disable", "--feature", "transaction.version"), "transaction.version was disabled"),
+        (("version-mapping",), "metadata.version=30"),
+        (("version-mapping", "--release-version", "4.1"), "metadata.version=27"),
+        (("feature-dependencies", "--feature", "transaction.version=2"), "no dependencies"),
+    ):
+        assert said in jvm.tool(FEATURES, *how, *arguments).ok(), arguments
+    assert levels(jvm, how) == told
+
+
+def test_group_version_up_and_down(jvm, static):
+    """A feature without a history goes both ways; a dry run goes nowhere."""
+    how = by_broker(static)
+    one = ("--feature", "group.version=1")
+    assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *one, "--dry-run").ok()
+    assert levels(jvm, how)["group.version"][2] == "0"
+    jvm.tool(FEATURES, *by_controller(static.active()), UP, *one).ok()
+    eventually(lambda: levels(jvm, how)["group.version"][2] == "1", "finalized")
+    jvm.tool(FEATURES, *how, DOWN, "--feature", "group.version=0").ok()
+    eventually(lambda: levels(jvm, how)["group.version"][2] == "0", "not finalized")
+
+
+def test_kraft_version_of_a_running_static_quorum(jvm, static):
+    """No setting has to change: the voters move into the log, and then they can be changed."""
+    how = by_broker(static)
+    one = (UP, "--feature", "kraft.version=1")
+    other = next(node for node in static.controllers if node is not static.active())
+    named = other.id, directory_id(other)
+    assert error(add(jvm, how, other)) == "UnsupportedVersionException"
+    assert error(remove(jvm, how, *named)) == "UnsupportedVersionException"
+    both = (*one, "--feature", "group.version=77")
+    assert jvm.tool(FEATURES, *how, *both).code == 1
+    wait_for_directory_ids(jvm, how)
+    assert levels(jvm, how)["kraft.version"][2] == "0"
+    jvm.tool(FEATURES, *how, *one).ok()
+    eventually(lambda: levels(jvm, how)["kraft.version"][2] == "1", "finalized")
+    voters = status(jvm, static)["CurrentVoters"]
+    for node in static.controllers:
+        assert directory_id(node) in voters
+    ran = jvm.tool(FEATURES, *how, DOWN, "--feature", "kraft.version=0")
+    assert "Can't downgrade the version of this feature." in ran.out
+    remove(jvm, how, *named).ok()
+    eventually(lambda: replication(jvm, static).get(other.id) == "Observer", "an observer")
+    eventually(lambda: add(jvm, how, other).code == 0, "added again")
+    assert replication(jvm, static)[other.id] in ("Follower", "Leader")
+    for node in static.controllers:  # with controller.quorum.voters still in their files
+        node.kill()
+    for node in static.controllers:
+        node.launch()
+    static.wait_complete()
+    assert sorted(replication(jvm, static).values()) == ["Follower", "Follower", "Leader"]
+    assert levels(jvm, by_broker(static))["kraft.version"][2] == "1"
+
+
+@pytest.mark.parametrize("release", ["3.3-IV3", "3.9"])
+def test_an_older_cluster_is_raised(jvm, make, release):
+    """A level at a time or all at once; what needs a newer metadata.version waits for it."""
+    cluster = make(1)
+    cluster.configure()
+    node = cluster.nodes[1]
+    made = node.format("--release-version", release)
+    assert made.returncode == 0, made.stdout + made.stderr
+    node.launch()
+    cluster.wait_complete()
+    how = by_broker(cluster)
+    first = "3.9-IV0" if release == "3.9" else release
+    assert levels(jvm, how)["metadata.version"][2] == first
+    jvm.tool(TOPICS, *how, "--create", "--topic", "before")
+    ran = jvm.tool(FEATURES, *how, UP, "--feature", "eligible.leader.replicas.version=1")
+    assert ran.code == 1
+    assert "depends on metadata.version level 23" in ran.out
+    jvm.tool(FEATURES, *how, UP, "--metadata", "4.0-IV3").ok()
+    jvm.tool(FEATURES, *how, UP, "--feature", "eligible.leader.replicas.version=1").ok()
+    jvm.tool(FEATURES, *how, UP, "--feature", "metadata.version=30").ok()
+    node.stop()
+    node.launch()
+    cluster.wait_complete()
+    told = levels(jvm, how)
+    assert told["metadata.version"][2] == "4.3-IV0"
+    assert told["eligible.leader.replicas.version"][2] == "1"
+    jvm.tool(TOPICS, *how, "--create", "--topic", "after")
+    assert jvm.tool(TOPICS, *how, "--list").out.split() == ["after", "before"]

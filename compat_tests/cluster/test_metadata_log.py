@@ -1,0 +1,147 @@
+"""The metadata log's own settings: segments, snapshots, what is kept; and Kafka's dump of both."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.nodes import Cluster
+from compat_tests.cluster.tools import DUMP_LOG, TOPICS, replication
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+
+CLEANING_SECONDS = 200
+"""Apache Kafka looks once a minute, and deletes a minute later."""
+
+
+def metadata(cluster: Cluster, node_id: int = 1) -> Path:
+    return cluster.nodes[node_id].directory / "data/__cluster_metadata-0"
+
+
+def names(cluster: Cluster, suffix: str, node_id: int = 1) -> list[str]:
+    return sorted(path.name for path in metadata(cluster, node_id).glob(f"*.{suffix}"))
+
+
+def create(cluster: Cluster, *topics: str) -> None:
+    """Topics of one partition, by a broker that lives."""
+    creatable = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        topics=[creatable(name=name, num_partitions=1, replication_factor=1) for name in topics],
+        timeout_ms=30_000,
+    )
+    living = next(node for node in cluster.brokers if node.alive)
+    with living.client() as client:
+        answer = client.call(request, 7)
+    assert {topic.error_code for topic in answer.topics} == {0}
+
+
+def test_snapshots_after_bytes_and_time(make):
+    """None while neither the bytes nor the time are there; one soon after either."""
+    cluster = make(1, metadata_log_max_record_bytes_between_snapshots="20000")
+    cluster.start()
+    create(cluster, "first")
+    assert names(cluster, "checkpoint") == []
+    create(cluster, *(f"many-{n}" for n in range(300)))
+    eventually(lambda: names(cluster, "checkpoint"), "enough bytes")
+    timed = make(1, metadata_log_max_snapshot_interval_ms="1000")
+    timed.start()
+    eventually(lambda: names(timed, "checkpoint"), "enough time")
+
+
+def test_segments(make):
+    """A segment is full after so many bytes; what is in the older one stays readable."""
+    cluster = make(1, internal_metadata_log_segment_bytes="20000")
+    cluster.start()
+    for batch in range(3):
+        create(cluster, *(f"topic-{batch}-{n}" for n in range(100)))
+    assert len(names(cluster, "log")) > 1
+    node = cluster.nodes[1]
+    node.stop()
+    node.launch()
+    cluster.wait_complete()
+    create(cluster, "one-more")
+
+
+def test_a_segment_grows_old(make):
+    cluster = make(1, metadata_log_segment_ms="100")
+    cluster.start()
+    numbers = iter(range(10_000))
+
+    def rolled() -> bool:
+        create(cluster, f"topic-{next(numbers)}")
+        return len(names(cluster, "log")) > 1
+
+    eventually(rolled, "a second segment")
+
+
+def test_what_is_not_needed_is_deleted(jvm, make):
+    """With room for nothing but the newest snapshot, the log behind it goes; nodes still join."""
+    cluster = make(
+        3,
+        metadata_log_max_record_bytes_between_snapshots="5000",
+        metadata_max_retention_bytes="1",
+        internal_metadata_log_segment_bytes="20000",
+        internal_metadata_delete_delay_millis="100",
+    )
+    cluster.start()
+    behind = next(node for node in cluster.controllers if node is not cluster.active())
+    behind.stop()
+    wanted = [f"topic-{n}" for n in range(500)]
+    for start in range(0, 500, 50):
+        create(cluster, *wanted[start : start + 50])
+    for node in cluster.controllers:
+        if node is not behind:
+
+            def cleaned(node_id: int = node.id) -> bool:
+                logs = names(cluster, "log", node_id)
+                return len(names(cluster, "checkpoint", node_id)) == 1 and not logs[0].startswith(
+                    "0" * 20
+                )
+
+            eventually(cleaned, f"{node.id}: {names(cluster, 'log', node.id)}", CLEANING_SECONDS)
+    behind.launch()
+    cluster.wait_complete()
+    assert names(cluster, "checkpoint", behind.id), "it was given a snapshot"
+    assert sorted(replication(jvm, cluster).values()) == ["Follower", "Follower", "Leader"]
+    listed = jvm.tool(TOPICS, "--bootstrap-server", behind.address, "--list").out
+    assert set(wanted) <= set(listed.split())
+
+
+@pytest.mark.parametrize("suffix", ["log", "checkpoint"])
+def test_dump(jvm, make, suffix):
+    """kafka-dump-log reads log and snapshot as metadata records."""
+    often = {"metadata_log_max_record_bytes_between_snapshots": "100"}
+    cluster = make(1, **(often if suffix == "checkpoint" else {}))
+    cluster.start()
+    create(cluster, "dumped")
+    eventually(lambda: names(cluster, suffix), "something to read")
+    cluster.nodes[1].stop()
+    path = str(metadata(cluster) / names(cluster, suffix)[-1])
+    said = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()
+    kinds = set(re.findall(r'"type":"(\w+)"', said))
+    assert {"FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "TOPIC_RECORD"} <= kinds
+    assert '"name":"dumped"' in said
+    control = ["LeaderChange"] if suffix == "log" else ["SnapshotHeader", "SnapshotFooter"]
+    assert all(name in said for name in control)
+    assert "isvalid: false" not in said
+    assert "skipping" not in said.lower()
+
+
+@pytest.mark.parametrize("interval", ["20", "0"])
+def test_idle(jvm, make, interval):
+    """An idle active controller lets the others see time pass, unless it is told not to."""
+    cluster = make(3, metadata_max_idle_interval_ms=interval)
+    cluster.start()
+    active = cluster.active()
+    path = str(metadata(cluster, active.id) / names(cluster, "log", active.id)[-1])
+
+    def nothings() -> int:
+        said = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()
+        return said.count('"type":"NO_OP_RECORD"')
+
+    if interval == "0":
+        assert nothings() == 0
+    else:
+        eventually(lambda: nothings() > 20, "records without content")

@@ -1,0 +1,100 @@
+"""kafka-metadata-shell over what a node has written: its snapshots, and its log."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.cluster.tools import CONFIGS, TOPICS, by_broker, directory_id, shell
+from compat_tests.harness.wait import eventually
+
+
+@pytest.fixture(params=["checkpoint", "log"])
+def written(request, jvm, make):
+    """A stopped node and its newest snapshot, or its log where it made no snapshot."""
+    often = {"metadata_log_max_record_bytes_between_snapshots": "100"}
+    cluster = make(1, **(often if request.param == "checkpoint" else {}))
+    cluster.start()
+    how = by_broker(cluster)
+    named = ("--topic", "kept", "--partitions", "2", "--config", "retention.ms=1234")
+    jvm.tool(TOPICS, *how, "--create", *named)
+    jvm.tool(TOPICS, *how, "--create", "--topic", "gone")
+    jvm.tool(TOPICS, *how, "--delete", "--topic", "gone")
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    jvm.tool(CONFIGS, *how, "--alter", *brokers, "--add-config", "log.retention.ms=77").ok()
+    user = ("--entity-type", "users", "--entity-name", "u")
+    jvm.tool(CONFIGS, *how, "--alter", *user, "--add-config", "producer_byte_rate=1000").ok()
+    node = cluster.nodes[1]
+    node.stop()
+    found = (node.directory / "data/__cluster_metadata-0").glob(f"*.{request.param}")
+    return node, str(max(found))
+
+
+def asked(file: str, *command: str, until: str) -> str:
+    """The shell's answer; it sometimes answers before it has read everything."""
+
+    def told() -> str:
+        said = shell("--snapshot", file, *command)
+        return said if until in said else ""
+
+    return eventually(told, f"{command} says {until!r}")
+
+
+def test_ls_cat_find_tree(written):
+    node, file = written
+    tree = asked(file, "tree", "/image/topics/byName", until="kept")
+    lines = [line.strip() for line in tree.splitlines()]
+    assert lines[0] == "kept:"
+    assert "gone" not in tree
+    partition = lines[lines.index("0:") + 1]
+    for part in (
+        "replicas=[1]",
+        f"directories=[{directory_id(node)}]",
+        "isr=[1]",
+        "leaderRecoveryState=RECOVERED",
+    ):
+        assert part in partition
+    assert partition in asked(file, "cat", "/image/topics/byName/kept/0", until="replicas")
+    topic = lines[lines.index("id:") + 1]
+    paths = asked(file, "find", "/image/topics", until="byName/kept").splitlines()
+    assert f"/image/topics/byId/{topic}/1" in paths
+    assert "/image/topics/byName/kept/0" in paths
+    assert asked(file, "ls", "/image/topics/byName", until="kept").split() == ["kept"]
+
+
+def test_the_whole_image(written):
+    _, file = written
+    told = asked(file, "tree", "/image", until="kept").splitlines()
+    tops = [line.rstrip(":") for line in told if line and not line.startswith(" ")]
+    assert tops == [
+        "acls",
+        "clientQuotas",
+        "cluster",
+        "configs",
+        "delegationToken",
+        "features",
+        "producerIds",
+        "provenance",
+        "scram",
+        "topics",
+    ]
+    lines = [line.strip() for line in told]
+    assert lines[lines.index("log.retention.ms:") + 1] == "77"
+    assert lines[lines.index("retention.ms:") + 1] == "1234"
+    assert lines[lines.index("producer_byte_rate:") + 1] == "1000.0"
+    assert lines[lines.index("metadataVersion:") + 1] == "Optional[4.3-IV0]"
+    assert any(line.startswith("BrokerRegistration(id=1,") for line in lines)
+    assert any(line.startswith("ControllerRegistration(id=1,") for line in lines)
+
+
+def test_wrong_paths(written):
+    _, file = written
+    assert "no such file or directory" in asked(file, "ls", "/nope", until="nope")
+    assert "Is a directory" in asked(file, "cat", "/image/topics", until="topics")
+    assert "invalid choice: 'frob'" in asked(file, "frob", until="frob")
+
+
+def test_a_running_node_is_left_alone(make):
+    cluster = make(1)
+    cluster.start()
+    log = next((cluster.nodes[1].directory / "data/__cluster_metadata-0").glob("*.log"))
+    assert "Unable to lock" in shell("--snapshot", str(log), "ls", "/")

@@ -1,0 +1,161 @@
+"""kafka-metadata-quorum: what it tells of lag and observers, and every way a change is refused."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.test_storage import fresh_id
+from compat_tests.cluster.tools import (
+    QUORUM,
+    add,
+    by_broker,
+    by_controller,
+    directory_id,
+    error,
+    remove,
+    replicas,
+    replication,
+    status,
+)
+from compat_tests.harness.wait import eventually
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
+from kwire.testing.wire import WireClient
+from kwire.types import uuid_bytes
+
+
+@pytest.fixture
+def three(make):
+    """Three initial controllers, patient with each other."""
+    cluster = make(3, dynamic=True, controller_quorum_fetch_timeout_ms="10000")
+    return start(cluster)
+
+
+def start(cluster: Cluster) -> Cluster:
+    cluster.configure()
+    first = ",".join(
+        f"{node.id}@127.0.0.1:{node.controller_port}:{fresh_id()}" for node in cluster.controllers
+    )
+    for node in cluster.nodes.values():
+        made = node.format("--initial-controllers", first)
+        assert made.returncode == 0, made.stdout + made.stderr
+        node.launch()
+    cluster.wait_complete()
+    return cluster
+
+
+def fourth(cluster: Cluster, kind: str) -> Node:
+    """A controller that follows as an observer, running."""
+    node = cluster.add(4, kind)
+    cluster.configure()
+    made = node.format("--no-initial-controllers")
+    assert made.returncode == 0, made.stdout + made.stderr
+    return node
+
+
+def followers(cluster: Cluster) -> list[Node]:
+    return [node for node in cluster.controllers if node is not cluster.active()]
+
+
+def test_add_and_remove(jvm, three, broker_kind):
+    cluster, how = three, by_broker(three)
+    node = fourth(cluster, broker_kind)
+    own = directory_id(node)
+    assert error(add(jvm, how, node)) == "TimeoutException"  # it does not run
+    node.launch()
+    cluster.wait_complete()
+    told = status(jvm, cluster)
+    assert f'"directoryId": "{own}"' in told["CurrentObservers"]
+    assert own not in told["CurrentVoters"]
+    for dry in (add(jvm, how, node, "--dry-run"), remove(jvm, how, 4, own, "--dry-run")):
+        assert dry.ok().startswith("DRY RUN of ")
+    assert error(remove(jvm, how, 4, own)) == "VoterNotFoundException"
+    add(jvm, how, node).ok()
+    assert replicas(jvm, cluster)[4, own][0] == "Follower"
+    assert error(add(jvm, how, node)) == "DuplicateVoterException"
+    assert error(remove(jvm, how, 4, fresh_id())) == "VoterNotFoundException"
+    assert error(remove(jvm, how, 9, own)) == "VoterNotFoundException"
+    assert "Failed to parse" in remove(jvm, how, 4, "xx").err
+    assert "Invalid negative" in remove(jvm, how, -1, own).err
+    assert remove(jvm, how, 4, "").code == 1
+    assert "must supply the configuration file" in jvm.tool(QUORUM, *how, "add-controller").err
+    asked = by_controller(followers(cluster)[0])  # finds the leader by itself
+    remove(jvm, asked, 4, own).ok()
+    eventually(lambda: replication(jvm, cluster).get(4) == "Observer", "an observer again")
+    add(jvm, by_controller(cluster.active()), node).ok()
+    assert replication(jvm, cluster)[4] == "Follower"
+
+
+def test_the_leader_is_removed(jvm, three):
+    """Another leads, and the quorum of two goes on; the last voter stays."""
+    cluster = three
+    leader = cluster.active()
+    remove(jvm, by_broker(cluster), leader.id, directory_id(leader)).ok()
+    eventually(lambda: cluster.active() is not leader, "another leads")
+    eventually(lambda: replication(jvm, cluster).get(leader.id) == "Observer", "an observer")
+    assert sorted(replication(jvm, cluster).values()) == ["Follower", "Leader", "Observer"]
+
+
+def test_lag(jvm, three):
+    """A follower that does not fetch falls behind, by both ways of asking, and catches up."""
+    cluster = three
+    paused = followers(cluster)[0]
+    assert paused.process is not None
+    paused.process.send_signal(signal.SIGSTOP)
+    active = by_controller(cluster.active())
+
+    def row(*more: str) -> list[str]:
+        said = jvm.tool(QUORUM, *active, "describe", "--replication", *more).ok()
+        cells = (re.split(r"\s{2,}|\t", line.strip()) for line in said.splitlines())
+        return next([c for c in found if c] for found in cells if found[0] == str(paused.id))
+
+    eventually(lambda: int(row()[3]) > 0, "it lags")
+    assert row()[-1] == "Follower"
+    assert re.fullmatch(r"\d+ ms ago", row("--human-readable")[4])
+    told = jvm.tool(QUORUM, *active, "describe", "--status").ok()
+    assert int(re.search(r"MaxFollowerLag: +(\d+)", told)[1]) > 0
+    assert int(re.search(r"MaxFollowerLagTimeMs: +(\d+)", told)[1]) > 0
+    ran = jvm.tool(QUORUM, *active, "describe", "--status", "--human-readable")
+    assert ran.code == 1
+    paused.process.send_signal(signal.SIGCONT)
+    eventually(lambda: int(row()[3]) == 0, "it has caught up")
+
+
+def test_one_change_at_a_time(jvm, three, broker_kind):
+    """While a change cannot be committed, every other one is refused at once."""
+    cluster = three
+    node = fourth(cluster, broker_kind)
+    node.launch()
+    cluster.wait_complete()
+    active = cluster.active()
+    paused = [one for one in cluster.controllers if one not in (active, node)]
+    how, lost = by_controller(active), directory_id(paused[0])
+    for one in paused:
+        one.process.send_signal(signal.SIGSTOP)
+    assert written(active, node) == 0
+    assert error(remove(jvm, how, paused[0].id, lost)) == "TimeoutException"
+    for one in paused:
+        one.process.send_signal(signal.SIGCONT)
+    eventually(lambda: replication(jvm, cluster).get(4) in ("Follower", "Leader"), "it joined")
+    remove(jvm, by_broker(cluster), paused[0].id, lost).ok()
+
+
+def written(active: Node, node: Node) -> int:
+    """Ask for a voter, and hear when it stands in the leader's log, committed or not."""
+    request = AddRaftVoterRequest(
+        cluster_id=None,
+        timeout_ms=5000,
+        voter_id=node.id,
+        voter_directory_id=uuid_bytes(directory_id(node)),
+        listeners=[
+            AddRaftVoterRequest.Listener(
+                name="CONTROLLER", host="127.0.0.1", port=node.controller_port
+            )
+        ],
+        ack_when_committed=False,
+    )
+    with WireClient("127.0.0.1", active.controller_port, timeout_s=30.0) as client:
+        return client.call(request, 1).error_code

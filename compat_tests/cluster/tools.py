@@ -1,0 +1,86 @@
+"""Apache's tools for clusters: their classes, and what of their output the tests compare."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.harness.broker import kafka
+from compat_tests.harness.jvm import Jvm, Ran
+
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+SHELL = "org.apache.kafka.shell.MetadataShell"
+SHELL_SECONDS = 60
+
+
+def by_broker(cluster: Cluster) -> tuple[str, str]:
+    living = [node.address for node in cluster.brokers if node.alive]
+    return "--bootstrap-server", ",".join(living)
+
+
+def by_controller(node: Node) -> tuple[str, str]:
+    return "--bootstrap-controller", f"127.0.0.1:{node.controller_port}"
+
+
+def status(jvm: Jvm, cluster: Cluster) -> dict[str, str]:
+    """What ``describe --status`` says, by its first words."""
+    said = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--status").ok()
+    pairs = (line.partition(":") for line in said.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def replicas(jvm: Jvm, cluster: Cluster) -> dict[tuple[int, str], tuple[str, int]]:
+    """Role and lag of each node and directory in ``describe --replication``."""
+    said = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--replication")
+    rows = [line.split() for line in said.ok().splitlines()[1:] if line.strip()]
+    return {(int(row[0]), row[1]): (row[-1], int(row[3])) for row in rows}
+
+
+def replication(jvm: Jvm, cluster: Cluster) -> dict[int, str]:
+    """What ``describe --replication`` calls each node: Leader, Follower or Observer."""
+    rows = replicas(jvm, cluster)
+    voters = {node: role for (node, _), (role, _) in rows.items() if role != "Observer"}
+    return {**{node: "Observer" for node, _ in rows}, **voters}
+
+
+def directory_id(node: Node) -> str:
+    found = re.search(r"directory.id=(\S+)", (node.directory / "data/meta.properties").read_text())
+    assert found is not None
+    return found[1]
+
+
+def add(jvm: Jvm, how: tuple[str, str], node: Node, *more: str) -> Ran:
+    return jvm.tool(QUORUM, *how, "--command-config", str(node.config), "add-controller", *more)
+
+
+def remove(jvm: Jvm, how: tuple[str, str], node_id: int, directory: str, *more: str) -> Ran:
+    named = ["--controller-id", str(node_id), "--controller-directory-id", directory]
+    return jvm.tool(QUORUM, *how, "remove-controller", *named, *more)
+
+
+def error(ran: Ran) -> str:
+    """The name of the exception that ended a tool."""
+    assert ran.code != 0, ran.out
+    found = re.search(r"org\.apache\.kafka\.common\.errors\.(\w+)", ran.out + ran.err)
+    assert found is not None, ran.out + ran.err
+    return found[1]
+
+
+def shell(*arguments: str) -> str:
+    """The metadata shell in a process of its own, for its ``tree`` hangs in a shared one."""
+    command = kafka.java_command(SHELL, *arguments)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=SHELL_SECONDS
+    )
+    noise = [line for line in ran.stderr.splitlines() if "SnapshotFileReader" not in line]
+    return ran.stdout + "\n".join(noise)
