@@ -32,6 +32,7 @@ from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.disk_storage import DiskStorage
 from kwire.raftmeta.format import BOOTSTRAP, read_bootstrap
 from kwire.raftmeta.publisher import MetadataPublisher
+from kwire.raftmeta.quorum_state import DamagedQuorumState
 from kwire.raftmeta.service import Quorum
 from kwire.raftmeta.snapshotter import Snapshotter
 from kwire.raftmeta.voters import Endpoint
@@ -199,15 +200,18 @@ def _make_quorum(
         backoff_s=raft.retry_backoff,
         backoff_max_s=raft.retry_backoff_max,
     )
-    return Quorum(
-        raft,
-        DiskStorage(disk, now_ms=network.clock.now_ms(), config=wiring.metadata_log(config)),
-        clock=network.clock,
-        random=network.random,
-        configured=wiring.configured_voters(config),
-        peers=RaftPeers(links),
-        retention=wiring.metadata_retention(config),
-    )
+    try:
+        return Quorum(
+            raft,
+            DiskStorage(disk, now_ms=network.clock.now_ms(), config=wiring.metadata_log(config)),
+            clock=network.clock,
+            random=network.random,
+            configured=wiring.configured_voters(config),
+            peers=RaftPeers(links),
+            retention=wiring.metadata_retention(config),
+        )
+    except DamagedQuorumState as error:
+        raise CannotOpenError(f"{path}: {error}") from error
 
 
 def _make_controller(

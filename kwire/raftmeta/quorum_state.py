@@ -1,6 +1,7 @@
 """What a raft node must not forget: its epoch, its vote and the leader; and the file of it.
 
-Rule: this is on disk before anything is said that depends on it.
+Rules: this is on disk before anything is said that depends on it; a node that cannot read it does
+not start, for it may have voted.
 """
 
 import json
@@ -12,6 +13,11 @@ from kwire.types import ZERO_UUID, uuid_bytes, uuid_text
 
 NOBODY = -1
 QUORUM_STATE = "quorum-state"
+VERSIONS = (0, 1)
+
+
+class DamagedQuorumState(ValueError):
+    """The file is not what this node can have written."""
 
 
 @attrs.frozen
@@ -50,16 +56,19 @@ def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
 
 
 def decode(data: bytes) -> ElectionState:
-    """The state in the file of either version; ValueError when it is none."""
+    """The state in the file of either version."""
     try:
         fields = json.loads(data)
         voted_id = int(fields["votedId"])
         leader_id = int(fields["leaderId"])
         epoch = int(fields["leaderEpoch"])
+        version = int(fields["data_version"])
         directory = fields.get("votedDirectoryId")
-    except (KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"not a quorum-state: {data[:80]!r}") from error
-    directory_id = ZERO_UUID if directory is None else uuid_bytes(directory)
+        directory_id = ZERO_UUID if directory is None else uuid_bytes(directory)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedQuorumState(f"not a quorum-state: {data[:80]!r}") from error
+    if version not in VERSIONS:
+        raise DamagedQuorumState(f"quorum-state has version {version}, not one of {VERSIONS}")
     return ElectionState(
         epoch=epoch,
         leader_id=None if leader_id < 0 else leader_id,

@@ -11,7 +11,7 @@ from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta import election, messages
 from kwire.raftmeta.events import Answered, Committed, Received, Reply, SaveElection, Send, Started
 from kwire.raftmeta.log import Diverging, EpochEnd, LogState, NeedsSnapshot, SnapshotId, Valid
-from kwire.raftmeta.quorum_state import ElectionState, decode, encode
+from kwire.raftmeta.quorum_state import DamagedQuorumState, ElectionState, decode, encode
 from kwire.raftmeta.raft import Raft, Recovered
 from kwire.raftmeta.roles import Leader, Resigned, Unattached
 from kwire.raftmeta.voters import ReplicaKey, VoterHistory
@@ -212,8 +212,10 @@ def test_quorum_state_is_kafkas(
 
 
 def test_a_damaged_quorum_state_is_refused() -> None:
-    for damaged in (b"", b"{}", b'{"leaderId":1}', b"\xff\xfe", b"[]"):
-        with pytest.raises(ValueError, match=r".*"):
+    later = QUORUM_STATES[0][0].replace('"data_version":0', '"data_version":2').encode()
+    stranger = QUORUM_STATES[3][0].replace("AAAAAAAAAAAAAAAAAAAAAA", "?").encode()
+    for damaged in (b"", b"{}", b'{"leaderId":1}', b"\xff\xfe", b"[]", later, stranger):
+        with pytest.raises(DamagedQuorumState):
             decode(damaged)
 
 

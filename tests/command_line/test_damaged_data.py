@@ -1,0 +1,21 @@
+"""What `kwire serve` says of data that it cannot go on with."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line.test_contract import run, serve
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", ["", "{", '{"leaderId":1}', '{"data_version":7}'])
+def test_a_damaged_quorum_state_is_one_line_and_exit_2(tmp_path: Path, damaged: str) -> None:
+    """The node may have voted, and does not know for whom: it does not start."""
+    with serve(tmp_path, "--port", "0"):
+        pass
+    (state,) = tmp_path.rglob("quorum-state")
+    state.write_text(damaged)
+    result = run(tmp_path, "serve", "--port", "0")
+    assert result.returncode == 2
+    assert "quorum-state" in result.stderr
+    assert "Traceback" not in result.stderr
