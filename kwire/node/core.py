@@ -15,6 +15,7 @@ import attrs
 from kwire import wiring
 from kwire.clock import SystemClock
 from kwire.configs.broker import BrokerConfig
+from kwire.errors import CorruptMessage
 from kwire.formatting import CannotOpenError, Identity, random_id
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Services
@@ -210,7 +211,7 @@ def _make_quorum(
             peers=RaftPeers(links),
             retention=wiring.metadata_retention(config),
         )
-    except DamagedQuorumState as error:
+    except (DamagedQuorumState, CorruptMessage) as error:
         raise CannotOpenError(f"{path}: {error}") from error
 
 

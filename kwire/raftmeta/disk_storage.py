@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from kwire.errors import CorruptMessage
 from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
@@ -93,6 +94,9 @@ class DiskStorage:
         start = self._snapshots.get(SnapshotId(0, 0))
         history = configured_history(configured, self._disk.read(start) if start else b"")
         log = LogState(self._log.start_offset, self._log.start_offset, [], sorted(self._snapshots))
+        for snapshot in log.snapshots[-1:]:
+            if not is_whole(self._disk.read(self._snapshots[snapshot])):
+                raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged")
         base = next((s for s in log.snapshots if s.end_offset > 0), None)
         if base is not None:
             voters, version = snapshot_voters(self._disk.read(self._snapshots[base]))

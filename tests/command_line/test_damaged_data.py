@@ -19,3 +19,17 @@ def test_a_damaged_quorum_state_is_one_line_and_exit_2(tmp_path: Path, damaged: 
     assert result.returncode == 2
     assert "quorum-state" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_a_damaged_snapshot_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    """The node does not go on with other metadata than was committed."""
+    with serve(tmp_path, "--port", "0"):
+        pass
+    (state,) = tmp_path.rglob("quorum-state")
+    name = "00000000000000000001-0000000001.checkpoint"
+    (state.parent / name).write_bytes(b"no snapshot")
+    result = run(tmp_path, "serve", "--port", "0")
+    assert result.returncode == 2
+    assert name in result.stderr
+    assert "Traceback" not in result.stderr
