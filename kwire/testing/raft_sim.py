@@ -79,6 +79,7 @@ class RaftSim:
             cluster_id="sim",
             endpoints=endpoints_of(node_id),
             bootstrap=tuple(Node(-1 - n, f"node-{n}", 9093) for n in self.voter_ids),
+            auto_join=(self.seed + node_id) % 4 == 0,
             fetch_max_bytes=2000,
             snapshot_max_bytes=150,
         )
