@@ -2,7 +2,8 @@
 
 The request inside is answered as if the client had asked the controller itself; its answer goes
 back unopened.  Only what brokers do forward is taken, and only by the active controller; one that
-ceased to be active meanwhile leaves it to the broker to ask the next one.
+ceased to be active meanwhile leaves it to the broker to ask the next one.  What is inside and
+cannot be read is of a version not known here; the broker is told so, and hangs up on its client.
 """
 
 import ipaddress
@@ -11,6 +12,7 @@ import attrs
 
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decode
+from kwire.codec.frame import read_header
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.codec.primitives import MalformedError
@@ -20,6 +22,7 @@ from kwire.errors import (
     KafkaError,
     NotController,
     PrincipalDeserializationFailure,
+    UnsupportedVersion,
 )
 from kwire.handlers import Side
 from kwire.handlers.describing import CLUSTER
@@ -36,17 +39,19 @@ async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeRespon
         raise ClusterAuthorizationFailed
     if not context.quorum.leader().is_active:
         raise NotController
-    api = BY_KEY.get(int.from_bytes(request.request_data[:2], "big"))
-    if api is None or not api.forwarded:
+    principal, host = _principal(request), _host(request)
+    try:
+        head, _ = read_header(request.request_data)
+    except MalformedError as error:
+        raise UnsupportedVersion(str(error)) from error
+    if not BY_KEY[head.api_key].forwarded:
         raise InvalidRequest
-    session = Dispatcher(context.services, Side.CONTROLLER).session(
-        context.listener, _host(request)
-    )
-    session.context = attrs.evolve(session.context, principal=_principal(request), goes_on=True)
+    session = Dispatcher(context.services, Side.CONTROLLER).session(context.listener, host)
+    session.context = attrs.evolve(session.context, principal=principal, goes_on=True)
     try:
         parts = await session.answer(memoryview(request.request_data))
     except Disconnect as error:
-        raise InvalidRequest(str(error)) from error
+        raise UnsupportedVersion(str(error)) from error
     return EnvelopeResponse(response_data=b"".join(parts)[4:] if parts is not None else None)
 
 

@@ -9,12 +9,14 @@ for it may take longer than a session lasts.
 from __future__ import annotations
 
 import ipaddress
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from kwire import errors
+from kwire.net.connection import Disconnect
 from kwire.net.peers import Links, NobodyListens, OutOfReach
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from kwire.raftmeta.records import CommittedBatch, SnapshotReader
     from kwire.raftmeta.service import LeaderAndEpoch, Quorum
     from kwire.raftmeta.voters import Node
+
+logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.5
@@ -85,8 +89,11 @@ class ControllerChannel:
             client_host_address=ipaddress.ip_address(host).packed,
         )
         response = await self.insist(request)
-        if response.error_code != errors.NONE:
-            raise errors.BY_CODE.get(response.error_code, errors.UnknownServerError)
+        if response.error_code == errors.UnsupportedVersion.code:
+            raise Disconnect("the controller speaks other versions; the client is to ask again")
+        if response.error_code != errors.NONE:  # about the envelope: not the client's business
+            logger.warning("envelope refused code=%d", response.error_code)
+            raise errors.UnknownServerError
         answer: bytes = response.response_data
         return answer
 

@@ -13,6 +13,7 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kwire.net.connection import Disconnect
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.peers import NobodyListens, OutOfReach
 from kwire.raftmeta.service import LeaderAndEpoch
@@ -189,11 +190,21 @@ async def test_forward_ends_some_time(autojump_clock: trio.testing.MockClock) ->
     assert len(links.asked) > 100
 
 
-async def test_a_refusal_of_the_envelope_is_told(autojump_clock: trio.testing.MockClock) -> None:
-    refused = errors.ClusterAuthorizationFailed
-    links = Links({1: lambda: EnvelopeResponse(error_code=refused.code)})
-    with pytest.raises(refused):
-        await channel(links, Quorum()).forward(b"frame", ("User", "alice"), "::1")
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (errors.UnsupportedVersion.code, Disconnect),
+        (errors.ClusterAuthorizationFailed.code, errors.UnknownServerError),
+        (errors.PrincipalDeserializationFailure.code, errors.UnknownServerError),
+    ],
+)
+async def test_a_refusal_of_the_envelope(
+    autojump_clock: trio.testing.MockClock, code: int, told: type[Exception]
+) -> None:
+    """The client asks for versions again; of what is wrong between nodes it hears nothing."""
+    links = Links({1: lambda: EnvelopeResponse(error_code=code)})
+    with pytest.raises(told):
+        await channel(links, Quorum()).forward(b"request", ("User", "alice"), "10.1.2.3")
 
 
 async def test_topics_are_asked_for_again_when_refused_one_by_one(
