@@ -45,6 +45,7 @@ class DiskStorage:
         self._directory = METADATA_DIRECTORY
         self._election: tuple[ElectionState, bytes] | None = None
         self._flush: Flush | None = None
+        self._partial: str | None = None
         disk.make_directory(self._directory)
         self._snapshots = self._find_snapshots()
         self._log = self._open(now_ms, config or LogConfig())
@@ -75,13 +76,22 @@ class DiskStorage:
             config=config,
             known=recovery.Known(recovery_point=newest.end_offset),
         )
-        if newest.end_offset > log.end_offset:
+        last_epoch = log.epochs.latest
+        parted = last_epoch is not None and newest.epoch > last_epoch
+        if parted or newest.end_offset > log.end_offset:
             self._empty(log, newest.end_offset)
         elif log.segments[0].base_offset > 0:
             oldest = min((s for s in self._snapshots if s.end_offset > 0), default=None)
             if oldest is not None and oldest.end_offset > log.start_offset:
                 log.advance_start(oldest.end_offset)
+        if newest.end_offset >= log.start_offset:
+            self._forget([s for s in self._snapshots if s.end_offset < log.start_offset])
         return log
+
+    def _forget(self, snapshots: list[SnapshotId]) -> None:
+        """Remove snapshots; one from before the log's start would name the voters of its time."""
+        for snapshot in snapshots:
+            self._disk.remove(self._snapshots.pop(snapshot))
 
     @staticmethod
     def _empty(log: PartitionLog, start_offset: int) -> None:
@@ -125,8 +135,7 @@ class DiskStorage:
         self._log.settle()
 
     def clean(self, start_offset: int) -> None:
-        for snapshot in [s for s in list(self._snapshots) if s.end_offset < start_offset]:
-            self._disk.remove(self._snapshots.pop(snapshot))
+        self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])
         self._log.advance_start(start_offset)
         self._log.roll(0)  # the next snapshot can then drop what lies before this one
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
@@ -150,9 +159,11 @@ class DiskStorage:
 
     # Snapshots ------------------------------------------------------------------------------
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
-        file = self._disk.open(self._path(checkpoint_name(snapshot)) + PARTIAL, create=True)
-        if position == 0:
-            file.truncate(0)
+        path = self._path(checkpoint_name(snapshot)) + PARTIAL
+        if position == 0 and self._partial is not None:
+            self._disk.remove(self._partial)  # given up
+        self._partial = path
+        file = self._disk.open(path, create=True)
         file.write([data], position)
         file.close()
 
@@ -167,8 +178,7 @@ class DiskStorage:
         self._disk.rename(path + PARTIAL, path)
         self._disk.sync_directory(self._directory)
         self._empty(self._log, snapshot.end_offset)
-        for older in [s for s in list(self._snapshots) if s != snapshot]:
-            self._disk.remove(self._snapshots.pop(older))
+        self._forget([s for s in list(self._snapshots) if s != snapshot])
         self._snapshots[snapshot] = path
         return SnapshotLoaded(snapshot, *snapshot_voters(self._disk.read(path)))
 
@@ -178,10 +188,18 @@ class DiskStorage:
         self._snapshots[snapshot] = path
 
     def snapshot_size(self, snapshot: SnapshotId) -> int:
-        return self._disk.open(self._snapshots[snapshot]).size()
+        file = self._disk.open(self._snapshots[snapshot])
+        try:
+            return file.size()
+        finally:
+            file.close()
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
-        return self._disk.open(self._snapshots[snapshot]).read(position, max_bytes)
+        file = self._disk.open(self._snapshots[snapshot])
+        try:
+            return file.read(position, max_bytes)
+        finally:
+            file.close()
 
     # Making durable -------------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
