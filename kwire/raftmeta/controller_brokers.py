@@ -24,6 +24,8 @@ from kwire.types import uuid_text
 
 _RESERVED_DIRECTORIES: Final = 100
 """Directory ids below this number have meanings of their own (KIP-858)."""
+_NEVER_BEHIND: Final = 1 << 63
+"""Above every offset: what is answered is in force in this process."""
 
 
 def decide_register_controller(
@@ -67,13 +69,13 @@ def decide_register_broker(
 def _check_twin(
     state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
 ) -> None:
-    """Two live brokers must not share an id; one that left in order may come back at once.
+    """Two live brokers must not share an id; one that left in order has no session any more.
 
-    So may one with the very directories of the other: they are locked while their broker lives.
+    With the very directories of the other one need not wait: they are locked while it lives.
     """
     if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
         return
-    if not existing.fenced and state.sessions.is_valid(existing.id, now):
+    if state.sessions.is_valid(existing.id, now):
         raise errors.DuplicateBrokerRegistration(
             f"Another broker is registered with that broker id. (id {existing.id})"
         )
@@ -180,8 +182,9 @@ def decide_heartbeat(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )
     session = state.sessions.get(broker.id)
-    stopping = request.want_shut_down and not should_stop
-    if session is not None and stopping and session.shutdown_offset < 0:
+    if should_stop:
+        state.sessions.forget(broker.id)
+    elif session is not None and request.want_shut_down and session.shutdown_offset < 0:
         session.shutdown_offset = state.next_offset + len(records) - 1
     reply = BrokerHeartbeatResponse(
         is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
@@ -283,14 +286,13 @@ def begin_sessions(state: ControllerState, now: float, own: int | None = None) -
     ``own`` is the broker in this very process, which needs no heartbeats.
     """
     for broker in state.image.brokers.values():
-        if broker.id != own:
-            state.sessions.touch(broker.id, now, fenced=broker.fenced, metadata_offset=-1)
+        if broker.id != own and not broker.fenced:
+            state.sessions.touch(broker.id, now, fenced=False, metadata_offset=-1)
 
 
 def keep_session(state: ControllerState, broker_id: int) -> None:
-    """A broker in this process lives as long as the controller does."""
-    offset = state.next_offset
-    state.sessions.touch(broker_id, math.inf, fenced=False, metadata_offset=offset)
+    """A broker in this process lives as long as the controller does, and is never behind it."""
+    state.sessions.touch(broker_id, math.inf, fenced=False, metadata_offset=_NEVER_BEHIND)
 
 
 def decide_unregister_broker(

@@ -99,7 +99,9 @@ class Controller:
     def _append(self, records: Sequence[Any]) -> None:
         assert self._epoch is not None
         expected = self._quorum.next_offset
-        commit = self._quorum.append_nowait(records, self._epoch)
+        level = level_of(self.state.image.features)
+        records = at_level(records, level)
+        commit = self._quorum.append_nowait(records, self._epoch, level)
         assert commit.base_offset == expected, "decisions count on the offsets they saw"
         applied = Applied(commit.offset, commit.epoch, self._clock.now_ms())
         self.state.apply(records, applied)
@@ -204,10 +206,13 @@ class Controller:
         own = self._own_broker if self.is_alone else None
         begin_sessions(self.state, self._clock.now(), own)
         logger.info("controller active epoch=%d offset=%d", epoch, self.state.next_offset)
-        if self._publisher.in_transaction:
-            self._append([AbortTransactionRecord(reason="controller failover")])
-        if not image.features:
-            self._append(bootstrap_records(self.state, self._bootstrap))
+        try:
+            if self._publisher.in_transaction:
+                self._append([AbortTransactionRecord(reason="controller failover")])
+            if not image.features:
+                self._append(bootstrap_records(self.state, self._bootstrap))
+        except errors.NotController:  # lost again: that is what we are about to hear
+            self._resign()
         self._wake()
 
     def _wake(self) -> None:

@@ -12,14 +12,16 @@ from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.raftmeta.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller import ELR
 from kwire.raftmeta.controller_brokers import (
+    begin_sessions,
     decide_fence_stale,
     decide_heartbeat,
     decide_register_broker,
     decide_unregister_broker,
+    keep_session,
 )
 from kwire.raftmeta.controller_features import SUPPORTED, feature_records
 from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
-from tests.raftmeta.clusters import CLUSTER, Cluster, directory
+from tests.raftmeta.clusters import CLUSTER, Cluster, directory, registration
 
 
 def register(broker: int, incarnation: bytes = b"n", **more: Any) -> BrokerRegistrationRequest:
@@ -210,6 +212,39 @@ def test_controlled_shutdown_waits_for_the_others() -> None:
     assert reply.should_shut_down
     assert cluster.kinds() == ["BrokerRegistrationChange"]
     assert cluster.state.image.brokers[1].fenced
+
+
+def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
+    """It sends no heartbeats that would tell how far it is: what is answered is in force there."""
+    cluster = Cluster((1, 2))
+    keep_session(cluster.state, 1)
+    cluster.topic("t", [2, 1])
+    assert not cluster.do(decide_heartbeat, beat(2, 200, want_shut_down=True)).should_shut_down
+    assert cluster.partition("t").leader == 1
+    assert cluster.do(decide_heartbeat, beat(2, 200, want_shut_down=True)).should_shut_down
+
+
+def test_a_twin_of_a_broker_that_starts_is_refused() -> None:
+    """Both would take the id from each other for ever; silence makes room, and leaving in order."""
+    for left in (False, True):
+        cluster = Cluster((1,))
+        epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
+        cluster.do(decide_heartbeat, beat(2, epoch, want_fence=True, want_shut_down=left))
+        twin = register(2, b"m", log_dirs=[b"other directory "])
+        if not left:
+            with pytest.raises(errors.DuplicateBrokerRegistration):
+                cluster.do(decide_register_broker, twin)
+            cluster.now += 9
+        assert cluster.do(decide_register_broker, twin).broker_epoch > epoch
+
+
+def test_a_new_controller_waits_for_brokers_that_serve_only() -> None:
+    cluster = Cluster((1, 2))
+    cluster.write(registration(3, fenced=True))
+    cluster.state.sessions.clear()
+    begin_sessions(cluster.state, cluster.now)
+    valid = {one for one in (1, 2, 3) if cluster.state.sessions.is_valid(one, cluster.now)}
+    assert valid == {1, 2}
 
 
 def test_stale_epoch_and_stranger() -> None:

@@ -20,6 +20,7 @@ from kwire.raftmeta.controller_features import FINALIZED, SUPPORTED, feature_rec
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.publisher import MetadataPublisher, snapshot_contents
+from kwire.raftmeta.records import CommittedBatch
 from kwire.raftmeta.service import LeaderAndEpoch, Quorum
 from kwire.raftmeta.storage import MemoryStorage
 from kwire.testing.raft import TestClock, Watcher, config_of, voters_of
@@ -263,6 +264,19 @@ async def test_no_office_no_decisions() -> None:
         with pytest.raises(errors.NotController):
             await made.controller.call(decide_create_topics, create("t"))
         assert made.controller.state.image is made.publisher.image
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+async def test_an_office_that_is_lost_before_it_is_heard_of(cut_off: bool) -> None:
+    """The quorum may be in another epoch already; what the log lacks is for the next to write."""
+    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    if cut_off:
+        records = (*feature_records(FINALIZED), r.BeginTransactionRecord(name="unfinished"))
+        made.publisher.on_commit([CommittedBatch(0, len(records) - 1, 1, 0, records)])
+    made.controller.on_leadership(LeaderAndEpoch(1, 1, is_active=True))
+    assert not made.controller.is_active
+    with pytest.raises(errors.NotController):
+        await made.controller.call(decide_create_topics, create("t"))
 
 
 async def test_reply_waits_for_this_nodes_replicas() -> None:
