@@ -99,9 +99,7 @@ class Controller:
     def _append(self, records: Sequence[Any]) -> None:
         assert self._epoch is not None
         expected = self._quorum.next_offset
-        level = level_of(self.state.image.features)
-        records = at_level(records, level)
-        commit = self._quorum.append_nowait(records, self._epoch, level)
+        commit = self._quorum.append_nowait(records, self._epoch)
         assert commit.base_offset == expected, "decisions count on the offsets they saw"
         applied = Applied(commit.offset, commit.epoch, self._clock.now_ms())
         self.state.apply(records, applied)
