@@ -45,10 +45,13 @@ def register(controller: WireClient, life: bytes, directory: bytes) -> BrokerReg
     return answer
 
 
-def beat(controller: WireClient, epoch: int, **wants: bool) -> int:
-    wishes = {"want_fence": True, "want_shut_down": False, **wants}
+def beat(controller: WireClient, epoch: int) -> int:
     request = BrokerHeartbeatRequest(
-        broker_id=ID, broker_epoch=epoch, current_metadata_offset=0, **wishes
+        broker_id=ID,
+        broker_epoch=epoch,
+        current_metadata_offset=0,
+        want_fence=True,
+        want_shut_down=False,
     )
     code: int = controller.call(request, 1).error_code
     return code
