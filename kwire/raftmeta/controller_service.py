@@ -22,6 +22,7 @@ from kwire.raftmeta.controller_brokers import begin_sessions, decide_fence_stale
 from kwire.raftmeta.controller_features import bootstrap_records
 from kwire.raftmeta.image import Applied
 from kwire.raftmeta.internal_topics import creatable
+from kwire.raftmeta.levels import at_level, level_of
 from kwire.raftmeta.publisher import MetadataPublisher
 from kwire.raftmeta.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
@@ -99,7 +100,9 @@ class Controller:
     def _append(self, records: Sequence[Any]) -> None:
         assert self._epoch is not None
         expected = self._quorum.next_offset
-        commit = self._quorum.append_nowait(records, self._epoch)
+        level = level_of(self.state.image.features)
+        records = at_level(records, level)
+        commit = self._quorum.append_nowait(records, self._epoch, level)
         assert commit.base_offset == expected, "decisions count on the offsets they saw"
         applied = Applied(commit.offset, commit.epoch, self._clock.now_ms())
         self.state.apply(records, applied)

@@ -1,10 +1,9 @@
 """Metadata records between message objects and bytes, and what a snapshot is made of.
 
 A value is an unsigned varint frame version (1), the record type, the version and the body;
-the key is null.  The version written is the highest one of the table, since only one
-metadata.version is served; a registration change has the lowest one that can say it, as
-Kafka's own logs have.  What is damaged is not read: nobody goes on with other metadata than
-was committed.
+the key is null.  The version written is that of the finalized level
+(:mod:`kwire.raftmeta.levels`).  What is damaged is not read: nobody goes on with other metadata
+than was committed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +22,7 @@ from kwire.raftmeta.control import (
     is_whole,
     voters_records,
 )
+from kwire.raftmeta.levels import NEWEST, at_level, version_at
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.voters import VoterSet
 from kwire.records.build import New, batch
@@ -70,25 +70,14 @@ def _types() -> dict[int, type[Any]]:
     return found
 
 
-def pack(record: Record, version: int | None = None) -> bytes:
-    """The value of a metadata record."""
+def pack(record: Record, level: int = NEWEST) -> bytes:
+    """The value of a metadata record at a level of metadata.version, which can say all of it."""
     spec = spec_of(type(record))
     assert spec.record_type is not None
-    if version is None:
-        version = _version_of(record)
+    version = version_at(record, level)
     parts: list[Any] = [bytes(_uvarints(FRAME_VERSION, spec.record_type, version))]
     encoder(type(record), version)(record, parts)
     return b"".join(parts)
-
-
-def _version_of(record: Record) -> int:
-    if type(record).__name__ != "BrokerRegistrationChangeRecord":
-        return spec_of(type(record)).versions.last
-    if record.cordoned_log_dirs is not None:
-        return 3
-    if record.log_dirs:
-        return 2
-    return 1 if record.in_controlled_shutdown else 0
 
 
 def unpack(value: bytes | None) -> Record:
@@ -154,6 +143,7 @@ def snapshot_chunks(
     kraft_version: int,
     last_timestamp_ms: int,
     now_ms: int,
+    level: int = NEWEST,
 ) -> Iterator[bytes]:
     """A snapshot's batches: header, the records in the order given, footer.
 
@@ -169,7 +159,8 @@ def snapshot_chunks(
     offset = len(first)
     for group in contents:
         for start in range(0, len(group), SNAPSHOT_BATCH_RECORDS):
-            packed = [New(None, pack(r)) for r in group[start : start + SNAPSHOT_BATCH_RECORDS]]
+            part = at_level(group[start : start + SNAPSHOT_BATCH_RECORDS], level)
+            packed = [New(None, pack(record, level)) for record in part]
             yield batch(packed, base_offset=offset, leader_epoch=epoch, timestamp_ms=now_ms)
             offset += len(packed)
     footer: list[ControlMessage] = [SnapshotFooterRecord(version=0)]

@@ -44,6 +44,7 @@ from kwire.raftmeta.events import (
     Started,
     UpgradeKraftVersion,
 )
+from kwire.raftmeta.levels import NEWEST
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.raft import Raft
 from kwire.raftmeta.records import (
@@ -55,7 +56,7 @@ from kwire.raftmeta.records import (
     snapshot_chunks,
 )
 from kwire.raftmeta.roles import Follower, Leader, Resigned
-from kwire.raftmeta.state import RaftConfig, Random
+from kwire.raftmeta.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.storage import MetadataStorage
 from kwire.raftmeta.turn import Outcome, write
 from kwire.raftmeta.voters import Node, VoterSet
@@ -160,6 +161,8 @@ class Quorum:
         self._nursery: trio.Nursery | None = None
         self._listeners: list[Listener] = []
         self._leader = LeaderAndEpoch(None, 0)
+        self._voters = self._raft.state.voters
+        self._foreign: set[int] = set()
         self._commits: deque[Commit] = deque()
         self._delivered = 0
         self._to_deliver: deque[Committed | LeaderKnown | SnapshotLoaded] = deque()
@@ -179,6 +182,11 @@ class Quorum:
     def leader_node(self) -> Node | None:
         """Where the leader is reached; None while there is none."""
         return self._raft.state.leader_node() if self._leader.leader_id is not None else None
+
+    @property
+    def state(self) -> RaftState:
+        """To look at, never to change."""
+        return self._raft.state
 
     @property
     def voters(self) -> VoterSet:
@@ -214,9 +222,9 @@ class Quorum:
             await self._turn_done.wait()
         return self.append_nowait(records, epoch)
 
-    def append_nowait(self, records: Sequence[Record], epoch: int) -> Commit:
+    def append_nowait(self, records: Sequence[Record], epoch: int, level: int = NEWEST) -> Commit:
         """Write records as one batch; NotController unless this node leads that epoch."""
-        values = tuple(pack(record) for record in records)
+        values = tuple(pack(record, level) for record in records)
         return self._started(self._driver.feed(Append(object(), epoch, values)))
 
     def check_kraft_version(self, version: int) -> None:
@@ -281,6 +289,7 @@ class Quorum:
         epoch: int,
         contents: Iterable[Sequence[Record]],
         last_timestamp_ms: int,
+        level: int = NEWEST,
     ) -> SnapshotId:
         """Keep the state after the (committed) records before ``end_offset`` as a snapshot."""
         snapshot = SnapshotId(end_offset, epoch)
@@ -292,6 +301,7 @@ class Quorum:
             kraft_version=kraft_version,
             last_timestamp_ms=last_timestamp_ms,
             now_ms=self._clock.now_ms(),
+            level=level,
         )
         prepared = []
         for chunk in chunks:
@@ -354,8 +364,16 @@ class Quorum:
                 self._storage.end_sync()
         for outcome in written.outcomes:
             self._finish(outcome)
+        self._tell_of_voters()
         self._turn_done.set()
         self._turn_done = trio.Event()
+
+    def _tell_of_voters(self) -> None:
+        voters = self._raft.state.voters
+        if voters is not self._voters and voters != self._voters:
+            ids = ",".join(str(voter.id) for voter in voters)
+            logger.info("quorum has voters ids=%s offset=%d", ids, self.next_offset)
+        self._voters = voters
 
     def _finish(self, outcome: Outcome) -> None:
         match outcome:
@@ -384,7 +402,19 @@ class Quorum:
                 response = await self._peers.call(send.node, send.request)
             except ConnectionRefusedError:
                 refused = True
+        if response is not None:
+            self._tell_of_clusters(send.node, response.error_code)
         self._driver.feed(Answered(send.call_id, response, refused))
+
+    def _tell_of_clusters(self, node: Node, error_code: int) -> None:
+        """Once a node, until it answers differently: it is asked again all the same."""
+        if error_code != errors.InconsistentClusterId.code:
+            self._foreign.discard(node.id)
+        elif node.id not in self._foreign:
+            self._foreign.add(node.id)
+            own = self._raft.state.config.cluster_id
+            text = "another cluster's controller id=%d address=%s:%d own cluster=%s"
+            logger.error(text, node.id, node.host, node.port, own)
 
     # Delivery to listeners ------------------------------------------------------------------
     def _queue_delivery(self, item: Committed | LeaderKnown | SnapshotLoaded) -> None:
@@ -432,6 +462,11 @@ class Quorum:
         self._has_delivered(snapshot.end_offset)
 
     def _deliver_leader(self, leader: LeaderAndEpoch) -> None:
+        if (leader.leader_id, leader.epoch) != (self._leader.leader_id, self._leader.epoch):
+            if leader.leader_id is None:
+                logger.info("quorum has no leader epoch=%d", leader.epoch)
+            else:
+                logger.info("quorum has a leader id=%d epoch=%d", leader.leader_id, leader.epoch)
         self._leader = leader
         self._fail_commits()
         for listener in self._listeners:

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from kwire.clock import Clock
+from kwire.raftmeta.levels import level_of
 from kwire.raftmeta.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.service import LeaderAndEpoch, Quorum
@@ -66,7 +67,11 @@ class Snapshotter:
         applied = image.applied
         try:
             made = await self.quorum.write_snapshot(
-                applied.offset + 1, applied.epoch, snapshot_contents(image), applied.timestamp_ms
+                applied.offset + 1,
+                applied.epoch,
+                snapshot_contents(image),
+                applied.timestamp_ms,
+                level_of(image.features),
             )
         except OSError as error:
             logger.error("no metadata snapshot offset=%d error=%s", applied.offset, error)

@@ -80,10 +80,10 @@ class RecordedQuorum:
         for commit in waiting:
             commit._finish(errors.NotController())  # as the quorum does
 
-    def append_nowait(self, made: Sequence[Any], epoch: int) -> Commit:
+    def append_nowait(self, made: Sequence[Any], epoch: int, level: int) -> Commit:
         """What was decided comes next in the log, perhaps after what others had written."""
         base = self.next_offset
-        values = [pack(record) for record in made]
+        values = [pack(record, level) for record in made]
         if self.unseen:
             self.log += [Entry(base + n, epoch, value, 0) for n, value in enumerate(values)]
         ahead = self.log[self.place : self.place + AHEAD]

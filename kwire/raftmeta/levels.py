@@ -1,0 +1,79 @@
+"""What metadata records look like at an older ``metadata.version``.
+
+Rules: a record is written in the version that Apache Kafka writes at the finalized level, so that
+software of that level can read it; what that version cannot say is left out before anybody acts
+on it, the controller that decided included. Levels from 7 (3.3-IV3) on; those of metadata
+transactions (13) and registered controllers (15) are not told apart.
+"""
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Any, Final
+
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.schema import spec_of
+
+NEWEST: Final = 30
+"""4.3-IV0, the first level at which all versions are the highest ones."""
+CORDONS, ELIGIBLE_REPLICAS, DIRECTORIES, MIGRATION = NEWEST, 23, 17, 8
+"""The levels that brought a version: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
+
+_Absent = tuple[type[Any], str, Any]
+"""A kind of record, a field of it, and what the field is where it cannot be said."""
+_NO_DIRECTORIES: Final[tuple[_Absent, ...]] = (
+    (r.RegisterBrokerRecord, "log_dirs", ()),
+    (r.PartitionRecord, "directories", ()),
+    (r.PartitionChangeRecord, "directories", None),
+    (r.BrokerRegistrationChangeRecord, "log_dirs", ()),
+)
+_NO_ELIGIBLE_REPLICAS: Final[tuple[_Absent, ...]] = tuple(
+    (kind, name, None)
+    for kind in (r.PartitionRecord, r.PartitionChangeRecord)
+    for name in ("eligible_leader_replicas", "last_known_elr")
+)
+_NO_CORDONS: Final[tuple[_Absent, ...]] = tuple(
+    (kind, "cordoned_log_dirs", None)
+    for kind in (r.RegisterBrokerRecord, r.BrokerRegistrationChangeRecord)
+)
+
+
+def level_of(features: Mapping[str, int]) -> int:
+    """The level of a cluster; before any is written, the newest."""
+    return features.get("metadata.version", NEWEST)
+
+
+def at_level(records: Iterable[Any], level: int) -> tuple[Any, ...]:
+    """The records with what a level cannot say left out."""
+    if level >= NEWEST:
+        return tuple(records)
+    absent = list(_NO_CORDONS)
+    if level < ELIGIBLE_REPLICAS:
+        absent += _NO_ELIGIBLE_REPLICAS
+    if level < DIRECTORIES:
+        absent += _NO_DIRECTORIES
+    return tuple(_without(record, absent) for record in records)
+
+
+def _without(record: Any, absent: Iterable[_Absent]) -> Any:
+    fields = {name: value for kind, name, value in absent if isinstance(record, kind)}
+    if not fields:
+        return record
+    left = copy(record)
+    for name, value in fields.items():
+        setattr(left, name, list(value) if value is not None else None)
+    return left
+
+
+def version_at(record: Any, level: int) -> int:
+    """The version in which a record is written at a level."""
+    match record:
+        case r.RegisterBrokerRecord():
+            return 1 + (level >= MIGRATION) + (level >= DIRECTORIES) + (level >= CORDONS)
+        case r.PartitionRecord() | r.PartitionChangeRecord():
+            return (level >= DIRECTORIES) + (level >= ELIGIBLE_REPLICAS)
+        case r.BrokerRegistrationChangeRecord():  # the lowest that can say it, at every level
+            if record.cordoned_log_dirs is not None:
+                return 3
+            return 2 if record.log_dirs else int(bool(record.in_controlled_shutdown))
+        case _:
+            return spec_of(type(record)).versions.last
