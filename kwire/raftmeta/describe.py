@@ -8,12 +8,9 @@ from kwire.codec.messages.describe_quorum import (
 )
 from kwire.raftmeta import messages
 from kwire.raftmeta.roles import Leader
-from kwire.raftmeta.state import RaftState
+from kwire.raftmeta.state import OBSERVER_SESSION, RaftState
 from kwire.raftmeta.voters import Endpoint, ReplicaKey
 from kwire.types import METADATA_TOPIC, ZERO_UUID
-
-OBSERVER_SESSION_MS = 300_000
-"""An observer that has not fetched for that long is no longer listed."""
 
 Topic = DescribeQuorumResponse.TopicData
 
@@ -31,17 +28,22 @@ def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorum
     part.error_message = ""
     part.high_watermark = -1 if state.high_watermark is None else state.high_watermark
     part.current_voters = [_replica(state, role, voter.key) for voter in state.voters]
-    part.observers = [
-        _replica(state, role, key)
-        for key, seen in role.replicas.items()
-        if not state.voters.has(key) and state.now_ms - seen.fetched_at_ms < OBSERVER_SESSION_MS
-    ]
+    part.observers = [_replica(state, role, key) for key in observers(state, role)]
     answer = _answer(part)
     answer.nodes = [
         _node(voter.id, voter.endpoints or _own_endpoints(state, voter.id))
         for voter in state.voters
     ]
     return answer
+
+
+def observers(state: RaftState, role: Leader) -> list[ReplicaKey]:
+    """Who fetches without being a voter, or did so until a moment ago."""
+    return [
+        key
+        for key, seen in role.replicas.items()
+        if not state.voters.has(key) and state.now - seen.fetched_at < OBSERVER_SESSION
+    ]
 
 
 def _own_endpoints(state: RaftState, node_id: int) -> tuple[Endpoint, ...]:

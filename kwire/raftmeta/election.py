@@ -5,6 +5,7 @@ when a role is entered; the timers of a node that only waits go on running throu
 the epoch, so that nobody can keep it from ever standing.
 """
 
+import logging
 from math import inf
 from typing import Final
 
@@ -20,6 +21,8 @@ from kwire.raftmeta.roles import (
 )
 from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Node, ReplicaKey
+
+log = logging.getLogger(__name__)
 
 RETRY_SHARE: Final = 0.1
 """Of the longest back-off, after a lost round for the place of a leader that ended."""
@@ -108,6 +111,13 @@ def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None
     enter(state, Resigned(state.random_election_timeout(), preferred, untold))
 
 
+def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
+    """Whether it cannot be that this other node leads that epoch."""
+    if leader_id == state.config.node_id:
+        return True
+    return epoch == state.epoch and state.leader_id not in (None, leader_id)
+
+
 def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | None) -> None:
     """Another node spoke of an epoch and perhaps its leader: follow what is newer."""
     if epoch < state.epoch or leader_id == state.config.node_id:
@@ -115,13 +125,15 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
             become_unattached(state, epoch)
         return
     known = state.leader_id is not None and epoch == state.epoch
+    if leader_id is not None and contradicts(state, epoch, leader_id):
+        log.warning("two leaders of epoch %d: %s and %d", epoch, state.leader_id, leader_id)
+        return
     if leader_id is None:
         if epoch > state.epoch:
             become_unattached(state, epoch)
         return
     address = leader or state.voters.node(leader_id)
     if not known or (address is not None and isinstance(state.role, Unattached)):
-        assert not known or state.leader_id == leader_id, (state.election, leader_id)
         if address is None:
             become_unattached(state, epoch, leader_id)
         else:
@@ -172,11 +184,23 @@ def leader_ended(state: RaftState, role: Follower, wait: float) -> None:
 
 
 # Timers -------------------------------------------------------------------------------------
+def _start_timer(
+    state: RaftState, role: Unattached | Follower | Prospective | Candidate | Resigned
+) -> None:
+    """This node has become a voter by what came into its log; perhaps nobody else can lead."""
+    if isinstance(role, Follower):
+        role.deadline = state.fetch_deadline(role.leader.id)
+    else:
+        role.deadline = state.random_election_timeout()
+
+
 def poll(state: RaftState) -> None:
     """Do what the timers of elections demand, and ask for the votes still missing."""
     role = state.role
     if isinstance(role, Leader):
         return
+    if role.deadline == inf and state.is_voter and not state.stopping:
+        _start_timer(state, role)
     if state.now >= role.deadline:
         if isinstance(role, Prospective):
             lose(state, role)

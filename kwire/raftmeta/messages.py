@@ -43,6 +43,12 @@ def partition_of(request: Any) -> Any | None:
     return partition if named and index == 0 else None
 
 
+def answer_of(response: Any) -> Any | None:
+    """What an answer says of the one partition; None when it says nothing."""
+    topics = getattr(response, "topics", None) or getattr(response, "responses", None)
+    return topics[0].partitions[0] if topics and topics[0].partitions else None
+
+
 def leader_field(state: RaftState) -> int:
     return NOBODY if state.leader_id is None else state.leader_id
 

@@ -11,7 +11,7 @@ from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuor
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
 from kwire.raftmeta import messages
-from kwire.raftmeta.election import leader_ended, learn
+from kwire.raftmeta.election import contradicts, leader_ended, learn
 from kwire.raftmeta.roles import Follower, Resigned
 from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.voters import Node
@@ -28,7 +28,7 @@ def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumE
         return BeginQuorumEpochResponse(error_code=errors.InvalidRequest.code)
     if asked.leader_epoch < state.epoch:
         return messages.begin_response(state, errors.FencedLeaderEpoch.code)
-    if asked.leader_id < 0 or asked.leader_id == state.config.node_id:
+    if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
         return messages.begin_response(state, errors.InvalidRequest.code)
     if not is_me(state, request.voter_id, asked.voter_directory_id):
         return messages.begin_response(state, errors.InvalidVoterKey.code)
@@ -48,7 +48,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
         return EndQuorumEpochResponse(error_code=errors.InvalidRequest.code)
     if asked.leader_epoch < state.epoch:
         return messages.end_response(state, errors.FencedLeaderEpoch.code)
-    if asked.leader_id < 0 or asked.leader_id == state.config.node_id:
+    if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
         return messages.end_response(state, errors.InvalidRequest.code)
     found = request.leader_endpoints[0] if request.leader_endpoints else None
     address = Node(asked.leader_id, found.host, found.port) if found else None

@@ -17,7 +17,7 @@ from kwire.raftmeta.control import (
 )
 from kwire.raftmeta.events import Append, Appended, AppendLog, Refused, Reply
 from kwire.raftmeta.roles import Leader, Replica
-from kwire.raftmeta.state import CHECK_QUORUM_FACTOR, RaftState
+from kwire.raftmeta.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION, RaftState
 from kwire.raftmeta.voters import CONFIGURED, ReplicaKey
 from kwire.records.build import New, batch
 from kwire.records.header import headers, parse
@@ -85,23 +85,28 @@ def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
     """What is known of a replica; one that was never seen gets a fresh entry."""
     known = role.replicas.get(key)
     if known is None:
+        _forget_gone(state, role)
         known = role.replicas[key] = Replica(key)
     return known
 
 
+def _forget_gone(state: RaftState, role: Leader) -> None:
+    """Observers that have not fetched for long: every new disk of a broker is another one."""
+    since = state.now - OBSERVER_SESSION
+    for key in [k for k, r in role.replicas.items() if r.fetched_at < since]:
+        if not state.voters.has(key):
+            del role.replicas[key]
+
+
 def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
-    """How much of the log each voter is known to hold."""
+    """How much of the log each voter is known to hold, on the disk it fetched for last."""
     found: dict[int, int] = {}
     for voter in state.voters:
         if voter.id == state.config.node_id:
             found[voter.id] = state.log.end_offset
             continue
-        ends = [
-            r.end_offset
-            for r in role.replicas.values()
-            if state.voters.has(r.key) and r.key.id == voter.id
-        ]
-        found[voter.id] = max(ends, default=-1)
+        known = role.replicas.get(_key_of(state, role, voter.id))
+        found[voter.id] = known.end_offset if known else -1
     return found
 
 

@@ -14,7 +14,9 @@ from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
+from kwire.codec.primitives import MalformedError
 from kwire.raftmeta import messages, progress
+from kwire.raftmeta.control import note_voters
 from kwire.raftmeta.election import leader_heard, learn
 from kwire.raftmeta.events import LogSlice, Reply, TruncateLog
 from kwire.raftmeta.log import SnapshotId, Valid
@@ -26,7 +28,7 @@ from kwire.raftmeta.roles import (
     WaitingFetch,
 )
 from kwire.raftmeta.state import Call, RaftState
-from kwire.raftmeta.voters import Node, ReplicaKey
+from kwire.raftmeta.voters import Node, ReplicaKey, VoterHistory
 from kwire.records.header import crc_ok, headers
 
 log = logging.getLogger(__name__)
@@ -187,7 +189,7 @@ def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
 
 def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:
     """Take what the leader sent: records, where we part, or that we need a snapshot."""
-    part = response.responses[0].partitions[0] if response.responses else None
+    part = messages.answer_of(response)
     if part is None or response.error_code != errors.NONE:
         state.back_off(call.node.id)
         return
@@ -250,10 +252,12 @@ def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryv
             if header.leader_epoch > state.epoch:
                 break
             fits = header.base_offset == offset and header.leader_epoch >= epoch
-            if not fits or not crc_ok(data, pos, header):
+            if not fits or header.last_offset_delta < 0 or not crc_ok(data, pos, header):
                 return b""
+            if header.is_control:
+                note_voters(VoterHistory(), data, pos, header)  # so that none of it is a surprise
             end, offset, epoch = pos + header.size, header.next_offset, header.leader_epoch
-    except errors.CorruptMessage:
+    except (errors.CorruptMessage, MalformedError, ValueError):
         return b""
     return data[:end]
 

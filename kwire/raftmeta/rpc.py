@@ -116,10 +116,10 @@ def _learn_from(
     response: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse,
 ) -> None:
     """Every answer carries the sender's epoch and leader."""
-    if response.error_code != errors.NONE or not response.topics:
+    part = messages.answer_of(response)
+    if response.error_code != errors.NONE or part is None:
         state.back_off(call.node.id)
         return
     state.calls.succeeded(call.node.id)
-    part = response.topics[0].partitions[0]
     leader_id = None if part.leader_id < 0 else part.leader_id
     election.learn(state, part.leader_epoch, leader_id, messages.leader_in(response))

@@ -64,7 +64,7 @@ def ask(state: RaftState, role: Follower) -> None:
 
 def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> None:
     """Take a piece; a leader that cannot give it is asked for the log again."""
-    part = response.topics[0].partitions[0] if response.topics else None
+    part = messages.answer_of(response)
     if part is None or response.error_code != errors.NONE:
         state.back_off(call.node.id)
         return

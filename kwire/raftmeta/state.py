@@ -24,6 +24,9 @@ CHECK_QUORUM_FACTOR: Final = 1.5
 """A leader waits this many fetch timeouts for a majority before it resigns."""
 
 
+OBSERVER_SESSION: Final = 300.0
+"""An observer that has not fetched for that long is no longer known to the leader."""
+
 TURN_SHARE: Final = 0.15
 """Of the longest back-off: much longer than a round of votes takes, much shorter than a timeout."""
 

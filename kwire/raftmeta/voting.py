@@ -97,7 +97,7 @@ def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pr
     role = state.role
     if not isinstance(role, Prospective if pre else Candidate):
         return
-    part = response.topics[0].partitions[0] if response.topics else None
+    part = messages.answer_of(response)
     if part is None or part.error_code != errors.NONE:
         state.back_off(node_id)
         return
