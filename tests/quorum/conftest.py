@@ -11,13 +11,15 @@ from tests.quorum.cluster import Cluster, Shape
 from tests.quorum.real import RealCluster
 from tests.quorum.simulated import SimulatedCluster
 
-WORLDS = ("memory", "simulated files", "real")
+WORLDS = [pytest.param(name, marks=pytest.mark.slow) for name in ("memory", "files", "real")]
+with_files = pytest.mark.parametrize("make", WORLDS[1:], indirect=True)
+"""For what happens to files: not in memory."""
 
 SEED = int(os.environ.get("KWIRE_SIM_SEED", "1"))
 Make = Callable[..., Cluster]
 
 
-@pytest.fixture(params=[pytest.param(w, marks=pytest.mark.slow) for w in WORLDS])
+@pytest.fixture(params=WORLDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes a cluster of the world at hand: ``make(others=(4,), fetch_timeout=30)``."""
     made: list[Cluster] = []
@@ -33,7 +35,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         if request.param == "real":
             made.append(RealCluster(shape, tmp_path))
         else:
-            has_files = request.param == "simulated files"
+            has_files = request.param == "files"
             made.append(SimulatedCluster(shape, files=has_files, seed=SEED))
         return made[-1]
 

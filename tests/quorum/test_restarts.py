@@ -1,12 +1,9 @@
 """What a node knows after it was down, and with what damage it starts (invariant 42)."""
 
-from typing import Any
-
 import pytest
 
 from tests.quorum.cluster import Cluster
-from tests.quorum.conftest import Make
-from tests.quorum.storage import Files
+from tests.quorum.conftest import Make, with_files
 
 LONG_S = 100.0
 """A fetch timeout that does not run out: nobody stands for election meanwhile."""
@@ -34,9 +31,9 @@ def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
     cluster.finish()
 
 
+@with_files
 def test_a_torn_batch_at_the_end_of_the_log_is_cut(cluster: Cluster) -> None:
     """It was never acknowledged; what lies before it stays."""
-    _files_only(cluster)
     cluster.commit(3)
     cluster.catch_up()
     torn = next(n for n in cluster.nodes if n != cluster.leader())
@@ -49,12 +46,12 @@ def test_a_torn_batch_at_the_end_of_the_log_is_cut(cluster: Cluster) -> None:
     cluster.finish()
 
 
+@with_files
 @pytest.mark.parametrize("damaged", [b"", b"{", b'{"leaderId":1}'], ids=["empty", "cut", "short"])
 def test_a_node_with_a_damaged_quorum_state_does_not_start(
     cluster: Cluster, damaged: bytes
 ) -> None:
     """It no longer knows whom it voted for; the others go on without it."""
-    _files_only(cluster)
     cluster.commit()
     node = next(n for n in cluster.nodes if n != cluster.leader())
     cluster.kill(node)
@@ -66,8 +63,3 @@ def test_a_node_with_a_damaged_quorum_state_does_not_start(
     cluster.commit()
     storage.overwrite("quorum-state", sound)
     cluster.finish()
-
-
-def _files_only(cluster: Any) -> None:
-    if not isinstance(cluster.nodes[1].storage, Files):
-        pytest.skip("a disk without files")
