@@ -61,6 +61,9 @@ def on_refused(state: RaftState, event: SnapshotRefused) -> None:
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:
     """Our own snapshot is on disk: what it and its predecessor replace may go."""
     assert event.id.end_offset <= (state.high_watermark or 0)
+    if event.id.end_offset < state.log.start_offset:  # a later one was fetched meanwhile
+        state.emit(CleanLog(state.log.start_offset))
+        return
     older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]
     state.log.add_snapshot(event.id)
     kept = [event.id] if event.alone else older

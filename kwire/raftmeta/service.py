@@ -311,6 +311,7 @@ class Quorum:
             await trio.to_thread.run_sync(self._storage.store_snapshot, snapshot, prepared)
         else:
             self._storage.store_snapshot(snapshot, prepared)
+        await self._installed()
         self._driver.feed(SnapshotTaken(snapshot, alone=not self._has_room_before(snapshot)))
         return snapshot
 
@@ -429,6 +430,7 @@ class Quorum:
     async def _deliver_all(self) -> None:
         while True:
             while self._to_deliver:
+                await self._installed()
                 item = self._to_deliver.popleft()
                 match item:
                     case Committed(end_offset):
@@ -443,6 +445,7 @@ class Quorum:
     async def _deliver_log(self, end_offset: int) -> None:
         """Hand over what is committed, in pieces, so that others get their turn."""
         while self._delivered < end_offset:
+            await self._installed()
             if self._delivered < self._raft.state.log.start_offset:
                 return  # a snapshot that is queued behind us covers this
             data = self._storage.read(self._delivered, end_offset, DELIVERY_BYTES)
@@ -453,6 +456,11 @@ class Quorum:
             self._has_delivered(batches[-1].end_offset)
             if self._delivered < end_offset:
                 await trio.lowlevel.checkpoint()
+
+    async def _installed(self) -> None:
+        """While a fetched snapshot is put in place, the disk is ahead of what raft knows of it."""
+        while self._raft.state.installing is not None:
+            await self._turn_done.wait()
 
     def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
         size = self._storage.snapshot_size(snapshot)
