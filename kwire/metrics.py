@@ -111,23 +111,74 @@ ACTIVE_CONTROLLER: Final = gauge(
 )
 ACTIVE_BROKERS: Final = gauge(
     "kafka_controller_kafkacontroller_activebrokercount",
-    "Brokers that serve, as the active controller knows them; 0 elsewhere.",
+    "Brokers that serve, as this controller knows them.",
 )
 FENCED_BROKERS: Final = gauge(
     "kafka_controller_kafkacontroller_fencedbrokercount",
-    "Registered brokers that do not serve; 0 but on the active controller.",
+    "Registered brokers that do not serve, as this controller knows them.",
 )
 TOPICS: Final = gauge(
     "kafka_controller_kafkacontroller_globaltopiccount",
-    "Topics of the cluster; 0 but on the active controller.",
+    "Topics of the cluster, as this controller knows them.",
 )
 ALL_PARTITIONS: Final = gauge(
     "kafka_controller_kafkacontroller_globalpartitioncount",
-    "Partitions of the cluster; 0 but on the active controller.",
+    "Partitions of the cluster, as this controller knows them.",
 )
 LEADERLESS: Final = gauge(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
-    "Partitions of the cluster without a leader; 0 but on the active controller.",
+    "Partitions of the cluster without a leader, as this controller knows them.",
+)
+NOT_PREFERRED: Final = gauge(
+    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+    "Partitions of the cluster that their first replica does not lead.",
+)
+LAST_COMMITTED: Final = gauge(
+    "kafka_controller_kafkacontroller_lastcommittedrecordoffset",
+    "Offset of the last record of the metadata log that this controller knows to be committed.",
+)
+LAST_APPLIED: Final = gauge(
+    "kafka_server_broker_metadata_metrics_last_applied_record_offset",
+    "Offset of the last record of the metadata log that is in force on this node.",
+)
+LAST_APPLIED_AT: Final = gauge(
+    "kafka_server_broker_metadata_metrics_last_applied_record_timestamp",
+    "When that record was written, in milliseconds.",
+)
+RAFT_STATE: Final = gauge(
+    "kafka_server_raft_metrics_current_state", "1 for the state that this node is in.", "state"
+)
+RAFT_LEADER: Final = gauge(
+    "kafka_server_raft_metrics_current_leader", "Who leads the quorum; -1 is unknown."
+)
+RAFT_VOTE: Final = gauge(
+    "kafka_server_raft_metrics_current_vote",
+    "Whom this node voted for in this epoch; -1 is nobody.",
+)
+RAFT_EPOCH: Final = gauge("kafka_server_raft_metrics_current_epoch", "The quorum's epoch.")
+RAFT_HIGH_WATERMARK: Final = gauge(
+    "kafka_server_raft_metrics_high_watermark",
+    "The end of what this node knows to be committed; -1 is unknown.",
+)
+RAFT_LOG_END: Final = gauge(
+    "kafka_server_raft_metrics_log_end_offset", "The end of this node's metadata log."
+)
+RAFT_LOG_END_EPOCH: Final = gauge(
+    "kafka_server_raft_metrics_log_end_epoch", "The epoch of the metadata log's last batch."
+)
+RAFT_VOTERS: Final = gauge("kafka_server_raft_metrics_number_of_voters", "Voters of the quorum.")
+RAFT_OBSERVERS: Final = gauge(
+    "kafka_server_raft_metrics_number_of_observers",
+    "Who else fetches from this node; 0 but on the leader.",
+)
+RAFT_VOTER_CHANGE: Final = gauge(
+    "kafka_server_raft_metrics_uncommitted_voter_change",
+    "1 while a change of the voters is under way; 0 but on the leader.",
+)
+RAFT_ELECTIONS: Final = histogram(
+    "kafka_server_raft_metrics_election_latency_seconds",
+    "From losing a leader to hearing of the next one.",
+    bounds=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 
 

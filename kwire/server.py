@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 BROKER: Final = 4
 """A type of config resources."""
+WAITING_TOLD_SECONDS: Final = 5.0
+"""After which a node says that it waits for a leader; later on it says so less often."""
 HAND_OVER_SECONDS: Final = 10.0
 """How long handing over leaderships may take in a stop."""
 
@@ -128,7 +130,23 @@ class Server:
             core.net.accept(endpoint.name)
         if self.config.is_controller:
             nursery.start_soon(register_controller, core.ask, core.registration())
-        await core.quorum.wait_caught_up()
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(self._tell_of_waiting)
+            await core.quorum.wait_caught_up()
+            waiting.cancel_scope.cancel()
+
+    async def _tell_of_waiting(self) -> None:
+        """A node that waits for others says so, at first soon."""
+        quorum = self.core.quorum
+        await trio.sleep(WAITING_TOLD_SECONDS)
+        while True:
+            nodes = quorum.voters.nodes() or quorum.state.config.bootstrap
+            asked = ",".join(f"{node.host}:{node.port}" for node in nodes)
+            if quorum.leader().leader_id is None:
+                log.warning("waiting for a leader of the quorum controllers=%s", asked)
+            else:
+                log.info("catching up with the quorum offset=%d", quorum.delivered_offset)
+            await trio.sleep(6 * WAITING_TOLD_SECONDS)
 
     async def _hand_over(self) -> None:
         """The leaderships go, and until then others are served; then nobody waits for an answer."""

@@ -3,11 +3,18 @@
 Loaded only with ``--metrics-port``. Every function looks once through what it counts.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
 
 from kwire import metrics as m
+from kwire.clock import Clock
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
+from kwire.raftmeta.image import PartitionImage
+from kwire.raftmeta.records import CommittedBatch, SnapshotReader
+from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.telling import STATES, is_changing_voters, observer_count, state_name, vote
 from kwire.replica.leader import Leader
 from kwire.replica.service import ReplicaService
 
@@ -16,6 +23,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     """Make a node's metrics show everything that is declared."""
     metrics = core.services.metrics
     _of_controller(metrics, core)
+    _of_quorum(metrics, core)
     if broker is not None:
         _of_broker(metrics, core, broker.replicas)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
@@ -43,25 +51,76 @@ def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None
 
 
 def _of_controller(metrics: m.Metrics, core: Core) -> None:
-    def active() -> bool:
-        return core.controller.is_active
+    """What every controller knows, active or not; a node without that role shows zeros."""
+    metrics.ask(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
+    if not core.config.is_controller:
+        return
 
     def brokers(fenced: bool) -> int:
-        known = core.publisher.image.brokers.values() if active() else ()
-        return _count(broker for broker in known if broker.fenced is fenced)
+        return _count(b for b in core.publisher.image.brokers.values() if b.fenced is fenced)
 
-    def partitions(leaderless: bool) -> int:
-        topics = core.publisher.image.topics.values() if active() else ()
-        if not leaderless:
-            return sum(len(topic.partitions) for topic in topics)
-        return _count(p for topic in topics for p in topic.partitions.values() if p.leader < 0)
+    def partitions() -> Iterator[PartitionImage]:
+        topics = core.publisher.image.topics.values()
+        return (state for topic in topics for state in topic.partitions.values())
 
-    metrics.ask(m.ACTIVE_CONTROLLER, lambda: float(active()))
     metrics.ask(m.ACTIVE_BROKERS, lambda: brokers(fenced=False))
     metrics.ask(m.FENCED_BROKERS, lambda: brokers(fenced=True))
-    metrics.ask(m.TOPICS, lambda: len(core.publisher.image.topics) if active() else 0)
-    metrics.ask(m.ALL_PARTITIONS, lambda: partitions(leaderless=False))
-    metrics.ask(m.LEADERLESS, lambda: partitions(leaderless=True))
+    metrics.ask(m.TOPICS, lambda: len(core.publisher.image.topics))
+    metrics.ask(
+        m.ALL_PARTITIONS,
+        lambda: sum(len(topic.partitions) for topic in core.publisher.image.topics.values()),
+    )
+    metrics.ask(m.LEADERLESS, lambda: _count(p for p in partitions() if p.leader < 0))
+    metrics.ask(
+        m.NOT_PREFERRED, lambda: _count(p for p in partitions() if p.leader != p.preferred_leader)
+    )
+    metrics.ask(m.LAST_COMMITTED, lambda: core.quorum.high_watermark - 1)
+
+
+def _of_quorum(metrics: m.Metrics, core: Core) -> None:
+    state = core.quorum.state
+
+    def states() -> Iterator[tuple[tuple[str, ...], float]]:
+        current = state_name(state)
+        return (((name,), float(name == current)) for name in STATES)
+
+    def watermark() -> int:
+        return -1 if state.high_watermark is None else state.high_watermark
+
+    metrics.ask_all(m.RAFT_STATE, states)
+    metrics.ask(m.RAFT_LEADER, lambda: -1 if state.leader_id is None else state.leader_id)
+    metrics.ask(m.RAFT_VOTE, lambda: vote(state))
+    metrics.ask(m.RAFT_EPOCH, lambda: state.epoch)
+    metrics.ask(m.RAFT_HIGH_WATERMARK, watermark)
+    metrics.ask(m.RAFT_LOG_END, lambda: state.log.end_offset)
+    metrics.ask(m.RAFT_LOG_END_EPOCH, lambda: state.log.last_epoch)
+    metrics.ask(m.RAFT_VOTERS, lambda: len(state.voters.ids))
+    metrics.ask(m.RAFT_OBSERVERS, lambda: observer_count(state))
+    metrics.ask(m.RAFT_VOTER_CHANGE, lambda: float(is_changing_voters(state)))
+    metrics.ask(m.LAST_APPLIED, lambda: core.publisher.image.applied.offset)
+    metrics.ask(m.LAST_APPLIED_AT, lambda: core.publisher.image.applied.timestamp_ms)
+    core.quorum.add_listener(Elections(core.clock, metrics.histogram(m.RAFT_ELECTIONS)))
+
+
+@attrs.define(eq=False)
+class Elections:
+    """Measures how long the node knows no leader."""
+
+    _clock: Clock
+    _spread: m.Histogram
+    _since: float | None = None
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
+
+    def on_snapshot(self, reader: SnapshotReader) -> None: ...
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        now = self._clock.now()
+        if leader.leader_id is None:
+            self._since = now if self._since is None else self._since
+        elif self._since is not None:
+            self._spread.observe(now - self._since)
+            self._since = None
 
 
 def _count(found: Iterable[object]) -> int:

@@ -1,0 +1,69 @@
+"""What ``--metrics-port`` shows of a node's controller and of its part in the quorum."""
+
+from pathlib import Path
+
+import pytest
+from trio.testing import MockClock
+
+from kwire.metrics import RAFT_ELECTIONS, Metrics
+from kwire.node.gauges import Elections, add_gauges
+from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.testing.raft import TestClock
+from tests.server.nodes import create, running
+
+
+def values(metrics: Metrics) -> dict[str, float]:
+    lines = (line for line in metrics.lines() if not line.startswith("#"))
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+@pytest.mark.slow
+async def test_a_controller_tells_of_cluster_and_quorum(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        add_gauges(server.core, server.broker)
+        assert await create(server, "t", 3) == 0
+        shown = values(server.services.metrics)
+        quorum = server.core.quorum
+        controller = "kafka_controller_kafkacontroller_"
+        expected = {
+            f"{controller}activecontrollercount": 1,
+            f"{controller}activebrokercount": 1,
+            f"{controller}fencedbrokercount": 0,
+            f"{controller}globaltopiccount": 1,
+            f"{controller}globalpartitioncount": 3,
+            f"{controller}offlinepartitionscount": 0,
+            f"{controller}preferredreplicaimbalancecount": 0,
+            f"{controller}lastcommittedrecordoffset": quorum.high_watermark - 1,
+            "kafka_server_broker_metadata_metrics_last_applied_record_offset": quorum.next_offset
+            - 1,
+            'kafka_server_raft_metrics_current_state{state="leader"}': 1,
+            'kafka_server_raft_metrics_current_state{state="follower"}': 0,
+            "kafka_server_raft_metrics_current_leader": 1,
+            "kafka_server_raft_metrics_current_vote": 1,
+            "kafka_server_raft_metrics_current_epoch": 1,
+            "kafka_server_raft_metrics_high_watermark": quorum.next_offset,
+            "kafka_server_raft_metrics_log_end_offset": quorum.next_offset,
+            "kafka_server_raft_metrics_log_end_epoch": 1,
+            "kafka_server_raft_metrics_number_of_voters": 1,
+            "kafka_server_raft_metrics_number_of_observers": 0,
+            "kafka_server_raft_metrics_uncommitted_voter_change": 0,
+        }
+        assert {name: shown.get(name) for name in expected} == expected
+
+
+async def test_an_election_lasts_from_the_loss_of_a_leader_to_the_next(
+    mock_clock: MockClock,
+) -> None:
+    metrics = Metrics()
+    elections = Elections(TestClock(), metrics.histogram(RAFT_ELECTIONS))
+    elections.on_leadership(LeaderAndEpoch(1, 1))
+    mock_clock.jump(10)
+    elections.on_leadership(LeaderAndEpoch(None, 1))
+    mock_clock.jump(1)
+    elections.on_leadership(LeaderAndEpoch(None, 2))
+    mock_clock.jump(2)
+    elections.on_leadership(LeaderAndEpoch(3, 2))
+    elections.on_leadership(LeaderAndEpoch(3, 2, is_active=True))
+    name = "kafka_server_raft_metrics_election_latency_seconds"
+    shown = values(metrics)
+    assert (shown[f"{name}_sum"], shown[f"{name}_count"]) == (3, 1)
