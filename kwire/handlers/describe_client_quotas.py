@@ -22,6 +22,11 @@ Component = DescribeClientQuotasRequest.ComponentData
 EXACT: Final = 0
 DEFAULT: Final = 1
 ANY: Final = 2
+_MATCHES: Final = {
+    EXACT: "MATCH_TYPE_EXACT",
+    DEFAULT: "MATCH_TYPE_DEFAULT",
+    ANY: "MATCH_TYPE_SPECIFIED",
+}
 _TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
@@ -50,24 +55,39 @@ async def describe_client_quotas(
 
 
 def _check(components: list[Component]) -> None:
-    types = [component.entity_type for component in components]
+    seen: set[str] = set()
     for component in components:
         kind = component.entity_type
         if not kind:
-            raise errors.InvalidRequest("Unexpected empty filter component entity type")
-        if kind not in _TYPES:
-            raise errors.UnsupportedVersion(f"Unsupported entity type {kind}")
-        if component.match_type not in (EXACT, DEFAULT, ANY):
-            raise errors.InvalidRequest(f"Unexpected match type {component.match_type}")
-        if component.match_type == EXACT and component.match is None:
-            raise errors.InvalidRequest("Request specified MATCH_TYPE_EXACT, but no match")
-    for kind in types:
-        if types.count(kind) > 1:
+            raise errors.InvalidRequest("Invalid empty entity type.")
+        if kind in seen:
             raise errors.InvalidRequest(
                 f"Entity type {kind} cannot appear more than once in the filter."
             )
-    if "ip" in types and len(types) > 1:
-        raise errors.InvalidRequest("Invalid entity filter component combination")
+        if kind not in _TYPES:
+            raise errors.UnsupportedVersion(f"Unsupported entity type {kind}")
+        _check_match(component)
+        seen.add(kind)
+    if "ip" in seen and len(seen) > 1:
+        raise errors.InvalidRequest(
+            "Invalid entity filter component combination. IP filter component should not be used "
+            "with user or clientId filter component."
+        )
+
+
+def _check_match(component: Component) -> None:
+    """A name goes with an exact match, and with nothing else."""
+    kind, name = component.match_type, component.match
+    if kind not in _MATCHES:
+        raise errors.InvalidRequest(f"Unknown match type {kind}")
+    if kind == EXACT and name is None:
+        raise errors.InvalidRequest(
+            "Request specified MATCH_TYPE_EXACT, but set match string to null."
+        )
+    if kind != EXACT and name is not None:
+        raise errors.InvalidRequest(
+            f"Request specified {_MATCHES[kind]}, but also specified a match string."
+        )
 
 
 def _matches(entity: QuotaEntity, request: DescribeClientQuotasRequest) -> bool:

@@ -55,6 +55,8 @@ def decide_register_broker(
     returns = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not returns:
         _check_twin(state, existing, request, now)
+    if request.is_migrating_zk_broker:
+        raise errors.BrokerIdNotRegistered("Controller does not support registering ZK brokers.")
     _check_directories(state, request)
     _check_features(state, request)
     records = [] if returns else _out_of_isr(state, existing, request)

@@ -206,13 +206,16 @@ def _spliced(texts: dict[str, str], name: str, kind: int, text: str, resource: R
 
 
 def keys_of(resource_type: int) -> dict[str, Key[Any]]:
-    """The table of a type of resource."""
+    """The table of a type of resource; that of an unknown one is empty."""
     tables: dict[int, type[Config]] = {
         TOPIC: TopicConfig,
         GROUP: GroupConfig,
         CLIENT_METRICS: ClientMetricsConfig,
     }
-    return all_broker_keys() if resource_type == BROKER else tables[resource_type].keys()
+    if resource_type == BROKER:
+        return all_broker_keys()
+    table = tables.get(resource_type)
+    return {} if table is None else table.keys()
 
 
 def _check(

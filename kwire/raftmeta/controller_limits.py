@@ -17,8 +17,16 @@ from kwire.codec.messages.alter_client_quotas import (
 )
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
-from kwire.raftmeta.controller import ELR, ControllerState, Decision
+from kwire.raftmeta.controller import (
+    ELR,
+    ControllerState,
+    Decision,
+    Outcome,
+    check_bound,
+    outcome,
+)
 from kwire.raftmeta.controller_features import elr_safety_records
+from kwire.raftmeta.image import QuotaEntity
 from kwire.raftmeta.image_records import METADATA_VERSION
 from kwire.raftmeta.releases import NEEDS
 
@@ -197,71 +205,78 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest, now: float
 ) -> Decision[AlterClientQuotasResponse]:
-    """Limits of users, client ids and addresses are kept; nothing enforces them yet."""
+    """Limits of users, client ids and addresses are kept; nothing enforces them yet.
+
+    A type that stands twice in an entity counts as it stands last. What is asked for twice, an
+    entity or a limit of one, is refused; the first of two equal entities has its limits.
+    """
     del now
     records: list[Any] = []
-    entries = []
+    went: dict[QuotaEntity, Outcome] = {}
     for entry in request.entries:
-        code, text = errors.NONE, None
+        names = {part.entity_type: part.entity_name for part in entry.entity}
+        entity = tuple(sorted(names.items()))
+        keys = {op.key for op in entry.ops}
         try:
-            records += _quota_records(state, entry)
+            if entity in went or len(keys) < len(entry.ops):
+                raise errors.InvalidRequest(f"Ignoring duplicate entity {_entity_text(names)}")
+            records += _quota_records(state, entity, entry.ops)
         except KafkaError as error:
-            code, text = error.code, error.text
-        entity = [
-            AlterClientQuotasResponse.EntryData.EntityData(
-                entity_type=part.entity_type, entity_name=part.entity_name
-            )
-            for part in entry.entity
-        ]
-        entries.append(
-            AlterClientQuotasResponse.EntryData(error_code=code, error_message=text, entity=entity)
-        )
+            went[entity] = outcome(error)
+        else:
+            went[entity] = Outcome()
+    check_bound(records)
+    entries = [_quota_answer(entity, result) for entity, result in went.items()]
     reply = AlterClientQuotasResponse(entries=entries)
     return Decision(() if request.validate_only else tuple(records), reply)
 
 
+def _entity_text(names: Mapping[str, str | None]) -> str:
+    parts = (f"{kind}={'null' if name is None else name}" for kind, name in names.items())
+    return f"ClientQuotaEntity(entries={{{', '.join(parts)}}})"
+
+
+def _quota_answer(entity: QuotaEntity, result: Outcome) -> AlterClientQuotasResponse.EntryData:
+    answer = AlterClientQuotasResponse.EntryData
+    parts = [answer.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    return answer(error_code=result.code, error_message=result.text, entity=parts)
+
+
 def _quota_records(
-    state: ControllerState, entry: AlterClientQuotasRequest.EntryData
+    state: ControllerState, entity: QuotaEntity, ops: list[Any]
 ) -> list[r.ClientQuotaRecord]:
-    _check_entity(entry.entity)
-    is_address = any(part.entity_type == "ip" for part in entry.entity)
-    allowed = _QUOTA_KEYS["ip"] if is_address else _USER_KEYS
-    entity = tuple(sorted(((p.entity_type, p.entity_name) for p in entry.entity), key=_type))
+    names = dict(entity)
+    _check_entity(names)
+    allowed = _QUOTA_KEYS["ip"] if "ip" in names else _USER_KEYS
     held: Mapping[str, float] = state.image.quotas.get(entity) or {}
     records = []
-    for op in entry.ops:
-        if op.key not in allowed:
-            raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
+    for op in ops:
         if not op.remove:
+            if op.key not in allowed:
+                raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
             _check_quota(op.key, op.value)
         if held.get(op.key) != (None if op.remove else op.value):
             records.append(_quota_record(entity, op.key, op.value, op.remove))
     return records
 
 
-def _check_entity(parts: list[AlterClientQuotasRequest.EntryData.EntityData]) -> None:
+def _check_entity(names: Mapping[str, str | None]) -> None:
     """Whom a quota is for: a user, a client id, both, or an address."""
-    types = [part.entity_type for part in parts]
-    if not types:
+    if not names:
         raise errors.InvalidRequest("Invalid empty client quota entity")
-    for part in parts:
-        kind = part.entity_type
-        if types.count(kind) > 1:
-            raise errors.InvalidRequest(
-                f"Invalid client quota entity, duplicate entity entry {kind}"
-            )
+    for kind, name in names.items():
         if kind not in _ENTITY_TYPES:
             raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
-        if part.entity_name == "":
+        if name == "":
             raise errors.InvalidRequest(f"Empty {kind} not supported")
-    if "ip" not in types:
+    if "ip" not in names:
         return
-    if len(types) > 1:
+    if len(names) > 1:
         raise errors.InvalidRequest(
             "Invalid quota entity combination, IP entity shouldnot be combined with User or "
             "ClientId"
         )
-    name = parts[0].entity_name
+    name = names["ip"]
     if name is not None and not _is_address(name) and not _HOST.fullmatch(name):
         raise errors.InvalidRequest(f"{name} is not a valid IP or resolvable host.")
 
@@ -286,11 +301,7 @@ def _check_quota(key: str, value: float) -> None:
         raise errors.InvalidRequest(f"{key} cannot be a fractional value.")
 
 
-def _type(pair: tuple[str, str | None]) -> str:
-    return pair[0]
-
-
-def _quota_record(entity: Any, key: str, value: float, remove: bool) -> r.ClientQuotaRecord:
+def _quota_record(entity: QuotaEntity, key: str, value: float, remove: bool) -> r.ClientQuotaRecord:
     return r.ClientQuotaRecord(
         entity=[
             r.ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name)

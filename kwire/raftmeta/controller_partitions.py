@@ -210,6 +210,8 @@ def decide_reassign(
 ) -> Decision[AlterPartitionReassignmentsResponse]:
     """Partitions are to lie elsewhere, or to stop moving."""
     del now
+    if not request.topics:
+        return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
     records: list[Any] = []
     responses = []
     for topic in request.topics:

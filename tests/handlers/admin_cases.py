@@ -139,6 +139,21 @@ def quota(name: str, entity: dict[str, str | None], *ops: tuple[str, float, bool
     return (f"quota {name}", 49, 1, {"entries": [entry], "validateOnly": False})
 
 
+def together(name: str, *entities: dict[str, str | None]) -> Case:
+    """One quota for several entities in one request."""
+    entries = [
+        quota("", entity, ("producer_byte_rate", 1000.0, False))[3]["entries"][0]
+        for entity in entities
+    ]
+    return (f"quota {name}", 49, 1, {"entries": entries, "validateOnly": False})
+
+
+def typed_twice(*names: str) -> Case:
+    case = quota("type twice", {}, ("producer_byte_rate", 1000.0, False))
+    case[3]["entries"][0]["entity"] = [{"entityType": "user", "entityName": n} for n in names]
+    return case
+
+
 def quotas(name: str, *components: tuple[str, int, str | None], strict: bool = False) -> Case:
     listed = [{"entityType": t, "matchType": m, "match": x} for t, m, x in components]
     return (f"quotas {name}", 48, 1, {"components": listed, "strict": strict})
@@ -240,6 +255,7 @@ ALTER = [
     alter("metrics low value", METRICS, "m", ("interval.ms", 0, "1")),
     alter("no metrics", METRICS, "", ("interval.ms", 0, "5000")),
     alter("unknown kind", 3, "x", ("a", 0, "b")),
+    alter("append to an unknown kind", 3, "x", ("a", 2, "b")),
     replace("all", TOPIC, "defaults", segment_ms="6000", flush_ms="8"),
     replace("one", TOPIC, "defaults", flush_ms="9"),
     replace("null", TOPIC, "defaults", flush_ms=None),
@@ -279,6 +295,12 @@ PARTITIONS = [
     move("cancel", "t", 0, None),
     move("unknown topic", "nosuch", 0, [1]),
     move("unknown partition", "t", 99, [1]),
+    (
+        "move nothing",
+        45,
+        1,
+        {"timeoutMs": 30000, "allowReplicationFactorChange": False, "topics": []},
+    ),
     ("moving", 46, 0, {"timeoutMs": 30000, "topics": None}),
     pages("all", [], 2000, None),
     pages("first", [], 2, None),
@@ -321,6 +343,11 @@ CLUSTER = [
     quota("unknown type", {"tenant": "ann"}, ("producer_byte_rate", 1.0, False)),
     quota("no entity", {}, ("producer_byte_rate", 1.0, False)),
     quota("ip with user", {"ip": "1.2.3.4", "user": "a"}, ("connection_creation_rate", 1.0, False)),
+    quota("unknown key removed", {"user": "bob"}, ("no_such", 1.0, True)),
+    quota("key twice", {"user": "bob"}, *[("producer_byte_rate", 1.0, False)] * 2),
+    together("entity twice", *[{"user": "eve"}] * 2),
+    together("entities", {"user": "eve"}, {"user": "fay"}),
+    typed_twice("ann", "gus"),
     quotas("all"),
     quotas("of ann", ("user", 0, "ann")),
     quotas("strictly of ann", ("user", 0, "ann"), strict=True),
@@ -328,6 +355,12 @@ CLUSTER = [
     quotas("any", ("user", 2, None)),
     quotas("unknown type", ("tenant", 2, None)),
     quotas("twice", ("user", 2, None), ("user", 0, "ann")),
+    quotas("default with a name", ("user", 1, "ann")),
+    quotas("any with a name", ("user", 2, "ann")),
+    quotas("exact without a name", ("user", 0, None)),
+    quotas("unknown match", ("user", 7, None)),
+    quotas("no type", ("", 2, None)),
+    quotas("ip and user", ("ip", 2, None), ("user", 2, None)),
 ]
 DELETE = [
     delete("one", "x" * 249),

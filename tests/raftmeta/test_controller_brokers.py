@@ -88,6 +88,7 @@ def test_a_fenced_broker_closes_directories_too() -> None:
         ({"log_dirs": [b"x" * 16] * 2}, errors.InvalidRegistration),
         ({"log_dirs": [directory(1)]}, errors.InvalidRegistration),  # another broker's
         ({"features": []}, errors.UnsupportedVersion),  # metadata.version is finalized
+        ({"is_migrating_zk_broker": True}, errors.BrokerIdNotRegistered),
         (
             {"broker": 1, "log_dirs": [b"y" * 16]},  # a twin that is alive
             errors.DuplicateBrokerRegistration,

@@ -24,7 +24,7 @@ GOOD = ("producer_byte_rate", 1.0)
         ([("user", None), ("client-id", "c")], GOOD, True),
         ([], GOOD, False),
         ([("user", "")], GOOD, False),
-        ([("user", "ann"), ("user", "bob")], GOOD, False),
+        ([("user", "ann"), ("user", "bob")], GOOD, True),  # bob's
         ([("ip", "10.0.0.1")], ("connection_creation_rate", 5.0), True),
         ([("ip", "::1")], ("connection_creation_rate", 5.0), True),
         ([("ip", None)], ("connection_creation_rate", 5.0), True),
