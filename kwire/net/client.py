@@ -129,7 +129,10 @@ class NodeClient:
         return version
 
     async def _connected(self) -> socket.socket:
-        stream = await trio.open_tcp_stream(self.host, self.port)
+        try:
+            stream = await trio.open_tcp_stream(self.host, self.port)
+        except UnicodeError as error:  # others told us where it is, and any text will pass
+            raise Disconnect(f"no name of a host: {error}") from error
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)

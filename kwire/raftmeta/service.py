@@ -395,10 +395,13 @@ class Quorum:
                 self._queue_delivery(outcome)
 
     async def _call(self, send: Send) -> None:
-        """Bring a request to its node; at most one of a kind a node is under way."""
+        """Bring a request to its node; at most one of a kind a node is under way.
+
+        The network's own patience ends first: it takes the connection along that answers nothing.
+        """
         response: RaftResponse | None = None
         refused = False
-        with trio.move_on_after(self._raft.state.config.request_timeout):
+        with trio.move_on_after(2 * self._raft.state.config.request_timeout):
             try:
                 response = await self._peers.call(send.node, send.request)
             except ConnectionRefusedError:

@@ -1,0 +1,74 @@
+"""The quorum over connections that are made but say nothing, and addresses that are none."""
+
+from random import Random
+
+import pytest
+import trio
+
+from kwire.clock import SystemClock
+from kwire.codec.frame import read_header, response_parts
+from kwire.codec.messages.api_versions import ApiVersionsResponse
+from kwire.net.peers import Links, Network, OutOfReach, RaftPeers
+from kwire.raftmeta.quorum_state import ElectionState
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.storage import MemoryStorage
+from kwire.raftmeta.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.testing.raft import config_of
+from tests.net.test_peers import Other, asked
+
+
+class Mute(Other):
+    """A node behind a way that was lost: it takes connections, and answers nothing after that."""
+
+    async def answer(self, frame: memoryview) -> list[bytes]:
+        head, _ = read_header(frame)
+        if head.api_key != 18:
+            await trio.sleep_forever()
+        self.made += 1
+        told = ApiVersionsResponse(api_keys=[range_of(key) for key in (1, 18, 52)])
+        return response_parts(18, head.api_version, head.correlation_id, told)
+
+
+def range_of(key: int) -> ApiVersionsResponse.ApiVersion:
+    return ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=20)
+
+
+async def test_a_connection_without_answers_is_given_up() -> None:
+    """It would carry no request of this node's to that one until TCP gives up, in 15 minutes."""
+    other, config = Mute(), config_of(2, request_timeout=0.05, retry_backoff_max=0.02)
+    network = Network(SystemClock(), Random(1))
+    links = Links(network, "raft-client-2", timeout_s=config.request_timeout)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(other.service.run)
+        other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)
+        other.service.accept("L")
+        await nursery.start(network.run)
+        there = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
+        storage = MemoryStorage()
+        storage.election = ElectionState(1, 1)
+        quorum = Quorum(
+            config,
+            storage,
+            clock=network.clock,
+            random=network.random,
+            configured=VoterSet.of([there, Voter(ReplicaKey(2), config.endpoints)]),
+            peers=RaftPeers(links),
+        )
+        await nursery.start(quorum.run)
+        with trio.fail_after(10):
+            while other.made < 3:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "ü" * 70, "\ud800"])
+async def test_an_address_that_is_none(host: str) -> None:
+    """It may have come with an answer, or stand in the voter set by somebody's mistake."""
+    network = Network(SystemClock(), Random(1))
+    links = Links(network, "raft-client-2")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(network.run)
+        with pytest.raises(OutOfReach):
+            await links.call(host, 9093, asked("g"))
+        assert network.nursery is not None
+        nursery.cancel_scope.cancel()
