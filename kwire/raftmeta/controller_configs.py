@@ -117,6 +117,7 @@ def _alter(
     try:
         if twice:
             raise errors.InvalidRequest("Each resource must appear at most once.")
+        _check_kind(resource[0])
         current = dict(state.image.config(*resource))
         wanted = change(dict(current))
         _check_safety(state, resource, named, wanted)
@@ -206,16 +207,21 @@ def _spliced(texts: dict[str, str], name: str, kind: int, text: str, resource: R
 
 
 def keys_of(resource_type: int) -> dict[str, Key[Any]]:
-    """The table of a type of resource; that of an unknown one is empty."""
+    """The table of a type of resource."""
     tables: dict[int, type[Config]] = {
         TOPIC: TopicConfig,
         GROUP: GroupConfig,
         CLIENT_METRICS: ClientMetricsConfig,
     }
-    if resource_type == BROKER:
-        return all_broker_keys()
-    table = tables.get(resource_type)
-    return {} if table is None else table.keys()
+    return all_broker_keys() if resource_type == BROKER else tables[resource_type].keys()
+
+
+def _check_kind(kind: int) -> None:
+    """Of what there are settings."""
+    if kind == BROKER_LOGGER:
+        raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
+    if kind not in (TOPIC, BROKER, CLIENT_METRICS, GROUP):
+        raise errors.InvalidRequest(f"Unknown resource type {kind}")
 
 
 def _check(
@@ -231,12 +237,8 @@ def _check(
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
         _check_broker(state, name, current, wanted)
-    elif kind in (GROUP, CLIENT_METRICS):
-        _check_named(kind, name, wanted)
-    elif kind == BROKER_LOGGER:
-        raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
     else:
-        raise errors.InvalidRequest(f"Unknown resource type {kind}")
+        _check_named(kind, name, wanted)
 
 
 def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:

@@ -139,11 +139,11 @@ def quota(name: str, entity: dict[str, str | None], *ops: tuple[str, float, bool
     return (f"quota {name}", 49, 1, {"entries": [entry], "validateOnly": False})
 
 
-def together(name: str, *entities: dict[str, str | None]) -> Case:
-    """One quota for several entities in one request."""
+def together(name: str, *users: str) -> Case:
+    """One quota for several users in one request."""
     entries = [
-        quota("", entity, ("producer_byte_rate", 1000.0, False))[3]["entries"][0]
-        for entity in entities
+        quota("", {"user": user}, ("producer_byte_rate", 1000.0, False))[3]["entries"][0]
+        for user in users
     ]
     return (f"quota {name}", 49, 1, {"entries": entries, "validateOnly": False})
 
@@ -345,8 +345,8 @@ CLUSTER = [
     quota("ip with user", {"ip": "1.2.3.4", "user": "a"}, ("connection_creation_rate", 1.0, False)),
     quota("unknown key removed", {"user": "bob"}, ("no_such", 1.0, True)),
     quota("key twice", {"user": "bob"}, *[("producer_byte_rate", 1.0, False)] * 2),
-    together("entity twice", *[{"user": "eve"}] * 2),
-    together("entities", {"user": "eve"}, {"user": "fay"}),
+    together("entity twice", "eve", "eve"),
+    together("entities", "eve", "fay"),
     typed_twice("ann", "gus"),
     quotas("all"),
     quotas("of ann", ("user", 0, "ann")),
