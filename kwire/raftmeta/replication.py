@@ -173,7 +173,7 @@ def _whom_to_ask(state: RaftState) -> Node | None:
     role = state.role
     if isinstance(role, Follower) and not state.calls.is_doubtful(role.leader.id):
         return role.leader
-    nodes = [*(state.other_voters or _foreign_bootstrap(state))]
+    nodes = [*state.other_voters, *_foreign_bootstrap(state)]
     if isinstance(role, Follower):
         is_ready = state.calls.is_ready(role.leader.id, FetchRequest, state.now)
         if is_ready and state.random.random() < 0.5:
@@ -183,8 +183,10 @@ def _whom_to_ask(state: RaftState) -> Node | None:
 
 
 def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
-    own = {(e.host, e.port) for e in state.config.endpoints}
-    return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in own)
+    """Servers that are configured; the voters as this node knows them may have moved meanwhile."""
+    known = {(e.host, e.port) for e in state.config.endpoints}
+    known |= {(n.host, n.port) for n in state.voters.nodes()}
+    return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in known)
 
 
 def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:

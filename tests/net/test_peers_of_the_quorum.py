@@ -2,6 +2,7 @@
 
 from random import Random
 
+import attrs
 import pytest
 import trio
 
@@ -17,14 +18,19 @@ from kwire.testing.raft import config_of
 from tests.net.test_peers import Other, asked
 
 
+@attrs.define
 class Mute(Other):
     """A node behind a way that was lost: it takes connections, and answers nothing after that."""
+
+    third: trio.Event = attrs.field(factory=trio.Event)
 
     async def answer(self, frame: memoryview) -> list[bytes]:
         head, _ = read_header(frame)
         if head.api_key != 18:
             await trio.sleep_forever()
         self.made += 1
+        if self.made == 3:
+            self.third.set()
         told = ApiVersionsResponse(api_keys=[range_of(key) for key in (1, 18, 52)])
         return response_parts(18, head.api_version, head.correlation_id, told)
 
@@ -56,8 +62,7 @@ async def test_a_connection_without_answers_is_given_up() -> None:
         )
         await nursery.start(quorum.run)
         with trio.fail_after(10):
-            while other.made < 3:
-                await trio.sleep(0.01)
+            await other.third.wait()
         nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,28 @@
+"""Nodes that know no leader, and only old addresses of the voters."""
+
+from random import Random
+
+from kwire.raftmeta.events import Answered, Send, Started
+from kwire.raftmeta.log import LogState
+from kwire.raftmeta.quorum_state import ElectionState
+from kwire.raftmeta.raft import Raft, Recovered
+from kwire.raftmeta.voters import CONFIGURED, Node, VoterHistory
+from kwire.testing.raft import config_of
+from tests.raftmeta.one_node import dynamic
+
+
+def test_where_the_configured_servers_are_is_asked_as_well() -> None:
+    """KIP-853: who knows no leader asks the bootstrap servers; all voters may have moved."""
+    history = VoterHistory([(CONFIGURED, dynamic(1, 2, 3))], [(CONFIGURED, 1)])
+    moved, same = Node(-2, "moved", 9093), Node(-3, "node-2", 9093)
+    config = config_of(9, can_vote=False, bootstrap=(moved, same))
+    raft = Raft(config, Recovered(ElectionState(3, 1), LogState(), history), Random(1))
+    asked = set()
+    effects = raft.step(Started(), 0.0, 0)
+    while raft.state.now < 30:
+        for effect in effects:
+            if isinstance(effect, Send):
+                asked.add(effect.node)
+                raft.step(Answered(effect.call_id, None), raft.state.now, 0)
+        effects = raft.step(None, raft.deadline, 0)
+    assert asked == {moved, *dynamic(1, 2, 3).nodes()}
