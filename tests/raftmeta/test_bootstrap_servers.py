@@ -18,11 +18,12 @@ def test_where_the_configured_servers_are_is_asked_as_well() -> None:
     config = config_of(9, can_vote=False, bootstrap=(moved, same))
     raft = Raft(config, Recovered(ElectionState(3, 1), LogState(), history), Random(1))
     asked = set()
-    effects = raft.step(Started(), 0.0, 0)
-    while raft.state.now < 30:
-        for effect in effects:
+    effects = list(raft.step(Started(), 0.0, 0))
+    while raft.state.now < 60:
+        while effects:
+            effect = effects.pop()
             if isinstance(effect, Send):
                 asked.add(effect.node)
-                raft.step(Answered(effect.call_id, None), raft.state.now, 0)
-        effects = raft.step(None, raft.deadline, 0)
+                effects += raft.step(Answered(effect.call_id, None), raft.state.now, 0)
+        effects += raft.step(None, raft.deadline, 0)
     assert asked == {moved, *dynamic(1, 2, 3).nodes()}
