@@ -66,6 +66,7 @@ class Controller:
         self._last: Commit | None = None
         self._news = trio.Event()
         self._creating: dict[str, trio.Event] = {}
+        self._not_created: dict[str, str | None] = {}
         self.state = state
         quorum.add_listener(publisher)
         quorum.add_listener(self)
@@ -176,7 +177,12 @@ class Controller:
 
     async def ensure_topic(self, name: str) -> "Created | None":
         """Create one topic on first use; None if it is there already."""
-        return (await self.ensure_topics([name])).get(name)
+        made = (await self.ensure_topics([name])).get(name)
+        reason = None if made is None or made.error_code == errors.NONE else made.error_message
+        if reason is not None and reason != self._not_created.get(name):
+            logger.warning("not created topic=%s reason=%s", name, reason)
+        self._not_created[name] = reason
+        return made
 
     # What the quorum says -------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class ReplicaService:
     _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
     _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
+    _told_of_copies: set[str] = attrs.field(factory=set)
     """Partitions assigned here whose directory could not be opened."""
     _due: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
     """Partitions that are still to be made, by whom comes first."""
@@ -457,6 +458,13 @@ class ReplicaService:
                 "cannot delete topic=%s partition=%d", partition.topic, partition.partition
             )
 
+    def _tell_of_copies(self, topic: str, replicas: int) -> None:
+        """Once a topic: who counts on copies is better told than left waiting."""
+        if replicas > 1 and topic not in self._told_of_copies:
+            self._told_of_copies.add(topic)
+            text = "kwire brokers make no copies yet, acks=all waits in vain topic=%s replicas=%d"
+            log.warning(text, topic, replicas)
+
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
         if state.leader != self.node:
             if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
@@ -471,6 +479,7 @@ class ReplicaService:
             return
         lost = [*partition.commits.all(), *partition.writes.all()]
         now = self.now()
+        self._tell_of_copies(partition.topic, len(state.replicas))
         partition.lead(
             Leader.take_over(
                 node=self.node,

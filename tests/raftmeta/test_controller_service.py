@@ -1,5 +1,6 @@
 """A controller on a quorum of one: the first boot, restarts, lost offices."""
 
+import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -228,6 +229,18 @@ async def test_internal_topic_is_created_once() -> None:
             "segment.bytes": "104857600",
         }
         assert await made.controller.ensure_topic("__consumer_offsets") is None
+
+
+async def test_why_an_internal_topic_cannot_be_created_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with node() as made:
+        await made.controller.wait_active()
+        for _ in range(3):
+            await made.controller.ensure_topic("__consumer_offsets")
+        (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert told.startswith("not created topic=__consumer_offsets reason=Unable to replicate")
+        assert "\n" not in told
 
 
 async def test_topics_of_several_first_uses_at_once() -> None:

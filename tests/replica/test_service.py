@@ -73,6 +73,16 @@ async def test_a_new_epoch_begins_where_the_log_ends():
     assert partition.high_watermark == 2
 
 
+async def test_a_leader_without_copies_says_so_once_a_topic(caplog: pytest.LogCaptureFixture):
+    subject = broker()
+    await made(subject, "alone", partitions=2)
+    await subject.create("followed", replicas=(2, 1), leader=2)
+    assert caplog.records == []
+    await made(subject, "copied", partitions=3, replicas=(1, 2))
+    (told,) = caplog.records
+    assert told.getMessage().endswith("topic=copied replicas=2")
+
+
 async def test_roles_are_told_of():
     subject = broker()
     seen: list[tuple[str, bool]] = []
