@@ -173,7 +173,9 @@ def _whom_to_ask(state: RaftState) -> Node | None:
     role = state.role
     if isinstance(role, Follower) and not state.calls.is_doubtful(role.leader.id):
         return role.leader
-    nodes = [*state.other_voters, *_foreign_bootstrap(state)]
+    nodes = [*state.other_voters]
+    if all(state.is_out_of_reach(node.id) for node in nodes):
+        nodes += _foreign_bootstrap(state)
     if isinstance(role, Follower):
         is_ready = state.calls.is_ready(role.leader.id, FetchRequest, state.now)
         if is_ready and state.random.random() < 0.5:

@@ -221,6 +221,11 @@ class RaftState:
         delay = min(self.config.retry_backoff * (1 << failures), self.config.retry_backoff_max)
         self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
 
+    def is_out_of_reach(self, node_id: int) -> bool:
+        """Whether it has been silent for so long that waiting for it gets no longer."""
+        wait = self.config.retry_backoff * (1 << self.calls.failures.get(node_id, 0))
+        return wait >= self.config.retry_backoff_max
+
     def pause_fetching(self, node_id: int) -> None:
         """A node refused a Fetch: it is alive, but there is no use in asking it at once."""
         self.calls.failures.pop(node_id, None)

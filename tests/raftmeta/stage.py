@@ -7,6 +7,8 @@ node's first frames; the rest is told in :mod:`tests.raftmeta.scenes`.
 from base64 import b64decode
 from math import inf
 
+import attrs
+
 from kwire.codec.messages.control_records import VotersRecord
 from kwire.raftmeta import progress
 from kwire.raftmeta.control import control_records, note_voters
@@ -60,6 +62,8 @@ def open_scene(scene: Scene) -> Replay:
             return Raft(config, disk.load(configured), Fixed(0.5))
 
         return Replay(found, scene.node, start(), disk, start, dict(scene.late), running=False)
+    if history.latest:  # the recording's old addresses are no other nodes
+        config = attrs.evolve(config, bootstrap=())
     epoch, leader = _epoch(frames, scene) if scene.election is None else (0, None)
     end = scene.end if scene.end is not None else _end(frames, name)
     starts = [e for e in EPOCHS[cluster_of(scene.number)] if e.end_offset < end]
