@@ -84,7 +84,6 @@ def decide_update_features(
             error_code=failed.code,
             error_message=f"The update failed for all features since the following feature had "
             f"an error: {failed.text}",
-            results=[] if len(results) > 1 else results,
         )
         return Decision((), reply)
     reply = UpdateFeaturesResponse(results=results)

@@ -225,9 +225,10 @@ def decide_delete_topics(
     del now
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
-    keys = Counter((asked.name, asked.topic_id) for asked in request.topics)
+    wrong = [asked for asked in request.topics if _misnamed(asked) is not None]
+    keys = Counter((one.name, one.topic_id) for one in request.topics if _misnamed(one) is None)
     records = []
-    responses = []
+    responses = [_undeleted(asked) for asked in wrong]
     gone: set[bytes] = set()
     for (name, topic_id), count in keys.items():
         topic, error = _deletable(state, name, topic_id)
@@ -252,16 +253,30 @@ def decide_delete_topics(
     return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
 
 
+def _misnamed(asked: DeleteTopicsRequest.DeleteTopicState) -> str | None:
+    """A topic is named by its name or by its id."""
+    if asked.name is None and asked.topic_id == ZERO_UUID:
+        return "Neither topic name nor id were specified."
+    if asked.name is not None and asked.topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    return None
+
+
+def _undeleted(asked: DeleteTopicsRequest.DeleteTopicState) -> Deleted:
+    return Deleted(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        error_code=errors.InvalidRequest.code,
+        error_message=_misnamed(asked),
+    )
+
+
 def _deletable(
     state: ControllerState, name: str | None, topic_id: bytes
 ) -> tuple[TopicImage | None, KafkaError | None]:
-    if name is not None and topic_id != ZERO_UUID:
-        return None, errors.InvalidRequest("You may not specify both topic name and topic id.")
     if name is not None:
         topic = state.image.topic(name)
         return topic, _unknown_name() if topic is None else None
-    if topic_id == ZERO_UUID:
-        return None, errors.InvalidRequest("Neither topic name nor id were specified.")
     topic = state.image.topics.get(topic_id)
     return topic, errors.UnknownTopicId(_UNKNOWN_ID) if topic is None else None
 

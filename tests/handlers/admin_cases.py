@@ -159,6 +159,12 @@ def quotas(name: str, *components: tuple[str, int, str | None], strict: bool = F
     return (f"quotas {name}", 48, 1, {"components": listed, "strict": strict})
 
 
+def levels(name: str, feature: str, level: int) -> Case:
+    update = {"feature": feature, "maxVersionLevel": level, "upgradeType": 1}
+    request = {"timeoutMs": 30000, "featureUpdates": [update], "validateOnly": False}
+    return (f"levels {name}", 57, 1, request)
+
+
 def cluster(name: str, kind: int, operations: bool = False) -> Case:
     request = {
         "includeClusterAuthorizedOperations": operations,
@@ -333,6 +339,9 @@ CLUSTER = [
             "permissionType": 1,
         },
     ),
+    levels("unsupported", "group.version", 99),
+    levels("unknown", "odd.version", 1),
+    levels("negative", "metadata.version", -1),
     ("unregister nobody", 64, 0, {"brokerId": 9}),
     quota("user", {"user": "ann"}, ("producer_byte_rate", 1000.0, False)),
     quota("default", {"user": None}, ("consumer_byte_rate", 2000.0, False)),
@@ -367,6 +376,7 @@ DELETE = [
     delete("unknown", "nosuch"),
     delete("unknown id", ids=("AAAAAAAAAAAAAAAAAAAABw",)),
     delete("nothing", None),
+    delete("nothing twice", None, None, "nosuch", "nosuch"),
     delete("twice", "y", "y"),
     delete("rest", "y", "defaults"),
 ]
