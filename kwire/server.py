@@ -19,6 +19,7 @@ from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core, make_core
 from kwire.raftmeta.broker_lifecycle import register_controller
 from kwire.raftmeta.image_change import MetadataDelta
+from kwire.raftmeta.news import news
 
 __all__ = ["CannotOpenError", "Server", "format_node"]
 
@@ -60,6 +61,9 @@ class Server:
 
     def _in_force(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after
+        if self.core.controller.has_decided(delta.after.applied.offset):
+            for line in news(delta):
+                log.info(line)
 
     # Running --------------------------------------------------------------------------------
     @property

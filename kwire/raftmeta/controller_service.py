@@ -63,6 +63,7 @@ class Controller:
         self._own_broker = own_broker
         self._elsewhere = elsewhere
         self._epoch: int | None = None
+        self._since: int | None = None
         self._last: Commit | None = None
         self._news = trio.Event()
         self._creating: dict[str, trio.Event] = {}
@@ -114,6 +115,10 @@ class Controller:
     def is_alone(self) -> bool:
         """Whether no other node could be the active controller."""
         return self._quorum.is_alone
+
+    def has_decided(self, offset: int) -> bool:
+        """Whether the record there was written since this node is the active controller."""
+        return self._since is not None and offset >= self._since
 
     async def wait_inactive(self) -> None:
         """Until this node is not the active controller."""
@@ -201,7 +206,7 @@ class Controller:
     def _resign(self) -> None:
         if self._epoch is not None:
             logger.info("controller resigned epoch=%d", self._epoch)
-        self._epoch = self._last = None
+        self._epoch = self._since = self._last = None
         self.state.reset(self._publisher.image, 0)
         self._wake()
 
@@ -209,7 +214,7 @@ class Controller:
         """Take office: what the log lacks comes first."""
         image = self._publisher.image
         self.state.reset(image, self._quorum.next_offset)
-        self._epoch, self._last = epoch, None
+        self._epoch, self._since, self._last = epoch, self._quorum.next_offset, None
         own = self._own_broker if self.is_alone else None
         begin_sessions(self.state, self._clock.now(), own)
         logger.info("controller active epoch=%d offset=%d", epoch, self.state.next_offset)
