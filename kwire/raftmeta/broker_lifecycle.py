@@ -31,6 +31,7 @@ from kwire.raftmeta.controller_brokers import (
     keep_session,
 )
 from kwire.raftmeta.controller_service import Controller
+from kwire.raftmeta.image import MetadataImage
 from kwire.raftmeta.image_records import METADATA_VERSION
 from kwire.raftmeta.publisher import MetadataPublisher
 
@@ -213,13 +214,32 @@ class BrokerLifecycle:
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send heartbeats until cancelled or stopped; a lone combined node needs none."""
+        """Send heartbeats until cancelled or stopped; a lone node that serves needs none."""
         with self._running:
             task_status.started()
             while True:
-                if self.local is not None and self._keep():
-                    await self.local.wait_inactive()
+                if self.local is not None and self._serves(self.publisher.image) and self._keep():
+                    await self._kept(self.local)
                 await self._speak()
+
+    async def _kept(self, local: Controller) -> None:
+        """As long as the controller in this process is active and nobody took the office away."""
+        async with trio.open_nursery() as nursery:
+
+            async def ended(waiting: Callable[[], Awaitable[None]]) -> None:
+                await waiting()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ended, local.wait_inactive)
+            nursery.start_soon(ended, self._wait_put_out)
+
+    async def _wait_put_out(self) -> None:
+        """Until this incarnation is fenced, or not registered any more."""
+        await self.publisher.wait_for(lambda image: not self._serves(image))
+
+    def _serves(self, image: MetadataImage) -> bool:
+        own = image.brokers.get(self.config.node_id)
+        return own is not None and own.epoch == self.epoch and not own.fenced
 
     def _keep(self) -> bool:
         """Live as long as the controller in this process, if that is the only one."""

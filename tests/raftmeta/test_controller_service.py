@@ -12,11 +12,17 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.configs.listeners import Endpoint
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, controller_registration, directly
 from kwire.raftmeta.controller import ControllerState
-from kwire.raftmeta.controller_brokers import decide_register_controller
+from kwire.raftmeta.controller_brokers import (
+    decide_heartbeat,
+    decide_register_controller,
+    decide_unregister_broker,
+)
 from kwire.raftmeta.controller_features import FINALIZED, SUPPORTED, feature_records
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
@@ -160,6 +166,35 @@ async def test_a_lone_node_is_idle(autojump_clock: trio.testing.MockClock) -> No
         count = len(made.watcher.batches)
         await trio.sleep(3600)
         assert len(made.watcher.batches) == count
+        assert made.publisher.image.live_brokers()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["forgotten", "fenced"])
+async def test_a_lone_node_serves_again(autojump_clock: trio.testing.MockClock, how: str) -> None:
+    """It sends no heartbeats; but fenced or forgotten, it says that it lives."""
+    async with node() as made, trio.open_nursery() as nursery:
+        broker = made.broker(b"a")
+        await broker.start()
+        await nursery.start(broker.run)
+        if how == "forgotten":
+            gone = UnregisterBrokerRequest(broker_id=1)
+            await made.controller.call(decide_unregister_broker, gone)
+        else:
+            leave = BrokerHeartbeatRequest(
+                broker_id=1,
+                broker_epoch=broker.epoch,
+                current_metadata_offset=0,
+                want_fence=True,
+                want_shut_down=True,
+            )
+            await made.controller.call(decide_heartbeat, leave)
+        assert not made.publisher.image.live_brokers()
+        with trio.fail_after(10):
+            await made.publisher.wait_for(lambda image: bool(image.live_brokers()))
+        count = len(made.watcher.batches)
+        await trio.sleep(3600)
+        assert len(made.watcher.batches) == count, "and is idle again"
         assert made.publisher.image.live_brokers()
         nursery.cancel_scope.cancel()
 

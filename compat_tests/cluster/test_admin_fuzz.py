@@ -1,0 +1,146 @@
+"""Admin requests drawn by lot against three nodes, each broker and controller.
+
+They go to brokers and controllers, active or not, bare and in Envelopes. Each is answered, no node
+has a traceback, and in the end all nodes say the same, also after all were killed and have come
+back. ``KWIRE_SEED`` asks for others, ``KWIRE_REQUESTS`` for more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import attrs
+
+from compat_tests.cluster.admin_requests import NODES, SHARED, Source
+from compat_tests.cluster.nodes import Cluster, Node
+from compat_tests.cluster.test_envelopes import HOST, PRINCIPAL
+from compat_tests.harness.broker import kafka
+from compat_tests.harness.wait import eventually
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.json import to_json
+from kwire.codec.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kwire.codec.messages.describe_cluster import DescribeClusterRequest
+from kwire.codec.messages.describe_configs import DescribeConfigsRequest
+from kwire.codec.messages.envelope import EnvelopeRequest
+from kwire.codec.messages.metadata import MetadataRequest
+from kwire.testing.wire import WireClient, key_of
+
+REQUESTS = int(os.environ.get("KWIRE_REQUESTS", "250"))
+SEED = int(os.environ.get("KWIRE_SEED", "1"))
+NOT_CONTROLLER = 41
+BY_BROKERS_ONLY = {48}
+"""DescribeClientQuotas is answered by brokers themselves."""
+ALTER_CONFIGS = 33
+"""Kafka's brokers leave it unanswered where nothing is left to pass on."""
+TOPIC, CLUSTER = 2, 4
+
+
+@attrs.define(eq=False)
+class Client:
+    """Asks now this node and now that one; every request has to be answered."""
+
+    cluster: Cluster
+    source: Source
+    shared: dict[int, int]
+    """What clients ask, and how often."""
+    connections: dict[int, WireClient] = attrs.field(factory=dict)
+
+    def call(self, port: int, request: Any, version: int) -> Any:
+        if port not in self.connections:
+            self.connections[port] = WireClient("127.0.0.1", port, timeout_s=40)
+        return self.connections[port].call(request, version)
+
+    def step(self) -> None:
+        draw = self.source.random
+        node = draw.choice(self.cluster.brokers)
+        to_controllers = {key: n for key, n in self.shared.items() if key not in BY_BROKERS_ONLY}
+        way = draw.random()
+        if way < 0.5:
+            self.call(node.port, *self.source.request(self.shared))
+        elif way < 0.6:
+            self.call(node.controller_port, *self.source.request(to_controllers))
+        elif way < 0.8:
+            self.call(node.controller_port, *self.source.request(NODES))
+        else:
+            self.wrapped(node, *self.source.request(to_controllers))
+
+    def wrapped(self, node: Node, request: Any, version: int) -> None:
+        """In an Envelope: what is inside is answered, or the controller is another one."""
+        key = key_of(request)
+        frame = request_frame(key, version, 7, "inside", request)[4:]
+        envelope = EnvelopeRequest(
+            request_data=frame, request_principal=PRINCIPAL, client_host_address=HOST
+        )
+        answer = self.call(node.controller_port, envelope, 0)
+        assert answer.error_code in (0, NOT_CONTROLLER)
+        if answer.error_code == 0:
+            correlation_id, _ = read_response(key, version, answer.response_data)
+            assert correlation_id == 7
+
+    def look(self) -> None:
+        """Know the topics' ids from now on, in the order of their names."""
+        node = self.cluster.brokers[0]
+        found = self.call(node.port, MetadataRequest(topics=None), 12).topics
+        self.source.ids = [t.topic_id for t in sorted(found, key=lambda topic: str(topic.name))]
+
+
+def known(node: Node) -> list[Any]:
+    """What a node's clients can see of the metadata."""
+    with node.client() as client:
+        topics = client.call(MetadataRequest(topics=None), 12).topics
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        listed = [(TOPIC, topic.name) for topic in topics] + [(CLUSTER, "")]
+        resources = [
+            resource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for kind, name in sorted(listed)
+        ]
+        configs = client.call(DescribeConfigsRequest(resources=resources), 4)
+        quotas = client.call(DescribeClientQuotasRequest(components=[], strict=False), 1)
+        everybody = DescribeClusterRequest(
+            include_cluster_authorized_operations=False, include_fenced_brokers=True
+        )
+        brokers = client.call(everybody, 2)
+        return [
+            sorted(map(repr, topics)),
+            to_json(configs, 4),
+            sorted(map(repr, quotas.entries)),
+            sorted(map(repr, brokers.brokers)),
+        ]
+
+
+def agreed(cluster: Cluster) -> list[Any]:
+    """What all nodes know alike."""
+
+    def same() -> list[Any] | None:
+        first, *others = [known(node) for node in cluster.brokers]
+        return first if all(other == first for other in others) else None
+
+    found = eventually(same, "all nodes know the same")
+    assert found is not None
+    return found
+
+
+def test_admin_requests_by_lot(make: Callable[..., Cluster], broker_kind: str) -> None:
+    cluster = make(3)
+    cluster.start()
+    source = Source(Random(SEED), epochs=[0, 5, 7], cluster_id=kafka.CLUSTER_ID)
+    served = {key: n for key, n in SHARED.items() if broker_kind == "kwire" or key != ALTER_CONFIGS}
+    client = Client(cluster, source, served)
+    for number in range(REQUESTS):
+        client.step()
+        if number % 5 == 0:
+            client.look()
+    before = agreed(cluster)
+    assert before[0], "no topic was made"
+    for node in cluster.brokers:
+        node.kill()
+    for node in cluster.brokers:
+        node.launch()
+    cluster.wait_complete()
+    after = agreed(cluster)
+    assert after[1:3] == before[1:3], "settings and quotas"
+    for node in cluster.brokers:
+        assert "Traceback" not in node.said(), node.said()[-4000:]
