@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SHARE: Final = 0.1
 """Of the longest back-off, after a lost round for the place of a leader that ended."""
+LAST_EPOCH: Final = 2**31 - 2
+"""A later one is believed of nobody: no epoch could follow it."""
 _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
 
 
@@ -113,13 +115,15 @@ def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None
 
 def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
     """Whether it cannot be that this other node leads that epoch."""
-    if leader_id == state.config.node_id:
+    if leader_id == state.config.node_id or epoch > LAST_EPOCH:
         return True
     return epoch == state.epoch and state.leader_id not in (None, leader_id)
 
 
 def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | None) -> None:
     """Another node spoke of an epoch and perhaps its leader: follow what is newer."""
+    if epoch > LAST_EPOCH:
+        return
     if epoch < state.epoch or leader_id == state.config.node_id:
         if epoch > state.epoch:  # it was us, before our disk was lost: nobody is left to lead
             become_unattached(state, epoch)

@@ -8,6 +8,7 @@ from kwire import errors
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta import messages
 from kwire.raftmeta.election import (
+    LAST_EPOCH,
     become_candidate,
     become_leader,
     become_unattached,
@@ -58,6 +59,8 @@ def _refusal(state: RaftState, request: VoteRequest) -> VoteResponse | None:
     if asked is None:
         return VoteResponse(error_code=errors.InvalidRequest.code)
     newest = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
+    if asked.replica_epoch > LAST_EPOCH:
+        return messages.vote_response(state, error=errors.InvalidRequest.code)
     if asked.replica_id < 0 or asked.last_offset < 0 or not 0 <= asked.last_offset_epoch <= newest:
         return messages.vote_response(state, error=errors.InvalidRequest.code)
     if not is_me(state, request.voter_id, asked.voter_directory_id):

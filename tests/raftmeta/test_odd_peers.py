@@ -162,3 +162,35 @@ def test_who_becomes_a_voter_by_the_last_record_stands() -> None:
     while not isinstance(raft.state.role, Prospective):
         assert raft.deadline < 10
         raft.step(None, raft.deadline, 0)
+
+
+def requests_of_epoch(epoch: int) -> list[Any]:
+    sender = node(2, saved=ElectionState(1, 2)).state
+    sender.election = ElectionState(epoch, 2)
+    key = sender.voters.key_of(1)
+    return [
+        vote(2, epoch),
+        vote(2, epoch, pre=True),
+        messages.begin_request(sender, key),
+        messages.end_request(sender, ()),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_the_last_epoch_there_is(kind: int) -> None:
+    """After it nobody could be elected any more, and no message could say so."""
+    raft = follower()
+    told, _ = say(raft, requests_of_epoch(2**31 - 1)[kind])
+    assert part(told).error_code == errors.InvalidRequest.code
+    assert raft.state.epoch == 2
+    told, _ = say(raft, requests_of_epoch(7)[kind])
+    assert part(told).error_code == 0
+    assert raft.state.epoch == 7
+
+
+def test_an_answer_of_the_last_epoch_there_is() -> None:
+    raft, other = follower(), follower(2, of=3)
+    other.state.election = ElectionState(2**31 - 1, 3)
+    told = messages.fetch_response(other.state, error=errors.FencedLeaderEpoch.code)
+    answer(raft, FetchRequest, 2, told, 0.2)
+    assert raft.state.epoch == 2
