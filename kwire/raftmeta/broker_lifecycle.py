@@ -289,10 +289,22 @@ class BrokerLifecycle:
             if repr(error) != self._trouble:
                 logger.info("controller does not take it state=%s reason=%r", self._name, error)
             self._trouble = repr(error)
+            self._check_place(error)
             self.broker.failed(error, self.clock.now())
         else:
             self._unheard_since = None
             self.broker.answered(answer, self.clock.now())
+
+    def _check_place(self, error: errors.KafkaError) -> None:
+        """Who was forgotten may register again; whose place was taken must not take it back."""
+        own = self.publisher.image.brokers.get(self.config.node_id)
+        leaves = self.broker.state is State.PENDING_CONTROLLED_SHUTDOWN
+        if own is None or leaves or not isinstance(error, errors.StaleBrokerEpoch):
+            return
+        if own.epoch > self.epoch and own.incarnation_id != self.incarnation_id:
+            raise errors.DuplicateBrokerRegistration(
+                f"Another broker has registered with the id {own.id} meanwhile."
+            )
 
     @property
     def _name(self) -> str:

@@ -144,6 +144,21 @@ async def test_a_broker_that_is_forgotten_registers_again(autojump_clock: Clock)
     assert made.epoch == 9
 
 
+async def test_a_broker_whose_place_was_taken_ends(autojump_clock: Clock) -> None:
+    """Two on copies of the same directories would take the id from each other for ever."""
+    controllers = Controllers(*UP, served(), refused(UNKNOWN), registered(9), served())
+    publisher = published(41, 30)
+    made = lifecycle(controllers, publisher=publisher)
+    await made.start()
+    twin = r.RegisterBrokerRecord(
+        broker_id=made.config.node_id, incarnation_id=b"j" * 16, broker_epoch=42, rack=None
+    )
+    publisher.on_commit([CommittedBatch(42, 42, 1, 0, (twin,))])
+    with pytest.raises(errors.DuplicateBrokerRegistration), trio.fail_after(30):
+        await made.run()
+    assert controllers.said == ["R", "F", "U", "U", "U"]
+
+
 async def test_a_stop_in_order(autojump_clock: Clock) -> None:
     """Heartbeats end, and the last ones follow each other as Kafka's do."""
     controllers = Controllers(*UP, served(), served(), STOP)
