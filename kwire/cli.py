@@ -82,8 +82,11 @@ def parser() -> Parser:
     add_format(commands.add_parser("format", help="prepare a node's empty data directories"))
 
     dump = commands.add_parser("dump-log", help="print what is in log, index and snapshot files")
-    dump.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    dump.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
+    )
     dump.add_argument("--records", action="store_true", help="also each record of each batch")
+    commands.add_parser("random-uuid", help="print a new uuid, for a cluster or a directory")
     return top
 
 
@@ -109,11 +112,25 @@ def add_format(form: argparse.ArgumentParser) -> None:
         metavar="NAME=LEVEL",
         help="a feature's level to begin with; may be repeated",
     )
-    form.add_argument("--add-scram", "-S", action="append", help="not supported yet")
+    form.add_argument(
+        "--add-scram", "-S", action="append", metavar="CREDENTIAL", help="not supported yet"
+    )
     first = form.add_mutually_exclusive_group()
-    first.add_argument("--standalone", "-s", action="store_true", help="a quorum's first voter")
-    first.add_argument("--initial-controllers", "-I", metavar="ID@HOST:PORT:DIRECTORY,…")
-    first.add_argument("--no-initial-controllers", "-N", action="store_true", help="joins a quorum")
+    first.add_argument(
+        "--standalone", "-s", action="store_true", help="the quorum's only voter at first"
+    )
+    first.add_argument(
+        "--initial-controllers",
+        "-I",
+        metavar="ID@HOST:PORT:DIRECTORY,…",
+        help="the voters at first, the same on each of them; DIRECTORY is a uuid of one's own",
+    )
+    first.add_argument(
+        "--no-initial-controllers",
+        "-N",
+        action="store_true",
+        help="no voter at first: a broker, or a controller that is added later",
+    )
 
 
 def port(text: str) -> int:
@@ -126,7 +143,8 @@ def port(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     asked = parser().parse_args(arguments)
-    {"serve": serve, "format": format_, "dump-log": dump_log}[asked.command](asked)
+    run = {"serve": serve, "format": format_, "dump-log": dump_log, "random-uuid": random_uuid}
+    run[asked.command](asked)
 
 
 def serve(asked: argparse.Namespace) -> None:
@@ -254,6 +272,13 @@ def format_(asked: argparse.Namespace) -> None:
             print(line)
     except (ConfigError, CannotOpenError, BadLevelError) as error:
         fail(error)
+
+
+def random_uuid(asked: argparse.Namespace) -> None:
+    from kwire.formatting import random_id
+    from kwire.types import uuid_text
+
+    print(uuid_text(random_id()))
 
 
 def dump_log(asked: argparse.Namespace) -> None:

@@ -153,6 +153,16 @@ def test_a_second_signal_is_an_end_at_once(tmp_path: Path) -> None:
         node.process.wait(20)
 
 
+def test_each_random_uuid_is_a_cluster_id(tmp_path: Path) -> None:
+    made = [run(tmp_path, "random-uuid") for _ in range(2)]
+    assert [result.returncode for result in made] == [0, 0]
+    one, other = (result.stdout for result in made)
+    assert one != other
+    config = config_file(tmp_path)
+    done = run(tmp_path, "format", "--cluster-id", one.strip(), "--config", str(config))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_format_then_serve(tmp_path: Path) -> None:
     config = config_file(tmp_path)
     formatted = run(tmp_path, "format", "--cluster-id", CLUSTER_ID, "--config", str(config))
