@@ -97,6 +97,10 @@ def _take(
         return
     leader_heard(state, role)
     data = part.unaligned_records
+    if not data and fetch.position < part.size:  # no progress, and no use in asking on at once
+        role.snapshot = None
+        state.back_off(role.leader.id)
+        return
     state.emit(WriteSnapshot(fetch.id, fetch.position, data))
     fetch.position += len(data)
     if fetch.position >= part.size:

@@ -22,7 +22,7 @@ from kwire.raftmeta.storage import MemoryStorage
 from kwire.raftmeta.voters import Node
 from kwire.records.build import New, batch
 from kwire.testing.raft import TestClock, Watcher, config_of, voters_of
-from tests.raftmeta.one_node import dynamic, follower
+from tests.raftmeta.one_node import answer, dynamic, follower, sends
 
 if TYPE_CHECKING:
     from kwire.raftmeta.events import OwnRequest, RaftResponse
@@ -122,3 +122,14 @@ async def test_the_log_goes_while_it_is_being_delivered() -> None:
         await quorum.wait_until(later.end_offset)
         assert [s.id for s in watcher.snapshots] == [later]
         nursery.cancel_scope.cancel()
+
+
+def test_a_piece_of_nothing_is_not_asked_for_again_at_once() -> None:
+    raft = follower()
+    later = SnapshotId(40, 2)
+    where = messages.fetch_response(raft.state, place=NeedsSnapshot(later))
+    answer(raft, FetchRequest, 2, where, 0.2)
+    told = messages.snapshot_response(raft.state, later, piece=b"")
+    told.topics[0].partitions[0].size = 100
+    effects = answer(raft, FetchSnapshotRequest, 2, told, 0.3)
+    assert not sends(effects, FetchSnapshotRequest)
