@@ -52,9 +52,9 @@ async def describe_cluster(
         controller = some_controller(context, image)
     else:
         nodes = [
-            _node(one.id, one.endpoints[0], None, False)
+            _node(one.id, endpoint, None, False)
             for _, one in sorted(image.controllers.items())
-            if one.endpoints
+            if (endpoint := one.endpoint(context.listener)) is not None
         ]
         leader = context.quorum.leader().leader_id
         controller = -1 if leader is None else leader

@@ -45,6 +45,10 @@ class Endpoint(NamedTuple):
     security_protocol: int = 0
 
 
+def _of_listener(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:
+    return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
+
+
 class LevelRange(NamedTuple):
     """The levels of a feature that a node can work at."""
 
@@ -81,10 +85,7 @@ class BrokerImage:
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Its address on a listener."""
-        for endpoint in self.endpoints:
-            if endpoint.name == listener:
-                return endpoint
-        return None
+        return _of_listener(self.endpoints, listener)
 
 
 @attrs.frozen(kw_only=True)
@@ -96,6 +97,10 @@ class ControllerImage:
     zk_migration_ready: bool = False
     endpoints: tuple[Endpoint, ...] = ()
     features: Mapping[str, LevelRange] = attrs.field(factory=dict)
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Its address on a listener."""
+        return _of_listener(self.endpoints, listener)
 
 
 @attrs.frozen(kw_only=True)

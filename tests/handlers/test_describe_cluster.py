@@ -1,0 +1,37 @@
+"""DescribeCluster on controllers' listeners: beyond what is compared with Kafka's brokers."""
+
+import pytest
+
+from kwire.codec.messages.describe_cluster import DescribeClusterRequest
+from kwire.codec.messages.metadata_records import RegisterControllerRecord
+from kwire.handlers import Side
+from kwire.handlers.describe_cluster import CONTROLLERS, describe_cluster
+from kwire.handlers.dispatch import Context
+from tests.handlers.admin_node import admin_node
+
+
+@pytest.mark.parametrize(
+    ("listener", "ports"), [("CONTROLLER", {1: 9093, 2: 1}), ("SECOND", {2: 2}), ("THIRD", {})]
+)
+async def test_controllers_are_told_as_they_are_reached_there(
+    listener: str, ports: dict[int, int]
+) -> None:
+    endpoint = RegisterControllerRecord.ControllerEndpoint
+    other = RegisterControllerRecord(
+        controller_id=2,
+        incarnation_id=b"c" * 16,
+        zk_migration_ready=False,
+        end_points=[
+            endpoint(name=name, host="localhost", port=port, security_protocol=0)
+            for name, port in (("CONTROLLER", 1), ("SECOND", 2))
+        ],
+    )
+    async with admin_node() as node:
+        node.services.image, _ = node.services.image.apply([other])
+        context = Context(services=node.services, side=Side.CONTROLLER, listener=listener)
+        request = DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=CONTROLLERS
+        )
+        answer = await describe_cluster(context, request)
+        assert answer is not None
+        assert {one.broker_id: one.port for one in answer.brokers} == ports
