@@ -124,6 +124,7 @@ def agreed(cluster: Cluster) -> list[Any]:
 
 
 def test_admin_requests_by_lot(make: Callable[..., Cluster], broker_kind: str) -> None:
+    """Requests drawn by lot: each is answered, and all nodes agree, before and after a restart."""
     cluster = make(3)
     cluster.start()
     source = Source(Random(SEED), epochs=[0, 5, 7], cluster_id=kafka.CLUSTER_ID)

@@ -73,7 +73,7 @@ def ask(
 
 
 def test_each_is_answered(make: Callable[..., Cluster]) -> None:
-    """35 for what is inside, 42 and 97 for the envelope; the connection stays."""
+    """Envelopes that no broker should send: Kafka's codes, and the connection stays."""
     cluster = make(1)
     cluster.start()
     answers = [(ask(cluster.nodes[1], **case), code, case) for code, case in CASES]

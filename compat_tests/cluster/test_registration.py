@@ -58,7 +58,7 @@ def beat(controller: WireClient, epoch: int) -> int:
 
 
 def test_a_twin_of_a_broker_that_starts(controller: WireClient) -> None:
-    """It is heard, though it is fenced yet."""
+    """A twin of a broker that starts is refused, though the first is fenced yet."""
     first = register(controller, b"a", b"x")
     assert first.error_code == 0
     assert beat(controller, first.broker_epoch) == 0
@@ -67,6 +67,7 @@ def test_a_twin_of_a_broker_that_starts(controller: WireClient) -> None:
 
 
 def test_the_same_incarnation_again(controller: WireClient) -> None:
+    """An incarnation that registers again keeps its epoch."""
     first = register(controller, b"a", b"x")
     again = register(controller, b"a", b"x")
     assert (again.error_code, again.broker_epoch) == (0, first.broker_epoch)
