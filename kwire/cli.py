@@ -85,7 +85,9 @@ def parser() -> Parser:
     dump.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
     )
-    dump.add_argument("--records", action="store_true", help="also each record of each batch")
+    dump.add_argument(
+        "--records", action="store_true", help="also each record; those of metadata by their fields"
+    )
     commands.add_parser("random-uuid", help="print a new uuid, for a cluster or a directory")
     return top
 
@@ -283,10 +285,15 @@ def random_uuid(asked: argparse.Namespace) -> None:
 
 def dump_log(asked: argparse.Namespace) -> None:
     from kwire.log.dump import dump
+    from kwire.raftmeta.records import unpack
+    from kwire.types import METADATA_TOPIC
 
     for path in asked.files:
+        of_metadata = path.suffix == ".checkpoint" or path.absolute().parent.name == (
+            f"{METADATA_TOPIC}-0"
+        )
         try:
-            for line in dump(path, records=asked.records):
+            for line in dump(path, records=asked.records, meaning=unpack if of_metadata else None):
                 print(line)
         except OSError as error:
             fail(f"{path}: {error.strerror}", BAD_DATA)

@@ -4,7 +4,7 @@ Reads only, and tells what is wrong instead of stopping at it, as far as there i
 on with.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Final
 
@@ -25,7 +25,11 @@ CODECS: Final = {
 }
 
 
-def dump(path: str, *, records: bool = False) -> Iterator[str]:
+Meaning = Callable[[bytes | None], object]
+"""What a record's value stands for; ValueError if it is none of those."""
+
+
+def dump(path: str, *, records: bool = False, meaning: Meaning | None = None) -> Iterator[str]:
     """The lines for one file, by the end of its name; ``records``: also what is in the batches."""
     name = PurePath(path).name.removesuffix(names.DELETED)
     with open(path, "rb") as file:
@@ -34,7 +38,7 @@ def dump(path: str, *, records: bool = False) -> Iterator[str]:
     stem = names.stem_offset(name)
     base_offset = 0 if stem is None else stem
     if name.endswith((names.LOG, ".checkpoint", names.CLEANED, names.SWAP)):
-        yield from _log(data, records)
+        yield from _log(data, records, meaning)
     elif name.endswith(names.TIME_INDEX):
         for timestamp, offset in time_index.entries(data, base_offset):
             if timestamp > 0:
@@ -53,7 +57,7 @@ def dump(path: str, *, records: bool = False) -> Iterator[str]:
         yield from data.decode(errors="replace").splitlines()
 
 
-def _log(data: bytes, with_records: bool) -> Iterator[str]:
+def _log(data: bytes, with_records: bool, meaning: Meaning | None) -> Iterator[str]:
     end, previous = 0, -1
     try:
         for pos, header in batches(data):
@@ -62,7 +66,7 @@ def _log(data: bytes, with_records: bool) -> Iterator[str]:
                 yield f"  problem: offsets go back, {previous} was before"
             previous = header.last_offset
             if with_records:
-                yield from _records(data, pos, header)
+                yield from _records(data, pos, header, meaning)
             end = pos + header.size
     except ValueError as error:
         yield f"  problem: {error}"
@@ -103,20 +107,25 @@ def _batch(data: bytes, pos: int, header: BatchHeader) -> str:
     )
 
 
-def _records(data: bytes, pos: int, header: BatchHeader) -> Iterator[str]:
+def _records(data: bytes, pos: int, header: BatchHeader, meaning: Meaning | None) -> Iterator[str]:
     try:
         for record in records_of(data, pos, header):
-            yield _record(record, header)
+            yield _record(record, header, meaning)
     except BadRecords as error:
         yield f"  problem: {error}"
 
 
-def _record(record: Record, header: BatchHeader) -> str:
+def _record(record: Record, header: BatchHeader, meaning: Meaning | None) -> str:
     told = [f"  offset={record.offset}", f"time={record.timestamp}"]
     if header.is_control:
         control = parse_key(record.key)
         known = control is not None and control.type in set(ControlType)
         told.append(f"control={ControlType(control.type).name if known and control else control}")
+    elif meaning is not None:
+        try:
+            told.append(str(meaning(record.value)))
+        except ValueError as error:
+            told.append(f"value={record.value!r} problem: {error}")
     else:
         told += [f"key={record.key!r}", f"value={record.value!r}"]
     if record.headers:

@@ -178,6 +178,21 @@ def test_format_then_serve(tmp_path: Path) -> None:
     assert "already formatted" in again.stderr
 
 
+def test_records_of_metadata_are_told_by_their_fields(tmp_path: Path) -> None:
+    config = config_file(tmp_path)
+    with serve(tmp_path, "--config", str(config)):
+        pass
+    folder = tmp_path / "data"
+    level = "FeatureLevelRecord(name='metadata.version', feature_level=30)"
+    snapshot = run(folder, "dump-log", "--records", "bootstrap.checkpoint")
+    assert level in snapshot.stdout
+    # also by a relative path from within the directory
+    log = run(folder / "__cluster_metadata-0", "dump-log", "--records", f"{0:020}.log")
+    assert level in log.stdout
+    assert "RegisterBrokerRecord(broker_id=5" in log.stdout
+    assert "problem" not in snapshot.stdout + log.stdout
+
+
 def test_override_beats_the_file(tmp_path: Path) -> None:
     config = config_file(tmp_path)
     other = tmp_path / "elsewhere"
