@@ -79,6 +79,7 @@ class DiskStorage:
         last_epoch = log.epochs.latest
         parted = last_epoch is not None and newest.epoch > last_epoch
         if parted or newest.end_offset > log.end_offset:
+            self._check(newest)
             self._empty(log, newest.end_offset)
         elif log.segments[0].base_offset > 0:
             oldest = min((s for s in self._snapshots if s.end_offset > 0), default=None)
@@ -87,6 +88,10 @@ class DiskStorage:
         if newest.end_offset >= log.start_offset:
             self._forget([s for s in self._snapshots if s.end_offset < log.start_offset])
         return log
+
+    def _check(self, snapshot: SnapshotId) -> None:
+        if not is_whole(self._disk.read(self._snapshots[snapshot])):
+            raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged")
 
     def _forget(self, snapshots: list[SnapshotId]) -> None:
         """Remove snapshots; one from before the log's start would name the voters of its time."""
@@ -105,8 +110,7 @@ class DiskStorage:
         history = configured_history(configured, self._disk.read(start) if start else b"")
         log = LogState(self._log.start_offset, self._log.start_offset, [], sorted(self._snapshots))
         for snapshot in log.snapshots[-1:]:
-            if not is_whole(self._disk.read(self._snapshots[snapshot])):
-                raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged")
+            self._check(snapshot)
         base = next((s for s in log.snapshots if s.end_offset > 0), None)
         if base is not None:
             voters, version = snapshot_voters(self._disk.read(self._snapshots[base]))

@@ -5,6 +5,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from kwire.errors import CorruptMessage
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.disk_storage import DiskStorage
 from kwire.raftmeta.log import SnapshotId
@@ -96,6 +97,22 @@ def test_a_snapshot_left_behind_says_nothing() -> None:
     assert found.log.snapshots == [SnapshotId(42, 3)]
     assert found.history.latest == NEW
     assert name not in disk.files
+
+
+def test_a_damaged_snapshot_costs_no_log() -> None:
+    """Whoever puts the right one in its place finds everything else as it was."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.append(data(0, 3, 1), 0)
+    content = snapshot(storage, 40, 3, NEW)
+    sync(storage)
+    name = f"__cluster_metadata-0/{40:020d}-{3:010d}.checkpoint"
+    log = disk.read(f"__cluster_metadata-0/{0:020d}.log")
+    disk.write(name, content[:-1])
+    survivor = disk.killed()
+    with pytest.raises(CorruptMessage):
+        DiskStorage(survivor, now_ms=2).load(VoterSet())
+    assert survivor.read(f"__cluster_metadata-0/{0:020d}.log") == log
 
 
 def test_pieces_of_snapshots_that_were_given_up_go() -> None:
