@@ -101,7 +101,7 @@ class ControllerChannel:
         """An answer, or None: the other is out of reach or does not lead any more."""
         answer = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_moved, nursery.cancel_scope)
+            nursery.start_soon(self._until_moved, node, nursery.cancel_scope)
             with suppress(OutOfReach):
                 answer = await links.call(node.host, node.port, request)
             nursery.cancel_scope.cancel()
@@ -134,8 +134,10 @@ class ControllerChannel:
         else:
             self._refused.discard(node.id)
 
-    async def _until_moved(self, attempt: trio.CancelScope) -> None:
-        await self._moved.wait()
+    async def _until_moved(self, asked: Node, attempt: trio.CancelScope) -> None:
+        """The one that was asked may be announced after it was asked: then it is heard out."""
+        while self._quorum.leader_node() == asked:
+            await self._moved.wait()
         attempt.cancel()
 
     async def _news(self) -> None:

@@ -110,6 +110,21 @@ async def test_ask_follows_the_leader_with_the_same_request(
     assert links.dropped == [1]
 
 
+async def test_who_was_asked_already_is_heard_out_when_it_is_announced(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Asked twice, it would say that the topic is there already."""
+    links = Links({2: lambda: ALIVE}, timeout_s=2.0)
+    quorum = Quorum(Node(2, "h", 2))
+    made = channel(links, quorum)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.ask, HEARTBEAT)
+        await trio.sleep(0.0005)
+        announce(made, quorum, 2)
+    assert links.asked == [(2, HEARTBEAT)]
+    assert links.dropped == []
+
+
 async def test_a_controller_that_hangs_loses_its_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
