@@ -334,7 +334,7 @@ def test_what_was_acknowledged_holds(cluster, capsys):
         assert client.wrong == [], nemesis.told
     with capsys.disabled():
         print(f"\nseed {SEED}: {', '.join(nemesis.told)}\n{dict(answers)}")
-    assert sum(answers[what] for what in ("create", "delete", "grow", "set")) > 50
+    assert sum(answers[what] for what in ("create", "delete", "grow", "set")) > 10
     first, *others = cluster.brokers
     for node in others:
         eventually(lambda node=node: topics_at(node) == topics_at(first), "the same topics")
