@@ -287,7 +287,7 @@ class BrokerLifecycle:
             answer = await self._asked()
         except errors.KafkaError as error:
             if repr(error) != self._trouble:
-                logger.info("controller does not take it state=%s reason=%r", self._name, error)
+                self._tell_of(error)
             self._trouble = repr(error)
             self._check_place(error)
             self.broker.failed(error, self.clock.now())
@@ -305,6 +305,13 @@ class BrokerLifecycle:
             raise errors.DuplicateBrokerRegistration(
                 f"Another broker has registered with the id {own.id} meanwhile."
             )
+
+    def _tell_of(self, error: errors.KafkaError) -> None:
+        if isinstance(error, errors.DuplicateBrokerRegistration):
+            text = "another broker with this node.id lives, or did a moment ago: asking again id=%d"
+            logger.warning(text, self.config.node_id)
+        else:
+            logger.info("the controller refuses state=%s reason=%r", self._name, error)
 
     @property
     def _name(self) -> str:

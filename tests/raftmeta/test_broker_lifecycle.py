@@ -120,12 +120,18 @@ async def test_what_is_told(
     assert third.cordoned_log_dirs == cordoned
 
 
-async def test_a_twin_is_waited_for(autojump_clock: Clock) -> None:
+async def test_a_twin_is_waited_for(
+    autojump_clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     twin = BrokerRegistrationResponse(error_code=TWIN)
     controllers = Controllers(twin, twin, *UP)
     await lifecycle(controllers).start()
     assert controllers.said == ["R", "R", "R", "F", "U"]
     assert [round(t) for t, _ in controllers.heard][:3] == [0, 2, 4]
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [
+        "another broker with this node.id lives, or did a moment ago: asking again id=1"
+    ]
 
 
 async def test_a_registration_refused_for_good_ends_the_start(autojump_clock: Clock) -> None:
