@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.cluster.nodes import BROKER, COMBINED, CONTROLLER, Cluster, Node
 from compat_tests.cluster.test_failover import creation, topics_at
-from compat_tests.cluster.test_tools import add_controller, replication, status
+from compat_tests.cluster.tools import add, by_broker, replication, status
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.kafka_python.clients import consumer, fill, poll
 from kwire.codec.messages.metadata import MetadataRequest
@@ -125,7 +125,7 @@ def test_observer_becomes_a_voter(make, jvm, first, second):
     cluster.wait_complete()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Observer"}
     create(cluster.nodes[2], "orders", 4)
-    add_controller(jvm, cluster, cluster.nodes[2])
+    add(jvm, by_broker(cluster), cluster.nodes[2]).ok()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Follower"}
     voters = status(jvm, cluster)["CurrentVoters"]
     assert re.findall(r'"id": (\d)', voters) == ["1", "2"]
