@@ -28,7 +28,7 @@ OBSERVER_SESSION: Final = 300.0
 """An observer that has not fetched for that long is no longer known to the leader."""
 
 TURN_SHARE: Final = 0.15
-"""Of the longest back-off: much longer than a round of votes takes, much shorter than a timeout."""
+"""Of the longest back-off or a second: much longer than a round of votes, shorter than a timeout."""
 
 FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
 
@@ -246,7 +246,7 @@ class RaftState:
         others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
         own = self.config.node_id
         place = others.index(own) if own in others else len(others)
-        return place * TURN_SHARE * self.config.election_backoff_max
+        return place * TURN_SHARE * min(self.config.election_backoff_max, 1.0)
 
     def random_election_timeout(self) -> float:
         return self.now + self.config.election_timeout * (1 + self.random.random())
