@@ -28,7 +28,7 @@ OBSERVER_SESSION: Final = 300.0
 """An observer that has not fetched for that long is no longer known to the leader."""
 
 TURN_SHARE: Final = 0.15
-"""Of the longest back-off or a second: much longer than a round of votes, shorter than a timeout."""
+"""Of the longest back-off, or of a second: longer than a round of votes, shorter than a timeout."""
 
 FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
 
