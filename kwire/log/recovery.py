@@ -19,7 +19,7 @@ from kwire.log import epochs, lookup, names, offset_index, time_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.segment import Segment
+from kwire.log.segment import INT32_MAX, Segment
 from kwire.records.crc import crc32c
 from kwire.records.header import (
     ATTRIBUTES_POS,
@@ -31,6 +31,7 @@ from kwire.records.header import (
 )
 from kwire.types import TopicPartition
 
+MAX_OFFSET: Final = 1 << 62
 SLICE_BYTES: Final = 64 * 1024
 """How much is read between two yields; about a millisecond of small batches."""
 
@@ -238,7 +239,7 @@ def _recover(
     log: PartitionLog, found: Plan, known: Known, has_epochs: bool, now_ms: int
 ) -> Iterator[None]:
     """Read again what may be torn."""
-    point = min(known.recovery_point, 1 << 62)
+    point = min(known.recovery_point, MAX_OFFSET)
     log.end_offset = point  # so that the segment that holds it is found
     first = log.segment_index(point)
     for segment in log.segments[:first]:
@@ -263,7 +264,7 @@ def _recover(
         if index > first:
             log.take_snapshot(segment.base_offset)
         size = segment.size
-        end_offset = yield from _walk_segment(log, segment)
+        end_offset = yield from _walk_segment(log, segment, point)
         if segment.size < size:
             _drop_from(log, index + 1)
             break
@@ -278,13 +279,14 @@ def _recover(
         log.take_snapshot(end_offset)
 
 
-def _walk_segment(log: PartitionLog, segment: Segment) -> Generator[None, None, int]:
+def _walk_segment(log: PartitionLog, segment: Segment, point: int) -> Generator[None, None, int]:
     """Take in a segment's good batches and cut the rest off; gives the offset after them."""
     size, segment.size = segment.file.size(), 0
     segment.start_indexes()
     end_offset = segment.base_offset
     interval = log.config.index_interval_bytes
-    for data, pos, header in _good_batches(segment, size):
+    gaps_until = MAX_OFFSET if log.config.cleanup_compact else point
+    for data, pos, header in _good_batches(segment, size, gaps_until):
         if data is None or header is None:
             yield
             continue
@@ -305,9 +307,13 @@ def _walk_segment(log: PartitionLog, segment: Segment) -> Generator[None, None, 
 
 
 def _good_batches(
-    segment: Segment, size: int
+    segment: Segment, size: int, gaps_until: int
 ) -> Iterator[tuple[bytes | None, int, BatchHeader | None]]:
-    """Every batch up to the first bad one: the bytes it lies in, and where; Nones for a pause."""
+    """Every batch up to the first bad one: the bytes it lies in, and where; Nones for a pause.
+
+    A batch's offset is not covered by its CRC: torn off from the rest, it shows by a gap, where
+    none was left by compaction.
+    """
     start, data, position = 0, b"", 0
     end_offset = segment.base_offset
     while position + HEADER_SIZE <= size:
@@ -329,7 +335,9 @@ def _good_batches(
         if (
             crc32c(covered) != header.crc
             or header.base_offset < end_offset
+            or header.base_offset > max(end_offset, gaps_until)
             or header.last_offset_delta < 0
+            or header.next_offset - segment.base_offset > INT32_MAX
         ):
             return
         yield data, pos, header

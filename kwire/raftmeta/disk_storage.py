@@ -4,7 +4,8 @@ The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it lie ``quo
 snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced before the log is
 synced, so that a log is never of a later epoch than it; a snapshot appears under its name whole
 and synced, and holds only what is committed, so that the log before it was synced; after a crash
-between a fetched snapshot and the emptying of the log, the snapshot wins.
+between a fetched snapshot and the emptying of the log, the snapshot wins; what is found at the
+start is synced before anything is said, for only the page cache may have had it.
 """
 
 import re
@@ -117,7 +118,13 @@ class DiskStorage:
             history.reset(base.end_offset - 1, voters, version)
         while log.end_offset < self._log.end_offset:
             replay(log, history, self.read(log.end_offset, self._log.end_offset, _READ_BYTES))
+        self._keep_what_was_found()
         return Recovered(self._load_election(log.last_epoch), log, history)
+
+    def _keep_what_was_found(self) -> None:
+        """Sync what a process that was killed had not: the next answers depend on it."""
+        self._log.flush()
+        self._disk.sync_directory(self._directory)
 
     def _load_election(self, last_epoch: int) -> ElectionState:
         found = ElectionState()

@@ -137,6 +137,9 @@ class Failure:
     times: int
 
 
+_CHANGES = frozenset(("rename", "remove", "replace", "sync_directory", "sync"))
+
+
 @attrs.define(eq=False)
 class SimDisk:
     """One log directory in memory."""
@@ -152,6 +155,8 @@ class SimDisk:
     capacity: int = 1 << 40
     cut: int | None = None
     """After so many more written bytes the process dies."""
+    changes_left: int | None = None
+    """After so many more renames, removals, replacements and syncs the process dies."""
     _failures: dict[str, Failure] = attrs.Factory(dict)
     _names: list[Callable[["SimDisk"], None]] = attrs.Factory(list)
     _durable_files: dict[str, Inode] = attrs.Factory(dict)
@@ -276,6 +281,10 @@ class SimDisk:
     def call(self, kind: str, path: str) -> None:
         """Note a call, and fail it if the test asked for that."""
         self.calls.append((kind, path))
+        if self.changes_left is not None and kind in _CHANGES:
+            if not self.changes_left:
+                raise Killed(path)
+            self.changes_left -= 1
         if self.failed is not None and kind != "read":
             raise OSError(self.failed.errno, f"offline: {self.failed}")
         failure = self._failures.get(kind)

@@ -67,6 +67,10 @@ class SimStorage:
         self._do(lambda disk: disk.store_snapshot(snapshot, kept))
         self.sync()
 
+    def format(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        """Write the checkpoint 0-0 of a dynamic quorum."""
+        self.store_snapshot(snapshot, chunks)
+
     def snapshot_size(self, snapshot: SnapshotId) -> int:
         return self.cache.snapshot_size(snapshot)
 
@@ -87,9 +91,12 @@ class SimStorage:
     def close(self) -> None:
         pass
 
-    def crash(self, random: Random) -> None:
-        """Power is lost: some prefix of what was not synced is there."""
-        kept = random.randrange(len(self.pending) + 1)
+    def die_after(self, changes: int | None) -> None:
+        """These calls are made whole or not at all."""
+
+    def crash(self, random: Random, *, power: bool = True) -> None:
+        """Power is lost: some prefix of what was not synced is there. Without a process: all."""
+        kept = random.randrange(len(self.pending) + 1) if power else len(self.pending)
         del self.pending[kept:]
         self.sync()
         disk, self.cache = self.durable, MemoryStorage()

@@ -22,6 +22,7 @@ from kwire.raftmeta import (
     turn,
     voting,
 )
+from kwire.raftmeta.disk_storage import DiskStorage
 from kwire.raftmeta.events import CleanLog, SnapshotTaken, TruncateLog
 from kwire.raftmeta.log import LogState, Valid
 from kwire.raftmeta.roles import Leader
@@ -52,6 +53,10 @@ class Mutation:
         finally:
             for owner, name, original in saved:
                 setattr(owner, name, original)
+
+
+def _trust_page_cache(storage: DiskStorage) -> None:
+    """What a killed process left is believed as it is."""
 
 
 def _vote_unsynced(storage: SimStorage, state: Any, voters: VoterSet, kraft_version: int) -> None:
@@ -193,6 +198,12 @@ MUTATIONS: Final = (
         "send-before-fsync",
         "answers and fetches leave before what they promise is on disk",
         ((raft_node.SimNode, "_take_turn", _count_unsynced),),
+    ),
+    Mutation(
+        "trust-page-cache",
+        "what a killed process had not synced is told before it is synced",
+        ((DiskStorage, "_keep_what_was_found", _trust_page_cache),),
+        first_seed=90,
     ),
     Mutation(
         "commit-old-epoch",

@@ -31,8 +31,10 @@ from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.turn import Outcome, write
 from kwire.raftmeta.voters import VoterSet
 from kwire.testing.cluster import Scheduler, Trace
+from kwire.testing.disk import Killed
 from kwire.testing.network import SimNetwork
 from kwire.testing.raft_disk import SimStorage
+from kwire.testing.raft_files import Files
 
 if TYPE_CHECKING:
     from kwire.raftmeta.events import RaftResponse
@@ -62,7 +64,7 @@ class SimNode:
     nodes: "dict[int, SimNode]"
     on_step: Callable[["SimNode", Event | None, Sequence[Effect]], None]
     on_outcome: Callable[["SimNode", Outcome], None]
-    storage: SimStorage = attrs.field(factory=SimStorage)
+    storage: SimStorage | Files
     raft: Raft | None = None
     incarnation: int = 0
     clock_rate: float = 1.0
@@ -87,13 +89,18 @@ class SimNode:
         self.raft = Raft(self.config, self.storage.load(self.configured), self.random)
         self.feed(Started())
 
-    def crash(self) -> None:
+    def die(self) -> None:
+        """The process ends in the middle of what it did to its disk."""
+        self.trace.add(self.scheduler.now, self.id, "down", 0, 0, 0, "dies at its disk")
+        self.crash(power=False)
+
+    def crash(self, *, power: bool = True) -> None:
         self.raft = None
         self.incarnation += 1
         self._wake_at = inf
         self._pending, self._held = [], []
         self._is_busy = self.is_paused = False
-        self.storage.crash(self.random)
+        self.storage.crash(self.random, power=power)
 
     def pause(self) -> None:
         self.is_paused = self.raft is not None
@@ -163,7 +170,11 @@ class SimNode:
         if self._is_busy or not self._pending or self.is_paused:
             return
         turn, self._pending = self._pending, []
-        written = write(self.storage, turn)
+        try:
+            written = write(self.storage, turn)
+        except Killed:
+            self.die()
+            return
         incarnation = self.incarnation
         if not written.needs_sync:
             self._finish(written.outcomes)
@@ -175,7 +186,11 @@ class SimNode:
     def _synced(self, incarnation: int, outcomes: list[Outcome]) -> None:
         if self.incarnation != incarnation:
             return
-        self.storage.sync()
+        try:
+            self.storage.sync()
+        except Killed:
+            self.die()
+            return
         self._is_busy = False
         self._finish(outcomes)
         self._take_turn()

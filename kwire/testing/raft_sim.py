@@ -20,11 +20,15 @@ from kwire.raftmeta.roles import Leader
 from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from kwire.testing.cluster import Scheduler, Trace, Violation
+from kwire.testing.disk import Killed, SimDisk
 from kwire.testing.network import SimNetwork
 from kwire.testing.raft_checks import Checks
 from kwire.testing.raft_disk import SimStorage
+from kwire.testing.raft_files import Files
 from kwire.testing.raft_node import SimNode
 
+FILES_EVERY = 2
+"""One seed in so many writes real files: slower, and nearer to the truth."""
 ELECTION_SECONDS = 15.0
 """After calm has come, how long until everybody has to agree."""
 
@@ -95,14 +99,19 @@ class RaftSim:
             self.nodes,
             self.checks.on_step,
             self.checks.on_outcome,
+            self._empty_disk(),
         )
         if self.is_dynamic and node_id in self.voter_ids:
             start = SnapshotId(0, 0)
             chunks = snapshot_chunks(
                 start, [], voters=voters, kraft_version=1, last_timestamp_ms=0, now_ms=0
             )
-            node.storage.store_snapshot(start, chunks)
+            node.storage.format(start, chunks)
         self.nodes[node_id] = node
+
+    def _empty_disk(self) -> SimStorage | Files:
+        """Some quorums have the real storage, on a disk that loses what was not synced."""
+        return Files(SimDisk()) if self.seed % FILES_EVERY == 0 else SimStorage()
 
     # Running --------------------------------------------------------------------------------
     def run(self, events: int) -> None:
@@ -156,6 +165,8 @@ class RaftSim:
             self._change_voters()
         elif dice < 0.77 and self.is_dynamic:
             self._lose_disk(node)
+        elif dice > 0.94 and node.raft is not None:
+            node.storage.die_after(self.random.randrange(8))
 
     def _crash_or_start(self, node: SimNode) -> None:
         if node.raft is None:
@@ -217,7 +228,11 @@ class RaftSim:
         )
         if node.storage.pending or state.installing:
             return
-        node.storage.store_snapshot(snapshot, chunks)
+        try:
+            node.storage.store_snapshot(snapshot, chunks)
+        except Killed:
+            node.die()
+            return
         node.feed(SnapshotTaken(snapshot))
 
     def _change_voters(self) -> None:
@@ -282,15 +297,19 @@ class RaftSim:
         if self.healing is not None or len(leaders) != 1 or leaders[0].raft is None:
             return
         voters = leaders[0].raft.state.voters
-        if voters.has(node.config.key) and len(voters) >= 3:
+        if voters.has(node.config.key) and len(voters) >= 3 and self._finds_others(node):
             self._replace_disk(node)
+
+    def _finds_others(self, node: SimNode) -> bool:
+        """Whether its configuration names others; one that knew them from its log alone is lost."""
+        return any(node_id != node.id for node_id in self.voter_ids)
 
     def _replace_disk(self, node: SimNode) -> None:
         self.trace.add(self.scheduler.now, node.id, "down", 0, 0, 0, "disk lost")
         self._directories += 1
         node.crash()
         self.checks.lost[node.config.key] = node.storage.durable.end_offset
-        node.storage = SimStorage()
+        node.storage = self._empty_disk()
         node.config = self._config(node.id, self._directories)
         self.healing = node.id
         node.start()
@@ -301,6 +320,7 @@ class RaftSim:
         self.network.calm()
         for node in self.nodes.values():
             node.sync_max = 0.005
+            node.storage.die_after(None)
             if node.raft is None:
                 node.start()
             elif node.is_paused:
@@ -364,6 +384,8 @@ class RaftSim:
         if not self.is_dynamic or self.healing is not None or len(voters) != 3 or len(others) < 2:
             return
         behind, keeper = others
+        if not self._finds_others(keeper):
+            return
         self.network.isolate(behind.id, list(self.nodes), inwards=True, outwards=True)
         for _ in range(3):
             self.propose()

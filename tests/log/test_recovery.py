@@ -4,6 +4,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 
 from kwire.log import checkpoints
@@ -89,12 +90,13 @@ def test_a_finished_compaction_takes_its_place(disk: SimDisk) -> None:
     merged = made([b"5"], base_offset=5)
     disk.write(STEM + ".log.swap", merged)
     disk.write(STEM + ".index.swap", b"")
-    log = reopen(disk)
+    compacted = attrs.evolve(CONFIG, cleanup_compact=True)
+    log = reopen(disk, compacted)
     assert [s.base_offset for s in log.segments] == [0, 6]
     assert content(log) == [(5, b"5"), (6, b"6")]
     disk.write(STEM + ".log.swap", made([b"no"]))
     disk.write(STEM + ".log.cleaned", b"")  # not all of it had been turned into .swap
-    assert content(reopen(disk)) == [(5, b"5"), (6, b"6")]
+    assert content(reopen(disk, compacted)) == [(5, b"5"), (6, b"6")]
 
 
 def test_stale_checkpoints_are_fitted(disk: SimDisk) -> None:
@@ -115,6 +117,37 @@ def test_zeros_and_a_crc_of_zero_are_no_batch(disk: SimDisk) -> None:
         log = reopen(disk)
         assert log.end_offset == 7
         assert disk.read(name) == good
+
+
+@pytest.mark.parametrize("wrong", [0, 4, 6, 7, 1 << 20, 1 << 40, (1 << 63) - 1])
+def test_an_offset_torn_off_from_its_batch(wrong: int) -> None:
+    """It is not covered by the CRC; a gap or a step back gives it away."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, LogConfig())
+    for n in range(6):
+        append(log, [b"%d" % n])
+    log.flush()
+    inode = disk.files[f"{STEM}.log"]
+    place = len(inode.data) * 5 // 6
+    assert inode.data[place : place + 8] == (5).to_bytes(8, "big")
+    inode.data[place : place + 8] = wrong.to_bytes(8, "big")
+    assert reopen(disk.killed(), LogConfig(), recovery_point=3).end_offset == 5
+
+
+def test_gaps_of_compaction_are_no_damage() -> None:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    compacted = LogConfig(cleanup_compact=True)
+    log = reopen(disk, compacted)
+    for n in range(6):
+        append(log, [b"%d" % n])
+    log.flush()
+    inode = disk.files[f"{STEM}.log"]
+    size = len(inode.data) // 6
+    del inode.data[2 * size : 4 * size]
+    assert reopen(disk.killed(), compacted).end_offset == 6
+    assert reopen(disk.killed(), LogConfig(), recovery_point=4).end_offset == 6
 
 
 def test_old_messages_are_refused_not_cut(disk: SimDisk) -> None:

@@ -33,9 +33,9 @@ from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.turn import Outcome
 from kwire.raftmeta.voters import VoterSet
 from kwire.testing.raft import Watcher
+from kwire.testing.raft_files import Files
 from tests.quorum.cluster import Cluster, Shape, Ticket, record
 from tests.quorum.proxies import HOST, Proxies
-from tests.quorum.storage import Files
 from tests.quorum.watch import Watch
 
 LIMIT_S: Final = 60.0

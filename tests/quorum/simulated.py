@@ -33,9 +33,9 @@ from kwire.testing.cluster import Scheduler, Trace
 from kwire.testing.disk import SimDisk
 from kwire.testing.network import SimNetwork
 from kwire.testing.raft_disk import SimStorage
+from kwire.testing.raft_files import Files
 from kwire.testing.raft_node import Caller, SimNode
 from tests.quorum.cluster import Cluster, Shape, Ticket, record
-from tests.quorum.storage import Files
 
 LIMIT_S: Final = 300.0
 """Virtual seconds."""
@@ -93,13 +93,11 @@ class SimulatedCluster(Cluster):
             self.nodes,
             self.watch.on_step,
             self._on_outcome,
+            self.empty_disk(node_id),
             damaged=self._damaged,
         )
-        node.storage = self.empty_disk(node_id)
         if shape.is_dynamic and node_id in shape.voters:
-            disk: Any = node.storage
-            write = disk.format if self.has_files else disk.store_snapshot
-            write(SnapshotId(0, 0), shape.first_checkpoint())
+            node.storage.format(SnapshotId(0, 0), shape.first_checkpoint())
         self.nodes[node_id] = node
 
     def empty_disk(self, node_id: int) -> Any:

@@ -16,7 +16,7 @@ from kwire.raftmeta.records import snapshot_chunks
 from kwire.raftmeta.storage import MemoryStorage, MetadataStorage
 from kwire.raftmeta.voters import ReplicaKey, VoterSet
 from kwire.records.build import New, batch
-from kwire.testing.disk import SimDisk
+from kwire.testing.disk import Killed, SimDisk
 from kwire.testing.raft import voters_of
 from kwire.testing.raft_disk import SimStorage
 
@@ -180,3 +180,24 @@ def test_power_loss_keeps_what_was_synced(seed: int) -> None:
     assert found.election == ElectionState(2, 1)
     assert found.log.end_offset in (3, 5)
     assert found.log.epochs[0] == EpochEnd(1, 0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_start_has_found_is_not_lost_any_more(seed: int) -> None:
+    """A killed process may leave in the page cache what was never synced."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.save_election(ElectionState(2, 1), voters_of(1), 0)
+    sync(storage)
+    disk.changes_left = 2  # the file is synced, renamed, and its directory is not
+    storage.save_election(ElectionState(3, None, ReplicaKey(1)), voters_of(1), 0)
+    with pytest.raises(Killed):
+        sync(storage)
+    disk = disk.killed()
+    unsynced = DiskStorage(disk, now_ms=2)
+    unsynced.append(data(0, 3, 3), 0)
+    disk = disk.killed()
+    found = DiskStorage(disk, now_ms=3).load(voters_of(1))
+    assert (found.election.epoch, found.log.end_offset) == (3, 3)
+    after = DiskStorage(disk.power_loss(Random(seed)), now_ms=4).load(voters_of(1))
+    assert (after.election, after.log.end_offset) == (found.election, 3)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import attrs
 import pytest
 
 from kwire.errors import CorruptMessage
@@ -17,21 +16,6 @@ from kwire.testing.raft import voters_of
 from tests.raftmeta.test_raft_storage import data, snapshot, sync
 
 OLD, NEW = voters_of(1, 2), voters_of(1, 3)
-CHANGES = ("rename", "remove", "replace", "sync_directory", "sync")
-
-
-@attrs.define(eq=False)
-class MortalDisk(SimDisk):
-    """Dies before a change, once it has been told how many it lives for."""
-
-    left: int | None = None
-
-    def call(self, kind: str, path: str) -> None:
-        SimDisk.call(self, kind, path)
-        if self.left is not None and kind in CHANGES:
-            if not self.left:
-                raise Killed(path)
-            self.left -= 1
 
 
 def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool, Recovered]:
@@ -39,13 +23,13 @@ def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool
 
     The log is ``own``, of epoch 1, and has a snapshot at 3 that names other voters.
     """
-    disk = MortalDisk()
+    disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
     storage.append(own, 0)
     snapshot(storage, 3, 1, OLD)
     sync(storage)
     storage.write_snapshot(fetched, 0, snapshot(MemoryStorage(), *fetched, NEW))
-    disk.left = changes
+    disk.changes_left = changes
     died = False
     try:
         storage.install_snapshot(fetched)

@@ -31,6 +31,8 @@ class Files:
     """:class:`DiskStorage`, opened anew by each ``load``, and a copy in memory beside it."""
 
     blocks = True
+    pending = False
+    """Whether calls wait for the platter that a snapshot of this node must not overtake."""
     directory = METADATA_DIRECTORY
 
     def __init__(self, disk: SimDisk | RealDisk) -> None:
@@ -127,9 +129,14 @@ class Files:
             self.files.close()
             self.is_dead = True
 
-    def crash(self, random: Random) -> None:
-        """The simulated machine dies; one that was closed before only ends."""
-        self.disk = self.disk.killed() if self.is_dead else self.disk.power_loss(random)
+    def die_after(self, changes: int | None) -> None:
+        """Raise Killed at one of the next changes to the disk; None: at none."""
+        self.disk.changes_left = changes
+
+    def crash(self, random: Random, *, power: bool = True) -> None:
+        """The simulated machine dies, or the process alone; one that was closed only ends."""
+        ends = self.is_dead or not power
+        self.disk = self.disk.killed() if ends else self.disk.power_loss(random)
 
     # Damage ---------------------------------------------------------------------------------
     def tear(self, data: bytes) -> None:
