@@ -145,8 +145,13 @@ def _topic(view: View, topic: TopicImage) -> Topic:
 
 
 def _brokers(context: Context, image: MetadataImage) -> list[Broker]:
+    """Who serves; this node where nobody does.
+
+    It answers, after all, and a client that is told of nobody may never ask again (librdkafka).
+    """
     found = []
-    for broker in image.live_brokers():
+    own = image.brokers.get(context.config.node_id)
+    for broker in list(image.live_brokers()) or ([own] if own is not None else []):
         endpoint = broker.endpoint(context.listener)
         if endpoint is not None:
             found.append(

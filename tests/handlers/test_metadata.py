@@ -132,3 +132,16 @@ async def test_who_leads_and_who_is_offline() -> None:
         (errors.LeaderNotAvailable.code, -1, 2, [2]),
         (errors.NONE, 1, 3, [1]),  # its directory has failed
     ]
+
+
+async def test_a_node_that_nobody_serves_beside_tells_itself() -> None:
+    """It answers while it stops: librdkafka, told of nobody, does not ask for a long time."""
+    gone = [
+        BrokerRegistrationChangeRecord(broker_id=number, broker_epoch=number, fenced=1)
+        for number in (1, 3)
+    ]
+    image = cluster_of_three().apply(gone)[0]
+    services = Services(config=node_config(), image=image, cluster_id=CLUSTER)
+    reply = await metadata(Context(services=services), MetadataRequest(topics=None))
+    assert reply is not None
+    assert [(broker.node_id, broker.host) for broker in reply.brokers] == [(1, "h1")]
