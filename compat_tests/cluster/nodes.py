@@ -210,6 +210,15 @@ class Cluster:
             node.launch()
         self.wait_complete()
 
+    def start_standalone(self) -> None:
+        """As ``start``, with node 1 as the only voter of a dynamic quorum; the others observe."""
+        self.configure()
+        for node in self.nodes.values():
+            made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+            assert made.returncode == 0, made.stdout + made.stderr
+            node.launch()
+        self.wait_complete()
+
     def wait_complete(self) -> None:
         """Until every living broker sees all living brokers."""
         living = {node.id for node in self.brokers if node.alive}

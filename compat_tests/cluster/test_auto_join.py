@@ -22,12 +22,7 @@ def test_controllers_join_by_themselves(jvm, make, broker_kind):
     cluster = make(1, dynamic=True, controller_quorum_auto_join_enable="true")
     for node_id in (2, 3):
         cluster.add(node_id, broker_kind, CONTROLLER)
-    cluster.configure()
-    for node in cluster.nodes.values():
-        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-        assert made.returncode == 0, made.stdout + made.stderr
-        node.launch()
-    cluster.wait_complete()
+    cluster.start_standalone()
     wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
     eventually(lambda: voters(jvm, cluster) == wanted, f"all vote: {wanted}", 90)
     wiped = cluster.nodes[3]
@@ -48,11 +43,7 @@ def test_who_does_not_ask_stays_an_observer(jvm, make, broker_kind):
     cluster.configure()
     with joins.config.open("a") as file:
         file.write("controller.quorum.auto.join.enable=true\n")
-    for node in cluster.nodes.values():
-        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-        assert made.returncode == 0, made.stdout + made.stderr
-        node.launch()
-    cluster.wait_complete()
+    cluster.start_standalone()
     assert by_broker(cluster)
     named = {n.id: (n.id, directory_id(n)) for n in cluster.nodes.values()}
     eventually(lambda: voters(jvm, cluster) == {named[1], named[3]}, "one joins", 90)
@@ -63,11 +54,6 @@ def test_a_quorum_of_the_other_kind_is_joined(jvm, make, broker_kind):
     cluster = make(0, dynamic=True, controller_quorum_auto_join_enable="true")
     cluster.add(1, "kafka" if broker_kind == "kwire" else "kwire")
     cluster.add(2, broker_kind, CONTROLLER)
-    cluster.configure()
-    for node in cluster.nodes.values():
-        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-        assert made.returncode == 0, made.stdout + made.stderr
-        node.launch()
-    cluster.wait_complete()
+    cluster.start_standalone()
     wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
     eventually(lambda: voters(jvm, cluster) == wanted, f"both vote: {wanted}", 90)

@@ -117,12 +117,7 @@ def test_voters_of_both(make, kinds):
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_observer_becomes_a_voter(make, jvm, first, second):
     cluster = make((first, COMBINED), (second, COMBINED), dynamic=True, start=False)
-    cluster.configure()
-    for node in cluster.nodes.values():
-        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-        assert made.returncode == 0, made.stdout + made.stderr
-        node.launch()
-    cluster.wait_complete()
+    cluster.start_standalone()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Observer"}
     create(cluster.nodes[2], "orders", 4)
     add(jvm, by_broker(cluster), cluster.nodes[2]).ok()

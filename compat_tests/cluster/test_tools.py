@@ -52,12 +52,7 @@ def test_describe(jvm, make, count):
 def dynamic(make, jvm):
     """Three voters, two of which joined a quorum of one (kraft.version 1)."""
     cluster = make(3, dynamic=True)
-    cluster.configure()
-    for node in cluster.nodes.values():
-        made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-        assert made.returncode == 0, made.stdout + made.stderr
-        node.launch()
-    cluster.wait_complete()
+    cluster.start_standalone()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Observer", 3: "Observer"}
     for node_id in (2, 3):
         add(jvm, by_broker(cluster), cluster.nodes[node_id]).ok()
