@@ -77,8 +77,9 @@ class ReplicaService:
     _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
     _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
-    _told_of_copies: set[str] = attrs.field(factory=set)
     """Partitions assigned here whose directory could not be opened."""
+    _told_of_copies: set[str] = attrs.field(factory=set)
+    """Topics of which it was said that they have no copies."""
     _due: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
     """Partitions that are still to be made, by whom comes first."""
     _more_due: trio.Event = attrs.field(factory=trio.Event)
