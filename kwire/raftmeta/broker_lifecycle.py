@@ -32,7 +32,7 @@ from kwire.raftmeta.controller_brokers import (
 )
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.image import MetadataImage
-from kwire.raftmeta.image_records import METADATA_VERSION
+from kwire.raftmeta.levels import METADATA_VERSION
 from kwire.raftmeta.publisher import MetadataPublisher
 
 logger = logging.getLogger(__name__)

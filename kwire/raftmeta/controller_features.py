@@ -1,4 +1,4 @@
-"""The first records of a cluster: its feature levels."""
+"""The features a node knows, and the first records of a cluster."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,16 +6,10 @@ from typing import Any, Final
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.controller import ELR, ControllerState
 from kwire.raftmeta.image import BROKER
-from kwire.raftmeta.image_records import METADATA_VERSION
-
-METADATA_LEVEL: Final = 30
-"""metadata.version 4.3-IV0."""
-
-FINALIZED: Final[Mapping[str, int]] = {METADATA_VERSION: METADATA_LEVEL}
-"""What a new cluster is given: only what works."""
+from kwire.raftmeta.levels import METADATA_VERSION, NEWEST
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
-    METADATA_VERSION: (7, METADATA_LEVEL),
+    METADATA_VERSION: (7, NEWEST),
     "eligible.leader.replicas.version": (0, 1),
     "group.version": (0, 1),
     "kraft.version": (0, 1),
@@ -24,16 +18,6 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     "transaction.version": (0, 2),
 }
 """What data directories may be at for this node to serve them."""
-
-
-def feature_records(features: Mapping[str, int]) -> list[r.FeatureLevelRecord]:
-    """Feature levels as a bootstrap checkpoint has them: metadata.version first."""
-    names = sorted(features, key=lambda name: (name != METADATA_VERSION, name))
-    return [
-        r.FeatureLevelRecord(name=name, feature_level=features[name])
-        for name in names
-        if features[name] and name != "kraft.version"
-    ]
 
 
 def bootstrap_records(state: ControllerState, given: list[Any]) -> list[Any]:

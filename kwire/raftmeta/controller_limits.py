@@ -27,7 +27,7 @@ from kwire.raftmeta.controller import (
 )
 from kwire.raftmeta.controller_features import elr_safety_records
 from kwire.raftmeta.image import QuotaEntity
-from kwire.raftmeta.image_records import METADATA_VERSION
+from kwire.raftmeta.levels import METADATA_VERSION
 from kwire.raftmeta.releases import NEEDS
 
 PRODUCER_IDS: Final = 1000

@@ -12,6 +12,7 @@ import attrs
 
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.log.checkpoints import MetaProperties
+from kwire.raftmeta.levels import METADATA_VERSION, NEWEST
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.records import Record, SnapshotReader, snapshot_chunks
 from kwire.raftmeta.voters import VoterSet
@@ -20,9 +21,8 @@ from kwire.types import METADATA_TOPIC
 META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
-METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
-DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: 30}
+DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST}
 """Everything else is 0 until it works, and what is 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)

@@ -6,7 +6,7 @@ credentials, tokens. Replaying the records into an empty image gives the same im
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.image import (
@@ -17,8 +17,7 @@ from kwire.raftmeta.image import (
     MetadataImage,
     PartitionImage,
 )
-
-METADATA_VERSION: Final = "metadata.version"
+from kwire.raftmeta.levels import METADATA_VERSION
 
 
 def image_records(image: MetadataImage) -> Iterator[Any]:

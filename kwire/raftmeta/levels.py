@@ -13,6 +13,7 @@ from typing import Any, Final
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.schema import spec_of
 
+METADATA_VERSION: Final = "metadata.version"
 NEWEST: Final = 30
 """4.3-IV0, the first level at which all versions are the highest ones."""
 CORDONS, ELIGIBLE_REPLICAS, DIRECTORIES, MIGRATION = NEWEST, 23, 17, 8
@@ -39,7 +40,7 @@ _NO_CORDONS: Final[tuple[_Absent, ...]] = tuple(
 
 def level_of(features: Mapping[str, int]) -> int:
     """The level of a cluster; before any is written, the newest."""
-    return features.get("metadata.version", NEWEST)
+    return features.get(METADATA_VERSION, NEWEST)
 
 
 def at_level(records: Iterable[Any], level: int) -> tuple[Any, ...]:

@@ -8,7 +8,8 @@ the voters are given and may be said, but not contradicted.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kwire.raftmeta.format import DEFAULT_FEATURES, KRAFT_VERSION, METADATA_VERSION
+from kwire.raftmeta.format import DEFAULT_FEATURES, KRAFT_VERSION
+from kwire.raftmeta.levels import METADATA_VERSION
 
 FIRST_LEVEL: Final = 7
 _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {

@@ -11,8 +11,9 @@ from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Services, Session
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, controller_registration, directly
 from kwire.raftmeta.controller import ControllerState
-from kwire.raftmeta.controller_features import SUPPORTED, feature_records
+from kwire.raftmeta.controller_features import SUPPORTED
 from kwire.raftmeta.controller_service import Controller
+from kwire.raftmeta.format import feature_records
 from kwire.raftmeta.image import MetadataImage
 from kwire.raftmeta.image_change import MetadataDelta
 from kwire.raftmeta.node_settings import settings_in_force

@@ -7,7 +7,8 @@ from typing import Any
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
 from kwire.raftmeta.controller import ControllerState
-from kwire.raftmeta.controller_features import SUPPORTED, feature_records
+from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.format import feature_records
 from kwire.raftmeta.image import Applied
 
 CLUSTER = "test-cluster"

@@ -28,10 +28,11 @@ from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.raftmeta.controller import ControllerState
 from kwire.raftmeta.controller_brokers import decide_fence_stale, decide_register_broker
-from kwire.raftmeta.controller_features import SUPPORTED, feature_records
+from kwire.raftmeta.controller_features import SUPPORTED
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.describe import describe
+from kwire.raftmeta.format import feature_records
 from kwire.raftmeta.publisher import MetadataPublisher
 from kwire.raftmeta.records import pack
 from kwire.raftmeta.service import LeaderAndEpoch

@@ -19,8 +19,9 @@ from kwire.raftmeta.controller_brokers import (
     decide_unregister_broker,
     keep_session,
 )
-from kwire.raftmeta.controller_features import SUPPORTED, feature_records
+from kwire.raftmeta.controller_features import SUPPORTED
 from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
+from kwire.raftmeta.format import feature_records
 from tests.raftmeta.clusters import CLUSTER, Cluster, directory, registration
 
 

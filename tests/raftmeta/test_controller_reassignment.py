@@ -8,8 +8,8 @@ from kwire.codec.messages.alter_partition_reassignments import (
 )
 from kwire.raftmeta.controller import ELR
 from kwire.raftmeta.controller_brokers import fencing, unfencing
-from kwire.raftmeta.controller_features import feature_records
 from kwire.raftmeta.controller_partitions import decide_alter_partition, decide_reassign
+from kwire.raftmeta.format import feature_records
 from tests.raftmeta.clusters import Cluster, directory
 from tests.raftmeta.requests import isr_request, reassign, unclean_config
 

@@ -23,9 +23,10 @@ from kwire.raftmeta.controller_brokers import (
     decide_register_controller,
     decide_unregister_broker,
 )
-from kwire.raftmeta.controller_features import FINALIZED, SUPPORTED, feature_records
+from kwire.raftmeta.controller_features import SUPPORTED
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
+from kwire.raftmeta.format import DEFAULT_FEATURES, feature_records
 from kwire.raftmeta.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.records import CommittedBatch
 from kwire.raftmeta.service import LeaderAndEpoch, Quorum
@@ -84,7 +85,7 @@ class Node:
 async def node(
     storage: MemoryStorage | None = None, features: dict[str, int] | None = None
 ) -> AsyncIterator[Node]:
-    made = Node(storage or MemoryStorage(), list(feature_records(features or FINALIZED)))
+    made = Node(storage or MemoryStorage(), list(feature_records(features or DEFAULT_FEATURES)))
     async with trio.open_nursery() as nursery:
         await nursery.start(made.quorum.run)
         await nursery.start(made.controller.run)
@@ -280,7 +281,7 @@ async def test_why_an_internal_topic_cannot_be_created_is_told_once(
 
 async def test_topics_of_several_first_uses_at_once() -> None:
     """Each waits for all that others make, also for what another begins while it waits."""
-    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     gates = [trio.Event() for _ in range(3)]
 
     async def apply(delta: Any) -> None:
@@ -317,9 +318,9 @@ async def test_no_office_no_decisions() -> None:
 @pytest.mark.parametrize("cut_off", [False, True])
 async def test_an_office_that_is_lost_before_it_is_heard_of(cut_off: bool) -> None:
     """The quorum may be in another epoch already; what the log lacks is for the next to write."""
-    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     if cut_off:
-        records = (*feature_records(FINALIZED), r.BeginTransactionRecord(name="unfinished"))
+        records = (*feature_records(DEFAULT_FEATURES), r.BeginTransactionRecord(name="unfinished"))
         made.publisher.on_commit([CommittedBatch(0, len(records) - 1, 1, 0, records)])
     made.controller.on_leadership(LeaderAndEpoch(1, 1, is_active=True))
     assert not made.controller.is_active
@@ -329,7 +330,7 @@ async def test_an_office_that_is_lost_before_it_is_heard_of(cut_off: bool) -> No
 
 async def test_reply_waits_for_this_nodes_replicas() -> None:
     """A topic's logs are opened before its creation is answered (clients produce at once)."""
-    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     opened: list[str] = []
     slow = trio.Event()
 
@@ -354,7 +355,7 @@ async def test_reply_waits_for_this_nodes_replicas() -> None:
 
 
 async def test_a_node_that_starts_registers_before_it_applies() -> None:
-    made = Node(MemoryStorage(), list(feature_records(FINALIZED)))
+    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
 
     async def apply(delta: Any) -> None:
         assert delta.after is not None

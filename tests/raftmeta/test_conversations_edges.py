@@ -16,7 +16,8 @@ from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.unserved import UNSERVED
 from kwire.net.controller_channel import ControllerChannel
-from kwire.raftmeta.controller_features import SUPPORTED, feature_records
+from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.format import feature_records
 from kwire.raftmeta.image import Applied, MetadataImage
 from tests.raftmeta.controller_log import frames_of
 from tests.raftmeta.controller_replay import LEVELS
