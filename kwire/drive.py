@@ -8,12 +8,14 @@ an effect is visible outside before its turn, so the order of events is the orde
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import trio
 
 from kwire.clock import Clock
 
+SLICE_SECONDS: Final = 0.002
+"""Longest stretch of work on the loop, when it consists of many small items."""
 E = TypeVar("E")
 F = TypeVar("F")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -81,3 +83,27 @@ class Driver(Generic[E, F]):
         wait = max(deadline - self._clock.now(), 0.0)
         with trio.move_on_after(wait):
             await self._news.wait()
+
+
+class Slices:
+    """Gives other tasks a turn during long work, whenever a slice of it is used up.
+
+    Make one when the work begins and await :meth:`pause` after each item.  It costs one reading
+    of the clock an item, and a checkpoint only at the end of a slice.  The state that the work
+    walks over may change during a pause.
+    """
+
+    __slots__ = ("_end", "_now", "_seconds")
+
+    def __init__(
+        self, now: Callable[[], float] = trio.current_time, seconds: float = SLICE_SECONDS
+    ) -> None:
+        self._now = now
+        self._seconds = seconds
+        self._end = now() + seconds
+
+    async def pause(self) -> None:
+        """Let other tasks run if the slice is used up.  Cancellation takes effect only then."""
+        if self._now() >= self._end:
+            await trio.lowlevel.checkpoint()
+            self._end = self._now() + self._seconds

@@ -6,7 +6,7 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.drive import Driver
+from kwire.drive import Driver, Slices
 from kwire.testing.raft import TestClock
 
 
@@ -78,3 +78,27 @@ async def test_an_earlier_deadline_counts_at_once(autojump_clock: MockClock) -> 
         await trio.sleep(1.5)
         nursery.cancel_scope.cancel()
     assert seen == [0, 1, 2]
+
+
+async def test_long_work_gives_way_once_a_slice() -> None:
+    """Eight items of 1 ms in slices of 2 ms: others run four times, not once and not eight times."""
+    time_ms = 0
+    turns_of_others = 0
+
+    async def other() -> None:
+        nonlocal turns_of_others
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns_of_others += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await trio.lowlevel.checkpoint()
+        before = turns_of_others
+        slices = Slices(lambda: time_ms / 1000, seconds=0.002)
+        for _ in range(8):
+            time_ms += 1
+            await slices.pause()
+        given = turns_of_others - before
+        nursery.cancel_scope.cancel()
+    assert 3 <= given <= 5
