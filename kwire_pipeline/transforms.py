@@ -8,6 +8,7 @@ the two frames partition the input.
 from collections.abc import Sequence
 from typing import Final
 
+from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -29,8 +30,11 @@ ORIGIN: Final = {
 
 
 def schema_of(ddl: str) -> StructType:
-    """The declared shape; ParseException of Spark if it is none."""
-    return StructType.fromDDL(ddl)
+    """Parse a list of columns; raises ParseException, also for a type that has no columns."""
+    schema = StructType.fromDDL(ddl)
+    if not isinstance(schema, StructType):
+        raise ParseException(f"{ddl!r} is a type, not a list of columns such as 'id STRING, n INT'")
+    return schema
 
 
 def decode(raw: DataFrame, schema: StructType) -> DataFrame:

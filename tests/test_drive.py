@@ -81,7 +81,7 @@ async def test_an_earlier_deadline_counts_at_once(autojump_clock: MockClock) -> 
 
 
 async def test_long_work_gives_way_once_a_slice() -> None:
-    """Eight items of 1 ms in slices of 2 ms: others run four times, not once and not eight times."""
+    """Eight items of 1 ms in slices of 2 ms: others run four times."""
     time_ms = 0
     turns_of_others = 0
 

@@ -3,6 +3,7 @@
 import datetime
 
 import pytest
+from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from kwire_pipeline.settings import Partition
@@ -69,3 +70,8 @@ def test_misfits_keep_their_bytes_and_get_a_reason(
     assert letter.raw == (None if value is None else bytearray(value))
     assert letter.error == reason
     assert (letter.kafka_topic, letter.kafka_partition, letter.kafka_offset) == ("t", 0, 0)
+
+
+def test_schema_without_columns_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ParseException, match="not a list of columns"):
+        schema_of("INT")
