@@ -1,54 +1,86 @@
-"""docs/invariants.md: which test names which invariant.
+"""docs/invariants.md: each invariant with its tests, its mutations and what it waits for.
 
 A test names one by the word and its number in a docstring, a comment or a story, several by
-commas, "and" and ranges.
+commas, "and" and ranges, also over the end of a line.
 """
 
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.invariants import INVARIANTS  # noqa: E402
+from kwire.testing.controller_mutations import MUTATIONS as CONTROLLER  # noqa: E402
+from kwire.testing.raft_mutations import MUTATIONS as RAFT  # noqa: E402
+from tests.invariants import INVARIANTS, WAITS_FOR  # noqa: E402
+from tests.mutations.table import mutations  # noqa: E402
 
-MENTION: Final = re.compile(r"invariants? (\d+(?:(?:-|, | and | to )\d+)*)", re.IGNORECASE)
+SPACE: Final = r"[ \n#]+"
+LIST: Final = rf"\d+(?:(?:-|,{SPACE}|{SPACE}and{SPACE}|{SPACE}to{SPACE})\d+)*"
+MENTION: Final = re.compile(rf"invariants?{SPACE}({LIST})", re.IGNORECASE)
 HEAD: Final = """\
 # Invariants
 
-What must always hold, with the tests that name it. Numbers that no test names yet are left out.
+What must always hold, with the tests that name it, the mistakes in the product that a test is
+known to catch (`scripts/mutants.py` and the simulations make them), and what a number, or a part
+of it, still waits for.
 
-| number | what holds | tests |
-|---|---|---|
+| number | what holds | tests | mutations | waits for |
+|---|---|---|---|---|
 """
 
 
 def invariants() -> str:
-    """The whole document."""
-    found: dict[int, set[str]] = {}
+    """Return the whole document."""
+    return HEAD + "".join(
+        f"| {number} | {text} | {code(tests().get(number))} | {code(mistakes().get(number))} "
+        f"| {WAITS_FOR.get(number, '')} |\n"
+        for number, text in INVARIANTS.items()
+    )
+
+
+@cache
+def tests() -> dict[int, set[str]]:
+    """Files that name an invariant, by its number."""
+    named: dict[int, set[str]] = {}
     for path in files():
         for mention in MENTION.findall(path.read_text()):
             for number in numbers(mention):
-                found.setdefault(number, set()).add(str(path.relative_to(ROOT)))
-    if unknown := found.keys() - INVARIANTS.keys():
+                named.setdefault(number, set()).add(str(path.relative_to(ROOT)))
+    if unknown := named.keys() - INVARIANTS.keys():
         raise SystemExit(f"tests/invariants.py lacks {sorted(unknown)}")
-    return HEAD + "".join(
-        f"| {number} | {INVARIANTS[number]} | {', '.join(f'`{p}`' for p in sorted(paths))} |\n"
-        for number, paths in sorted(found.items())
-    )
+    return named
+
+
+@cache
+def mistakes() -> dict[int, set[str]]:
+    """Names of the mutations that break an invariant, by its number."""
+    broken: dict[int, set[str]] = {}
+    for mutation in (*mutations(), *RAFT, *CONTROLLER):
+        for number in getattr(mutation, "invariants", ()):
+            broken.setdefault(number, set()).add(mutation.name)
+    return broken
+
+
+def code(names: set[str] | None) -> str:
+    """Names as a table's cell shows them, in order."""
+    return ", ".join(f"`{name}`" for name in sorted(names or ()))
 
 
 def files() -> Iterator[Path]:
     for folder in ("tests", "compat_tests"):
         for pattern in ("*.py", "*.txt"):
-            yield from (ROOT / folder).rglob(pattern)
+            for path in (ROOT / folder).rglob(pattern):
+                if path.parent.name != "mutations" and path.name != "invariants.py":
+                    yield path
 
 
 def numbers(mention: str) -> Iterator[int]:
     """``13-15, 17`` as 13, 14, 15, 17."""
-    for part in re.split(r", | and ", mention):
-        first, _, last = part.replace(" to ", "-").partition("-")
+    for part in re.split(rf",{SPACE}|{SPACE}and{SPACE}", mention):
+        first, _, last = re.sub(rf"{SPACE}to{SPACE}", "-", part).partition("-")
         yield from range(int(first), int(last or first) + 1)

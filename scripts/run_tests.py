@@ -41,6 +41,7 @@ STAGES = [
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "1000000"]),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
     Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire", f"--ignore={WITH_APACHE}"]),
+    Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),
     Stage("with Apache", [*PYTEST, WITH_APACHE, "--broker=kwire"], long=True),
     Stage(
         "librdkafka", [*PYTHON, "-m", "compat_tests.librdkafka.run", "--broker=kwire"], long=True

@@ -1,0 +1,130 @@
+"""Makes each mistake of the mutation tables in a copy of the tree; its test has to fail.
+
+    scripts/mutants.py [--only NAME,...] [--area AREA,...] [--jobs N]
+
+Rules: the tests must pass without a mistake first, or a failure would prove nothing; only pytest's
+"tests failed" counts as caught, not an error of collecting or a test that hangs; every mutation
+runs, so that one run shows all that are not caught.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.mutations.table import Mutation, mutations  # noqa: E402
+
+TREES = ("kwire", "kwire_pipeline", "tests", "compat_tests", "scripts")
+FILES = ("pyproject.toml", "README.md")
+TEST_SECONDS = 300
+FAILED = 1
+"""Exit code of pytest when tests ran and failed."""
+
+
+def copy_tree(target: Path) -> Path:
+    """Copy what the tests need, without compiled modules: they could outlive a replacement."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.log")
+    for name in TREES:
+        shutil.copytree(ROOT / name, target / name, ignore=ignore)
+    for name in FILES:
+        shutil.copy(ROOT / name, target / name)
+    (target / ".venv").symlink_to((ROOT / ".venv").resolve())
+    return target
+
+
+def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int | None, str]:
+    """Run pytest in ``tree``; its exit code (None after a time-out) and its output."""
+    python = str(ROOT / ".venv" / "bin" / "python")
+    command = [python, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PATH"] = f"{ROOT / '.venv' / 'bin'}:{environment['PATH']}"
+    try:
+        result = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TEST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no result within {TEST_SECONDS} s"
+    return result.returncode, result.stdout + result.stderr
+
+
+def judge(tree: Path, mutation: Mutation) -> str:
+    """Make one mistake and undo it; an empty text if the test caught it, else what happened."""
+    path = tree / mutation.path
+    source = path.read_text()
+    if source.count(mutation.old) != 1:
+        return f"`old` occurs {source.count(mutation.old)} times in {mutation.path}"
+    path.write_text(source.replace(mutation.old, mutation.new))
+    try:
+        code, output = run_tests(tree, [mutation.test])
+    finally:
+        path.write_text(source)
+    if code == FAILED:
+        return ""
+    if code == 0:
+        return f"not caught by {mutation.test}"
+    return f"{mutation.test} did not run to its end (exit code {code}): {output[-600:]}"
+
+
+def main() -> int:
+    """Judge the chosen mutations; 1 if one of them was not caught."""
+    parser = argparse.ArgumentParser(description="Show that tests catch the mistakes they are for.")
+    parser.add_argument("--only", default="", help="comma-separated names of mutations")
+    parser.add_argument("--area", default="", help="comma-separated names of tables")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1)))
+    arguments = parser.parse_args()
+    names = {name for name in arguments.only.split(",") if name}
+    areas = [area for area in arguments.area.split(",") if area]
+    chosen = [m for m in mutations(areas) if not names or m.name in names]
+    if missing := names - {mutation.name for mutation in chosen}:
+        parser.error(f"no mutation {', '.join(sorted(missing))}")
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kwire-mutants-") as scratch:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(arguments.jobs):
+            trees.put(copy_tree(Path(scratch) / str(number)))
+        tree = trees.get()
+        code, output = run_tests(tree, sorted({mutation.test for mutation in chosen}))
+        trees.put(tree)
+        if code != 0:
+            print(output[-4000:])
+            print("the tests fail without a mistake")
+            return 1
+
+        def work(mutation: Mutation) -> str:
+            tree = trees.get()
+            try:
+                return judge(tree, mutation)
+            finally:
+                trees.put(tree)
+
+        survivors = 0
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for mutation, verdict in zip(chosen, pool.map(work, chosen), strict=True):
+                survivors += bool(verdict)
+                print(
+                    f"{'SURVIVED' if verdict else 'caught  '} {mutation.name} {verdict}", flush=True
+                )
+    seconds = time.monotonic() - started
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutations caught in {seconds:.0f} s")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
