@@ -564,6 +564,7 @@ class PartitionLog:
                 self.segments.remove(segment)
 
     def _mark_deleted(self, segment: Segment) -> list[str]:
+        segment.file.close()  # the space of a file comes back when its last descriptor is closed
         if segment.base_offset in self.snapshots:
             self.snapshots.remove(segment.base_offset)
         paths = []

@@ -196,9 +196,11 @@ def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
         swapped = Segment(disk, directory, base_offset, found.sizes[source])
         swapped.file = disk.open(f"{directory}/{source}")
         end_offset = base_offset
-        for _, header in swapped.scan():
-            end_offset = header.next_offset
-        swapped.file.close()
+        try:
+            for _, header in swapped.scan():
+                end_offset = header.next_offset
+        finally:
+            swapped.file.close()
         for old, _, _ in found.segments:
             if base_offset <= old < end_offset:
                 for suffix in names.SEGMENT_SUFFIXES:

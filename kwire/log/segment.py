@@ -11,7 +11,7 @@ slow directory writes behind.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from kwire.log import names, offset_index, time_index, txn_index
@@ -309,8 +309,8 @@ class Segment:
 
     def from_timestamp(self, timestamp: int) -> int:
         """A position before which every batch is older than ``timestamp``."""
-        read, count = self._entries(self._time_index, names.TIME_INDEX, time_index.ENTRY_SIZE)
-        found = time_index.before(read, count, timestamp)
+        with self._entries(self._time_index, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
+            found = time_index.before(*entries, timestamp)
         return self.floor(self.base_offset + found[1])[0] if found else 0
 
     def aborted(self) -> list[Aborted]:
@@ -347,25 +347,31 @@ class Segment:
 
     def floor(self, offset: int) -> tuple[int, int | None]:
         """Where a scan for ``offset`` may begin, and where the batch there must end."""
-        read, count = self._entries(self._index, names.INDEX, offset_index.ENTRY_SIZE)
-        found = offset_index.floor(read, count, offset - self.base_offset)
+        with self._entries(self._index, names.INDEX, offset_index.ENTRY_SIZE) as entries:
+            found = offset_index.floor(*entries, offset - self.base_offset)
         if found is None:
             return 0, None
         if not 0 < found[1] < self.size:
             return 0, -1
         return found[1], self.base_offset + found[0]
 
+    @contextmanager
     def _entries(
         self, data: bytearray | None, suffix: str, size: int
-    ) -> tuple[offset_index.Read, int]:
+    ) -> Iterator[tuple[offset_index.Read, int]]:
+        """Give access to an index's entries and their count; a file is open only meanwhile."""
         if data is not None:
-            return offset_index.memory(data, size), len(data) // size
+            yield offset_index.memory(data, size), len(data) // size
+            return
         file = self._disk.open(self.path(suffix))
         try:
-            count = file.size() // size
-        except FileNotFoundError:
-            return offset_index.memory(b"", size), 0
-        return offset_index.on_disk(file, size), count
+            try:
+                count = file.size() // size
+            except FileNotFoundError:
+                count = 0
+            yield offset_index.on_disk(file, size), count
+        finally:
+            file.close()
 
     def _read(self, suffix: str) -> bytes:
         try:
@@ -375,5 +381,5 @@ class Segment:
 
     def _read_last(self, suffix: str) -> bytes:
         """The end of a time index."""
-        read, count = self._entries(None, suffix, time_index.ENTRY_SIZE)
-        return read(count - 1) if count else b""
+        with self._entries(None, suffix, time_index.ENTRY_SIZE) as (read, count):
+            return read(count - 1) if count else b""

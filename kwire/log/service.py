@@ -22,6 +22,7 @@ from kwire.log.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
+from kwire.log.segment import Segment
 from kwire.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -386,10 +387,11 @@ class LogManager:
         try:
             if deletion.roll:
                 opened.roll(now_ms)
+            dropped = opened.segments[: deletion.count]
             paths = opened.drop_segments(deletion.count)
         except KafkaStorageError:
             return 0
-        self._remove_later(opened.disk, paths, opened.config.file_delete_delay_ms)
+        self._remove_later(opened.disk, paths, opened.config.file_delete_delay_ms, dropped)
         log.info("deleted segments=%d partition=%s", deletion.count, opened.partition)
         return deletion.count
 
@@ -486,7 +488,8 @@ class LogManager:
             if opened is not None:
                 self._forget(opened)
             config = LogConfig() if opened is None else opened.config
-            self._remove_later(directory.disk, [marked], config.file_delete_delay_ms)
+            segments = () if opened is None else opened.segments
+            self._remove_later(directory.disk, [marked], config.file_delete_delay_ms, segments)
 
     def _forget(self, opened: PartitionLog) -> None:
         opened.changed = opened.on_behind = opened.on_roll = _ignore
@@ -497,12 +500,19 @@ class LogManager:
         paths, directory.leavings = directory.leavings, []
         self._remove_later(directory.disk, paths, LogConfig().file_delete_delay_ms)
 
-    def _remove_later(self, disk: Disk, paths: Sequence[str], delay_ms: int) -> None:
-        """Remove after a delay; what a stop interrupts the next start does."""
-        if paths and self._nursery is not None:
-            self._nursery.start_soon(self._remove, disk, paths, delay_ms / 1000)
+    def _remove_later(
+        self, disk: Disk, paths: Sequence[str], delay_ms: int, segments: Sequence[Segment] = ()
+    ) -> None:
+        """Remove after a delay; what a stop interrupts the next start does.
 
-    async def _remove(self, disk: Disk, paths: Sequence[str], seconds: float) -> None:
+        ``segments``: those the paths belong to, if they were open.
+        """
+        if paths and self._nursery is not None:
+            self._nursery.start_soon(self._remove, disk, paths, delay_ms / 1000, segments)
+
+    async def _remove(
+        self, disk: Disk, paths: Sequence[str], seconds: float, segments: Sequence[Segment]
+    ) -> None:
         await trio.sleep(seconds)
 
         def remove() -> None:
@@ -516,6 +526,8 @@ class LogManager:
             await self.in_thread(remove)
         except OSError as error:
             log.error("cannot remove paths=%s error=%s", paths, error)
+        for segment in segments:  # a search that began before may have opened them again
+            segment.file.close()
 
     def _fail(self, directory: LogDirectory) -> None:
         """Take a directory offline, once."""

@@ -1,0 +1,150 @@
+"""Which descriptors the log keeps open: the space of a removed file comes back with the last."""
+
+import os
+import sys
+
+import pytest
+import trio
+
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.segment import Segment
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, content
+from tests.log.test_service import ID, running
+
+HOUR_MS = 3_600_000
+CONFIG = LogConfig(
+    segment_bytes=200, retention_ms=HOUR_MS, file_delete_delay_ms=60_000, index_interval_bytes=1
+)
+
+
+def open_files(path: object, *, removed: bool | None = None) -> list[str]:
+    """Names behind this process's descriptors that lie, or lay, below ``path``."""
+    names = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            name = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # the listing's own
+            continue
+        if name.startswith(f"{path}/") and removed in (None, name.endswith(" (deleted)")):
+            names.append(name.removeprefix(f"{path}/"))
+    return sorted(names)
+
+
+def is_open(segment: Segment) -> bool:
+    """Whether the log file has a descriptor, on any system."""
+    return segment.file.fileno() >= 0
+
+
+def filled(log: PartitionLog) -> list[Segment]:
+    """Segments of two batches each, all of them read from once; the last one is active."""
+    for _ in range(12):
+        append(log, [b"v" * 10])
+    log.high_watermark = log.end_offset
+    content(log)
+    for offset in range(log.end_offset):
+        log.segments[log.segment_index(offset)].from_timestamp(TIME_MS)
+    assert len(log.segments) == 6
+    assert all(map(is_open, log.segments))
+    return list(log.segments)
+
+
+async def test_space_of_expired_segments_is_given_back_at_once(tmp_path, autojump_clock) -> None:
+    async with running(RealDisk(str(tmp_path))) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        old = filled(log)
+        await trio.sleep(2 * HOUR_MS / 1000)
+        assert len(log.segments) == 1
+        assert not any(map(is_open, old))
+        if sys.platform == "linux":
+            assert open_files(tmp_path, removed=True) == []
+    await logs.close()
+
+
+async def test_reader_of_expired_segment_keeps_it_until_it_is_done(
+    tmp_path, autojump_clock
+) -> None:
+    async with running(RealDisk(str(tmp_path))) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        old = filled(log)
+        region = log.read(0, 10_000, end_offset=log.end_offset)
+        before = region.read()
+        await trio.sleep(2 * HOUR_MS / 1000)
+        assert not any(e.name.endswith(".deleted") for e in log.disk.entries("t-0"))
+        assert region.read() == before
+        assert [is_open(segment) for segment in old] == [True] + [False] * 5
+        if sys.platform == "linux":
+            [name] = open_files(tmp_path, removed=True)
+            assert name.startswith("t-0/00000000000000000000.log")
+        region.close()
+        assert not is_open(old[0])
+        if sys.platform == "linux":
+            assert open_files(tmp_path, removed=True) == []
+    await logs.close()
+
+
+async def test_search_that_outlives_its_segments_keeps_no_descriptor(
+    tmp_path, autojump_clock
+) -> None:
+    """A search in slices may open a segment again that retention has closed and renamed."""
+    async with running(RealDisk(str(tmp_path))) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        old = filled(log)
+        await trio.sleep(3_910)  # the first look after they expired was ten seconds ago
+        assert log.segments[0] is not old[0]
+        assert not is_open(old[1])
+        assert list(old[1].scan())
+        assert is_open(old[1])
+        await trio.sleep(61)
+        assert not is_open(old[1])
+        if sys.platform == "linux":
+            assert open_files(tmp_path, removed=True) == []
+    await logs.close()
+
+
+@pytest.mark.parametrize("how", ["delete", "recreate"])
+async def test_space_of_deleted_topic_is_given_back(tmp_path, autojump_clock, how: str) -> None:
+    async with running(RealDisk(str(tmp_path))) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        old = filled(log)
+        with log.read(0, 10_000, end_offset=log.end_offset):
+            if how == "delete":
+                await logs.delete("t", 0)
+            else:
+                logs.create("t", bytes(15) + b"\x08", 0, CONFIG)
+            assert list(old[3].scan())
+            await trio.sleep(61)
+            assert [is_open(segment) for segment in old] == [True] + [False] * 5
+        assert not any(map(is_open, old))
+        if sys.platform == "linux":
+            assert open_files(tmp_path, removed=True) == []
+    await logs.close()
+
+
+@pytest.mark.parametrize("offset", [0, 7, 10])
+def test_truncation_gives_the_space_of_what_it_cut_back(tmp_path, offset: int) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
+    old = filled(log)
+    region = log.read(10, 10_000, end_offset=log.end_offset)
+    if offset:
+        log.truncate_to(offset)
+    else:
+        log.truncate_fully_at(100)
+    region.close()
+    assert [s for s in old if is_open(s) and s not in log.segments] == []
+    if sys.platform == "linux":
+        assert open_files(tmp_path, removed=True) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+def test_searching_closed_segments_leaves_no_index_open(tmp_path) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
+    filled(log)
+    log.max_timestamp()
+    assert [name for name in open_files(tmp_path) if not name.endswith(".log")] == []
