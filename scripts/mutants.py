@@ -37,7 +37,7 @@ def copy_tree(target: Path) -> Path:
     for name in TREES:
         shutil.copytree(ROOT / name, target / name, ignore=ignore)
     for name in FILES:
-        shutil.copy(ROOT / name, target / name)
+        shutil.copy2(ROOT / name, target / name)  # .venv is newer than its pyproject.toml
     (target / ".venv").symlink_to((ROOT / ".venv").resolve())
     return target
 
@@ -46,21 +46,27 @@ def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int | None, str]:
     """Run pytest in ``tree``; its exit code (None after a time-out) and its output."""
     python = str(ROOT / ".venv" / "bin" / "python")
     command = [python, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["PATH"] = f"{ROOT / '.venv' / 'bin'}:{environment['PATH']}"
-    try:
-        result = subprocess.run(
-            command,
-            cwd=tree,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TEST_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"no result within {TEST_SECONDS} s"
+    path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(prefix="kwire-mutant-") as compiled:
+        environment = {
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(tree),  # brokers that tests start elsewhere run the copy too
+            "PYTHONPYCACHEPREFIX": compiled,  # no module compiled from other text is ever used
+        }
+        try:
+            result = subprocess.run(
+                command,
+                cwd=tree,
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TEST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return None, f"no result within {TEST_SECONDS} s"
     return result.returncode, result.stdout + result.stderr
 
 
