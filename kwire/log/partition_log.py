@@ -78,8 +78,8 @@ class PartitionLog:
         self.on_behind: Callable[[PartitionLog], None] = _write_now
         """Called when a write was queued; whoever listens runs :attr:`behind`."""
         self.changed: Callable[[PartitionLog], None] = _write_now
-        """Called when a log that was clean has something to be checkpointed or flushed, and
-        after a failure (see ``disk.failed``)."""
+        """Called for the first change since :meth:`clean`, for the first append after the start of
+        a flush, for changed settings of unsynced records, and after a failure (``disk.failed``)."""
         self.on_roll: Callable[[PartitionLog], None] = _write_now
         """Called when a segment was closed, which is to be synced soon."""
         self._new_files = True
@@ -299,6 +299,12 @@ class PartitionLog:
 
     # -- making durable
 
+    def configure(self, config: LogConfig) -> None:
+        """Work under changed settings from now on."""
+        self.config = config
+        if self.recovery_point < self.end_offset:
+            self.changed(self)  # "flush.ms" counts for what is there as well
+
     @property
     def must_flush(self) -> bool:
         """Whether so many messages are unsynced that the topic wants an fsync now."""
@@ -327,7 +333,7 @@ class PartitionLog:
             self._truncations,
             self._new_files or self._cut_unsynced,
         )
-        self._new_files = self._cut_unsynced = False
+        self._new_files = self._cut_unsynced = self._dirty = False
         return flush
 
     def end_flush(self, flush: Flush) -> None:
@@ -337,7 +343,8 @@ class PartitionLog:
             self._new_files = self._cut_unsynced = True
         elif flush.generation == self._truncations and flush.end_offset > self.recovery_point:
             self.recovery_point = flush.end_offset
-            self._mark_dirty()
+            self._dirty = False
+            self.changed(self)
 
     def doubt_cuts(self) -> None:
         """Whether the last cut before a crash was synced is not known: the next flush does it."""
@@ -395,7 +402,7 @@ class PartitionLog:
             segment.move(directory)
 
     def clean(self) -> None:
-        """What :attr:`changed` told has been written down."""
+        """The checkpoints are about to be written: call :attr:`changed` at the next change."""
         self._dirty = False
 
     # -- inside

@@ -23,6 +23,7 @@ from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segment import Segment
+from kwire.log.timers import Timers
 from kwire.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ SLICE_SECONDS: Final = 0.002
 """How long opening may keep the loop."""
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
+FLUSH_RETRY_SECONDS: Final = 1.0
+"""A flush that failed on a directory that is still online is tried again so much later."""
 Unique = Callable[[], bytes]
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -81,7 +84,10 @@ class LogManager:
     _rolled: set[PartitionLog] = attrs.field(init=False, factory=set)
     _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
     _flushing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
-    _timed: set[PartitionLog] = attrs.field(init=False, factory=set)
+    _unsynced: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
+    """Of logs with a ``flush.ms``: when the first record came that is not synced."""
+    _flush_timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
+    _flush_sooner: trio.Event = attrs.field(init=False, factory=trio.Event)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _offline: set[str] = attrs.field(init=False, factory=set)
     _kept: dict[LogDirectory, dict[str, bytes]] = attrs.field(init=False, factory=dict)
@@ -136,6 +142,7 @@ class LogManager:
             nursery.start_soon(self._recovery_points)
             nursery.start_soon(self._retention)
             nursery.start_soon(self._flush_rolled)
+            nursery.start_soon(self._flush_timed)
             for directory in self.directories:
                 self._remove_leavings(directory)
             task_status.started()
@@ -280,6 +287,7 @@ class LogManager:
         opened.changed = self._mark
         opened.on_behind = self._write_behind
         opened.on_roll = self._note_roll
+        self._time_flush(opened)
 
     def _mark(self, opened: PartitionLog) -> None:
         """A log has changed since its last checkpoint, or failed."""
@@ -289,10 +297,18 @@ class LogManager:
             return
         self._changed_logs.add(opened)
         self._changed.set()
-        if opened.config.flush_ms < FLUSH_NEVER_MS and opened not in self._timed:
-            self._timed.add(opened)
-            if self._nursery is not None:
-                self._nursery.start_soon(self._flush_later, opened)
+        self._time_flush(opened)
+
+    def _time_flush(self, opened: PartitionLog) -> None:
+        """Start ``flush.ms`` at the first record that is not synced, whatever else changes."""
+        if opened.recovery_point >= opened.end_offset:
+            self._unsynced.pop(opened, None)
+            return
+        if opened.config.flush_ms >= FLUSH_NEVER_MS or opened.disk.failed is not None:
+            return
+        since = self._unsynced.setdefault(opened, self.clock.now())
+        if self._flush_timers.arm(opened, since + opened.config.flush_ms / 1000):
+            self._flush_sooner.set()
 
     def _note_roll(self, opened: PartitionLog) -> None:
         self._rolled.add(opened)
@@ -328,13 +344,23 @@ class LogManager:
         finally:
             self._writing.pop(opened).set()
 
-    async def _flush_later(self, opened: PartitionLog) -> None:
-        """``flush.ms``: counted from the first message that is not synced."""
-        try:
-            await trio.sleep(opened.config.flush_ms / 1000)
-            await self._try_flush(opened, None)
-        finally:
-            self._timed.discard(opened)
+    async def _flush_timed(self) -> None:
+        """Flush logs whose oldest unsynced record is ``flush.ms`` old."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._flush_sooner = trio.Event()
+                with trio.move_on_after(max(self._flush_timers.next - self.clock.now(), 0)):
+                    await self._flush_sooner.wait()
+                now = self.clock.now()
+                for opened in self._flush_timers.take(now):
+                    since = self._unsynced.get(opened)
+                    if since is None:
+                        continue
+                    due = since + opened.config.flush_ms / 1000
+                    if due <= now:
+                        nursery.start_soon(self._try_flush, opened, opened.end_offset)
+                    elif opened.config.flush_ms < FLUSH_NEVER_MS:
+                        self._flush_timers.arm(opened, due)
 
     async def _flush_rolled(self) -> None:
         """Sync closed segments, so that recovery does not have to read them."""
@@ -399,14 +425,22 @@ class LogManager:
 
     async def _run_flush(self, opened: PartitionLog, flush: Flush) -> None:
         done = self._flushing[opened] = trio.Event()
+        since = self._unsynced.pop(opened, None)
+        end_offset = opened.end_offset
         try:
             with trio.CancelScope(shield=True):
                 await self.in_thread(flush.run)
         except OSError as error:
+            if since is not None:
+                since = self.clock.now() + FLUSH_RETRY_SECONDS
             self._fail(self.directory_of(opened))
             raise KafkaStorageError(f"{opened.partition}: {error}") from error
         finally:
             opened.end_flush(flush)
+            if since is not None and opened.recovery_point < min(end_offset, opened.end_offset):
+                self._unsynced[opened] = since  # not all that was there has been synced
+            if self._has(opened):
+                self._time_flush(opened)
             del self._flushing[opened]
             done.set()
 
@@ -495,6 +529,7 @@ class LogManager:
         opened.changed = opened.on_behind = opened.on_roll = _ignore
         for known in (self._changed_logs, self._rolled):
             known.discard(opened)
+        self._unsynced.pop(opened, None)
 
     def _remove_leavings(self, directory: LogDirectory) -> None:
         paths, directory.leavings = directory.leavings, []

@@ -125,7 +125,7 @@ class Partition:
 
     def configure(self, config: LogConfig) -> None:
         """Work under changed settings from now on."""
-        self.log.config = config
+        self.log.configure(config)
         if self.leader is not None:
             self.leader.min_isr = config.min_insync_replicas
 

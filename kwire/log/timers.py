@@ -1,0 +1,54 @@
+"""Deadlines of many things, watched by one task.
+
+Pure: the time is an argument, and waiting is the caller's. A heap of deadlines, earliest first;
+it holds one entry a key, and one more for each time that a deadline was moved forward.
+"""
+
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+
+class Timers(Generic[K]):
+    """The earliest deadline of each key."""
+
+    __slots__ = ("_due", "_heap", "_order")
+
+    def __init__(self) -> None:
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = count()
+        """Decides between equal deadlines; keys need no order."""
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
+
+    @property
+    def next(self) -> float:
+        """The earliest deadline, infinity without one."""
+        return self._heap[0][0] if self._heap else inf
+
+    def arm(self, key: K, due: float) -> bool:
+        """Set a deadline unless the key has an earlier one; whether it is now the earliest."""
+        if self._due.get(key, inf) <= due:
+            return False
+        earliest = due < self.next
+        self._due[key] = due
+        heappush(self._heap, (due, next(self._order), key))
+        return earliest
+
+    def take(self, now: float) -> list[K]:
+        """Remove the keys whose deadline has come, and return them in its order."""
+        taken = []
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                taken.append(key)
+        return taken

@@ -1,0 +1,150 @@
+"""``flush.ms``: each record is synced so long after it was appended, whatever else happens."""
+
+import errno
+from itertools import pairwise
+
+import pytest
+import trio
+
+from kwire.log.config import LogConfig
+from kwire.log.flush import Flush
+from kwire.log.timers import Timers
+from kwire.testing.disk import SimDisk
+from tests.log.batches import append
+from tests.log.test_service import ID, manager, running
+
+CONFIG = LogConfig(flush_ms=300)
+
+
+def test_a_deadline_is_moved_forward_and_never_back() -> None:
+    timers: Timers[str] = Timers()
+    assert timers.next == float("inf")
+    assert timers.arm("a", 5.0)
+    assert not timers.arm("b", 6.0)
+    assert not timers.arm("a", 9.0)
+    assert timers.arm("a", 2.0)
+    assert timers.next == 2.0
+    assert timers.take(1.9) == []
+    assert timers.take(5.5) == ["a"]
+    assert timers.take(6.0) == ["b"]
+    assert (len(timers), timers.next) == (0, float("inf"))
+
+
+async def test_every_record_is_synced_in_time(autojump_clock) -> None:
+    """Also those that come between two checkpoints of the high watermarks, 5 s apart."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        for count in range(1, 11):
+            append(log, [b"v"])
+            await trio.sleep(0.29)
+            assert log.recovery_point == count - 1
+            await trio.sleep(0.02)
+            assert log.recovery_point == count
+            await trio.sleep(0.39)
+
+
+async def test_the_time_counts_from_the_first_unsynced_record(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        append(log, [b"first"])
+        await trio.sleep(0.2)
+        append(log, [b"second"])
+        await trio.sleep(0.15)
+        assert log.recovery_point == 2
+        append(log, [b"third"])
+        await trio.sleep(0.2)
+        await logs.flush(log)  # for another reason
+        append(log, [b"fourth"])
+        await trio.sleep(0.29)
+        assert log.recovery_point == 3, "the timer of the third record is not the fourth's"
+        await trio.sleep(0.02)
+        assert log.recovery_point == 4
+
+
+async def test_a_record_that_comes_during_the_sync_has_its_own_time(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+
+        async def slowly(call) -> None:
+            await trio.sleep(0.1)
+            call()
+
+        logs.in_thread = slowly
+        append(log, [b"first"])
+        await trio.sleep(0.35)
+        append(log, [b"second"])
+        await trio.sleep(0.1)
+        assert log.recovery_point == 1
+        await trio.sleep(0.31)
+        assert log.recovery_point == 2
+
+
+@pytest.mark.parametrize("before", [(1 << 63) - 1, 60_000])
+async def test_a_changed_setting_counts_for_records_that_are_there(autojump_clock, before) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(flush_ms=before))
+        append(log, [b"v"])
+        await trio.sleep(1)
+        log.configure(LogConfig(flush_ms=1500))
+        await trio.sleep(1.4 if before > 60_000 else 0.4)
+        assert log.recovery_point == 0
+        await trio.sleep(0.2)
+        assert log.recovery_point == 1
+        append(log, [b"v"])
+        log.configure(LogConfig(flush_ms=before))
+        await trio.sleep(50)
+        assert log.recovery_point == 1
+
+
+async def test_what_a_killed_broker_had_not_synced_is_synced_after_the_start(
+    autojump_clock,
+) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        append(logs.create("t", ID, 0, LogConfig()), [b"v"])
+    logs = manager(disk.killed())
+    await logs.open(lambda topic: CONFIG)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        log = logs.get("t", 0)
+        assert log is not None
+        assert log.recovery_point == 0
+        await trio.sleep(0.31)
+        assert log.recovery_point == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_flush_that_cannot_open_its_file_is_tried_again(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        append(log, [b"v"])
+        tries: list[float] = []
+
+        async def no_descriptors(call) -> None:
+            if isinstance(getattr(call, "__self__", None), Flush):
+                tries.append(trio.current_time())
+                if len(tries) < 4:
+                    raise OSError(errno.EMFILE, "too many open files")
+            call()
+
+        logs.in_thread = no_descriptors
+        await trio.sleep(30)
+        assert (log.recovery_point, len(tries)) == (1, 4)
+        assert all(after - before >= 1 for before, after in pairwise(tries))
+
+
+async def test_nothing_is_left_to_wake_up_for(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        append(log, [b"v"])
+        await trio.sleep(100)
+        calls = len(disk.calls)
+        await trio.sleep(1000)
+        assert len(disk.calls) == calls
+        assert len(logs._flush_timers) == 0
