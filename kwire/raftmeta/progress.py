@@ -143,12 +143,22 @@ def heard(state: RaftState, role: Leader, replica: Replica) -> None:
     replica.begin_at = state.now + state.config.fetch_timeout
     if not state.voters.has(replica.key):
         return
-    since = role.check_at - _check_timeout(state)
-    recent = {r.key.id for r in role.replicas.values() if r.fetched_at > since}
-    if state.voters.get(state.config.node_id) is not None:
-        recent.add(state.config.node_id)
-    if state.voters.has_majority(recent):
+    if state.voters.has_majority(_recent_voters(state, role)):
         role.check_at = _check_deadline(state)
+
+
+def _recent_voters(state: RaftState, role: Leader) -> list[int]:
+    """The voters that fetched since the majority was looked at last, this node among them.
+
+    The replica of another directory is not the voter whose id it has.
+    """
+    since = role.check_at - _check_timeout(state)
+    recent = [state.config.node_id] if state.voters.has(state.key) else []
+    for node in state.other_voters:
+        replica = role.replicas.get(_key_of(state, role, node.id))
+        if replica is not None and replica.fetched_at > since:
+            recent.append(node.id)
+    return recent
 
 
 def is_alone(state: RaftState) -> bool:
