@@ -16,7 +16,7 @@ from trio.lowlevel import ParkingLot, wait_readable
 from kwire.codec.apis import BY_KEY
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest
-from kwire.codec.primitives import MalformedError
+from kwire.codec.primitives import EncodeError, MalformedError
 from kwire.codec.schema import spec_of
 from kwire.errors import UnsupportedVersion
 from kwire.net.connection import Disconnect, Framer
@@ -99,7 +99,10 @@ class NodeClient:
                 self._waiting.popleft().done.set()
 
     async def call(self, request: Any, *, version: int | None = None) -> Any:
-        """Send a request and wait for its response; a cancelled call leaves the others alone."""
+        """Send a request and wait for its response; a cancelled call leaves the others alone.
+
+        Raises UnsupportedVersion if no version that the other node speaks can carry the request.
+        """
         key = spec_of(type(request)).api_key
         assert key is not None
         if version is None:
@@ -115,7 +118,14 @@ class NodeClient:
             raise ConnectionLost(f"{self.host}:{self.port}")
         self._next = (self._next + 1) & 0x7FFFFFFF
         waiting = _Waiting(self._next, key, version)
-        self._outbox.append(request_frame(key, version, self._next, self.client_id, request))
+        try:
+            frame = request_frame(key, version, self._next, self.client_id, request)
+        except EncodeError as error:
+            if version >= BY_KEY[key].stable:
+                raise
+            text = f"{BY_KEY[key].name}: version {version} cannot carry the request: {error}"
+            raise UnsupportedVersion(text) from error
+        self._outbox.append(frame)
         self._waiting.append(waiting)
         self._to_send.unpark()
         return waiting

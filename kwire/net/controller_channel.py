@@ -45,6 +45,8 @@ class ControllerChannel:
         self._asking = asking
         self._forwarding = forwarding
         self._moved = trio.Event()
+        self._attempts: dict[trio.CancelScope, Node] = {}
+        """Attempts under way, with the controller that each asks."""
         self._refused: set[int] = set()
         """Controllers whose hosts said last that nobody listens there."""
         quorum.add_listener(self)
@@ -100,11 +102,12 @@ class ControllerChannel:
     async def _attempt(self, links: Links, node: Node, request: Any) -> Any:
         """An answer, or None: the other is out of reach or does not lead any more."""
         answer = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_moved, node, nursery.cancel_scope)
-            with suppress(OutOfReach):
+        with trio.CancelScope() as attempt, suppress(OutOfReach):
+            self._attempts[attempt] = node
+            try:
                 answer = await links.call(node.host, node.port, request)
-            nursery.cancel_scope.cancel()
+            finally:
+                del self._attempts[attempt]
         if answer is None or _NOT_CONTROLLER in _codes(answer):
             links.drop(node.host, node.port)
             return None
@@ -131,14 +134,10 @@ class ControllerChannel:
             self._refused.add(node.id)
         except OutOfReach:
             return
+        except errors.UnsupportedVersion:  # whatever it speaks, it answers
+            self._refused.discard(node.id)
         else:
             self._refused.discard(node.id)
-
-    async def _until_moved(self, asked: Node, attempt: trio.CancelScope) -> None:
-        """The one that was asked may be announced after it was asked: then it is heard out."""
-        while self._quorum.leader_node() == asked:
-            await self._moved.wait()
-        attempt.cancel()
 
     async def _news(self) -> None:
         """A moment, or less when a leader is announced."""
@@ -153,9 +152,14 @@ class ControllerChannel:
         """Of no interest here."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
-        if leader.leader_id is not None:
-            self._moved.set()
-            self._moved = trio.Event()
+        if leader.leader_id is None:
+            return
+        self._moved.set()
+        self._moved = trio.Event()
+        active = self._quorum.leader_node()
+        for attempt, node in self._attempts.items():
+            if node != active:  # one that was asked before it was announced is heard out
+                attempt.cancel()
 
 
 def _codes(response: Any) -> set[int]:

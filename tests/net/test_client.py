@@ -90,6 +90,18 @@ async def test_an_api_the_other_lacks() -> None:
             await client.call(asked("g", 7))
 
 
+async def test_a_request_that_an_older_version_cannot_carry() -> None:
+    """Heartbeat before version 3 has no static member: the call fails, the connection does not."""
+    async with connected() as (client, other):
+        client.versions[12] = (0, 2)
+        request = asked("g", 7)
+        request.group_instance_id = "static"
+        with pytest.raises(UnsupportedVersion):
+            await client.call(request)
+        assert (await client.call(asked("g", 8))).error_code == 8
+        assert other.asked == [2]
+
+
 async def test_pipelined_calls_get_their_own_answers() -> None:
     async with connected() as (client, _):
         answers: dict[int, int] = {}

@@ -233,3 +233,28 @@ async def test_topics_are_asked_for_again_when_refused_one_by_one(
     response = await channel(links, Quorum()).insist(CREATE)
     assert response.topics[0].error_code == errors.NONE
     assert len(links.asked) == 2
+
+
+def lacks_the_api() -> Any:
+    raise errors.UnsupportedVersion("the other node speaks 0 to -1")
+
+
+async def test_controller_without_the_api_is_an_error_of_the_protocol(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A controller of another version lacks what is asked: the broker tries on, it does not end."""
+    links = Links({1: lacks_the_api}, timeout_s=2.0)
+    with pytest.raises(errors.UnsupportedVersion):
+        await channel(links, Quorum()).ask(HEARTBEAT)
+    assert trio.current_time() < 2.0
+
+
+async def test_controller_that_lacks_an_api_runs_all_the_same(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Whatever it says, a process that answers is there."""
+    links = Links(dict.fromkeys((1, 2, 3), nobody))
+    made = channel(links, Quorum(None))
+    assert await made.is_gone()
+    links.answers.update(dict.fromkeys((1, 2, 3), lacks_the_api))
+    assert not await made.is_gone()
