@@ -144,7 +144,7 @@ class Server:
         quorum = self.core.quorum
         await trio.sleep(WAITING_TOLD_SECONDS)
         while True:
-            nodes = quorum.voters.nodes() or quorum.state.config.bootstrap
+            nodes = quorum.voter_nodes or quorum.state.config.bootstrap
             asked = ",".join(f"{node.host}:{node.port}" for node in nodes)
             if quorum.leader().leader_id is None:
                 log.warning("waiting for a leader of the quorum controllers=%s", asked)

@@ -101,6 +101,7 @@ def raft_config(
         directory_id=directory_id,
         cluster_id=identity.cluster_id,
         endpoints=told,
+        listener=_controller_listener(config),
         bootstrap=tuple(
             Node(_FIRST_BOOTSTRAP_ID - index, address.host, address.port)
             for index, address in enumerate(config.bootstrap_servers)
@@ -117,10 +118,15 @@ def raft_config(
     )
 
 
+def _controller_listener(config: BrokerConfig) -> str:
+    """The listener that controllers are reached by: the first that is named."""
+    return config.controller_listener_names[0].upper() if config.controller_listener_names else ""
+
+
 def configured_voters(config: BrokerConfig) -> VoterSet:
     """The fixed voters, if that is how the quorum is configured."""
-    name = config.controller_listener_names[0].upper() if config.controller_listener_names else ""
+    listener = _controller_listener(config)
     return VoterSet.of(
-        Voter(ReplicaKey(node), (Endpoint(name, address.host, address.port),))
+        Voter(ReplicaKey(node), (Endpoint(listener, address.host, address.port),))
         for node, address in config.voters.items()
     )

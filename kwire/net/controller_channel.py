@@ -118,7 +118,7 @@ class ControllerChannel:
         voters = self._quorum.voters
         with trio.move_on_after(LOOK_SECONDS):
             async with trio.open_nursery() as nursery:
-                for node in voters.nodes():
+                for node in self._quorum.voter_nodes:
                     nursery.start_soon(self._look, node)
         return not voters.has_majority(set(voters.ids) - self._refused)
 

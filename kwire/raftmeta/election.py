@@ -136,7 +136,7 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
         if epoch > state.epoch:
             become_unattached(state, epoch)
         return
-    address = leader or state.voters.node(leader_id)
+    address = leader or state.voter_node(leader_id)
     if not known or (address is not None and isinstance(state.role, Unattached)):
         if address is None:
             become_unattached(state, epoch, leader_id)

@@ -15,7 +15,7 @@ def on_started(state: RaftState) -> None:
         become_prospective(state)
         return
     leader_id = state.leader_id
-    node = state.voters.node(leader_id) if leader_id is not None else None
+    node = state.voter_node(leader_id) if leader_id is not None else None
     if leader_id == own_id and state.is_voter:
         become_resigned(state, ())
     elif leader_id is not None and leader_id != own_id and node is not None:

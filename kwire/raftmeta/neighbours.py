@@ -14,7 +14,7 @@ from kwire.raftmeta import messages
 from kwire.raftmeta.election import contradicts, leader_ended, learn
 from kwire.raftmeta.roles import Follower, Resigned
 from kwire.raftmeta.state import RaftState
-from kwire.raftmeta.voters import Node
+from kwire.raftmeta.voters import Endpoint, Node, endpoint_of
 from kwire.raftmeta.voting import is_me
 
 
@@ -32,10 +32,20 @@ def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumE
         return messages.begin_response(state, errors.InvalidRequest.code)
     if not is_me(state, request.voter_id, asked.voter_directory_id):
         return messages.begin_response(state, errors.InvalidVoterKey.code)
-    found = request.leader_endpoints[0] if request.leader_endpoints else None
-    address = Node(asked.leader_id, found.host, found.port) if found else None
+    address = _leader_address(state, request, asked.leader_id)
     learn(state, asked.leader_epoch, asked.leader_id, address)
     return messages.begin_response(state)
+
+
+def _leader_address(
+    state: RaftState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, leader_id: int
+) -> Node | None:
+    """Where this node reaches the leader, as far as the leader says."""
+    endpoints = [Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints]
+    if not endpoints:
+        return None
+    endpoint = endpoint_of(endpoints, state.config.listener)
+    return Node(leader_id, endpoint.host, endpoint.port)
 
 
 # EndQuorumEpoch -----------------------------------------------------------------------------
@@ -50,8 +60,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
         return messages.end_response(state, errors.FencedLeaderEpoch.code)
     if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
         return messages.end_response(state, errors.InvalidRequest.code)
-    found = request.leader_endpoints[0] if request.leader_endpoints else None
-    address = Node(asked.leader_id, found.host, found.port) if found else None
+    address = _leader_address(state, request, asked.leader_id)
     learn(state, asked.leader_epoch, asked.leader_id, address)
     role = state.role
     if isinstance(role, Follower) and role.leader.id == asked.leader_id and state.is_voter:

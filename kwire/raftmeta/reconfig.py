@@ -20,7 +20,15 @@ from kwire.raftmeta.events import Appended, Refused, Reply, UpgradeKraftVersion
 from kwire.raftmeta.replication import leader_error
 from kwire.raftmeta.roles import Leader, VoterChange
 from kwire.raftmeta.state import Call, RaftState
-from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet, to_record
+from kwire.raftmeta.voters import (
+    Endpoint,
+    Node,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+    endpoint_of,
+    to_record,
+)
 from kwire.types import ZERO_UUID
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
@@ -61,12 +69,12 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
     except KafkaError as error:
         state.emit(Reply(token, _added(error)))
         return
-    first = voter.endpoints[0]
+    endpoint = endpoint_of(voter.endpoints, state.config.listener)
     wait = min(request.timeout_ms / 1000, state.config.request_timeout * 2)
     kind = "add" if request.ack_when_committed else "add-ack-appended"
     role.change = VoterChange(token, kind, voter, state.now + wait)
     role.change.call_id = state.send(
-        Node(voter.id, first.host, first.port),
+        Node(voter.id, endpoint.host, endpoint.port),
         ApiVersionsRequest(client_software_name="kwire", client_software_version="1"),
     )
     if role.change.call_id is None:

@@ -187,7 +187,7 @@ def _whom_to_ask(state: RaftState) -> Node | None:
 def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
     """Servers that are configured; the voters as this node knows them may have moved meanwhile."""
     known = {(e.host, e.port) for e in state.config.endpoints}
-    known |= {(n.host, n.port) for n in state.voters.nodes()}
+    known |= {(n.host, n.port) for n in state.voter_nodes}
     return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in known)
 
 

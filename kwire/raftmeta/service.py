@@ -193,6 +193,11 @@ class Quorum:
         return self._raft.state.voters
 
     @property
+    def voter_nodes(self) -> tuple[Node, ...]:
+        """Where this node reaches the voters."""
+        return self._raft.state.voter_nodes
+
+    @property
     def is_alone(self) -> bool:
         """Whether this node is the only voter."""
         return self.voters.is_only(self._raft.state.key)

@@ -15,7 +15,15 @@ from kwire.raftmeta.events import Committed, Effect, SaveElection, Send
 from kwire.raftmeta.log import LogState, SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.roles import Role, Unattached
-from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterHistory, VoterSet
+from kwire.raftmeta.voters import (
+    Endpoint,
+    Node,
+    ReplicaKey,
+    Voter,
+    VoterHistory,
+    VoterSet,
+    endpoint_of,
+)
 
 if TYPE_CHECKING:
     from kwire.raftmeta.events import OwnRequest
@@ -48,6 +56,8 @@ class RaftConfig:
     cluster_id: str
     endpoints: tuple[Endpoint, ...] = ()
     """This node's controller listeners, the default one first."""
+    listener: str = ""
+    """The listener that this node reaches controllers by: the first controller.listener.names."""
     bootstrap: tuple[Node, ...] = ()
     can_vote: bool = True
     """Whether this process has the controller role."""
@@ -189,7 +199,16 @@ class RaftState:
 
     @property
     def other_voters(self) -> tuple[Node, ...]:
-        return tuple(node for node in self.voters.nodes() if node.id != self.config.node_id)
+        return tuple(node for node in self.voter_nodes if node.id != self.config.node_id)
+
+    @property
+    def voter_nodes(self) -> tuple[Node, ...]:
+        """Where this node reaches the voters."""
+        return self.voters.nodes(self.config.listener)
+
+    def voter_node(self, node_id: int) -> Node | None:
+        """Where this node reaches a voter; None if it is none, or has no endpoint."""
+        return self.voters.node(node_id, self.config.listener)
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -268,11 +287,11 @@ class RaftState:
             return leader
         if self.leader_id == self.config.node_id:
             return self.own_node
-        return self.voters.node(self.leader_id) if self.leader_id is not None else None
+        return self.voter_node(self.leader_id) if self.leader_id is not None else None
 
     @property
     def own_node(self) -> Node | None:
         if not self.config.endpoints:
             return None
-        first = self.config.endpoints[0]
-        return Node(self.config.node_id, first.host, first.port)
+        endpoint = endpoint_of(self.config.endpoints, self.config.listener)
+        return Node(self.config.node_id, endpoint.host, endpoint.port)

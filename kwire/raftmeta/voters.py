@@ -5,7 +5,7 @@ appended, committed or not (KIP-853); truncating the log takes it back.  Under k
 the set is the configured one and directory ids are unknown (zero), so ids alone are compared.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import attrs
@@ -40,6 +40,11 @@ class Node(NamedTuple):
     id: int
     host: str
     port: int
+
+
+def endpoint_of(endpoints: Sequence[Endpoint], listener: str) -> Endpoint:
+    """The endpoint with that listener's name; the first one if there is none."""
+    return next((e for e in endpoints if e.name == listener), endpoints[0])
 
 
 @attrs.frozen
@@ -100,16 +105,18 @@ class VoterSet:
         wanted = set(ids)
         return sum(voter.id in wanted for voter in self.voters) >= self.majority
 
-    def node(self, node_id: int) -> Node | None:
-        """Where that voter is reached by other voters: its first endpoint."""
+    def node(self, node_id: int, listener: str = "") -> Node | None:
+        """Where that voter is reached: its endpoint of that listener, or else its first one."""
         voter = self.get(node_id)
         if voter is None or not voter.endpoints:
             return None
-        return Node(node_id, voter.endpoints[0].host, voter.endpoints[0].port)
+        endpoint = endpoint_of(voter.endpoints, listener)
+        return Node(node_id, endpoint.host, endpoint.port)
 
-    def nodes(self) -> tuple[Node, ...]:
-        found = (self.node(voter.id) for voter in self.voters)
-        return tuple(node for node in found if node is not None)
+    def nodes(self, listener: str = "") -> tuple[Node, ...]:
+        """Where the voters are reached, as :meth:`node` says."""
+        nodes = (self.node(voter.id, listener) for voter in self.voters)
+        return tuple(node for node in nodes if node is not None)
 
     def with_voter(self, voter: Voter) -> "VoterSet":
         """The set with this voter added, or put in the place of the one with its id."""

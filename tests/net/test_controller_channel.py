@@ -37,6 +37,10 @@ class Quorum:
         )
     )
 
+    @property
+    def voter_nodes(self) -> tuple[Node, ...]:
+        return self.voters.nodes()
+
     def leader_node(self) -> Node | None:
         return self.leader
 
