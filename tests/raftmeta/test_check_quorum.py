@@ -39,7 +39,7 @@ def leads_while_fetched_by(raft: Raft, *replicas: ReplicaKey) -> bool:
     ids=["voter", "voter's id on another disk", "observer"],
 )
 def test_only_fetches_of_voters_keep_a_leader_in_office(third: ReplicaKey, leads_on: bool) -> None:
-    """Invariant 44, KIP-595 and KIP-853: a majority of the voters, by id and directory, has to fetch.
+    """KIP-595, KIP-853, invariant 44: a majority of the voters, by id and directory, has to fetch.
 
     A voter that came back with an empty disk is an observer that has the voter's id.
     """
