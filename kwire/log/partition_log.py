@@ -138,21 +138,18 @@ class PartitionLog:
         """
         batches = list(headers(records))
         self._check_batches(records, batches)
-        view, run, first = memoryview(records), 0, self.end_offset
-        todo: list[BatchHeader] = []
+        first, timestamp, run_start = self.end_offset, -1, 0
+        run: list[tuple[int, BatchHeader]] = []
         for pos, header in batches:
-            if not self._fits(pos - run + header.size, header, now_ms):
-                self._write_run(view[run:pos], todo)
+            if not self._fits(pos - run_start + header.size, header, now_ms):
+                self._append_run(records, run)
                 self.roll(now_ms, header.base_offset)
-                run, todo = pos, []
-            todo.append(header)
+                run_start, run = pos, []
+            run.append((pos, header))
+            timestamp = max(timestamp, header.max_timestamp)
+        self._append_run(records, run)
         if batches:
             first = batches[0][1].base_offset
-            self._write_run(view[run : batches[-1][0] + batches[-1][1].size], todo)
-        timestamp = max((header.max_timestamp for _, header in batches), default=-1)
-        for pos, header in batches:
-            if header.producer_id > NO_PRODUCER:
-                self._note_aborted(self.producers.replay(records, pos, header), header.next_offset)
         return Appended(first, self.end_offset - 1, timestamp, self.start_offset)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
@@ -470,17 +467,26 @@ class PartitionLog:
         if not self._dirty:
             self._mark_dirty()
 
-    def _write_run(self, data: memoryview, batches: list[BatchHeader]) -> None:
-        """Write batches of one segment in one go, and account for them."""
-        if not batches:
+    def _append_run(self, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
+        """Write batches of one segment in one go and account for them.
+
+        Their producers too: the snapshot and the index of aborted transactions that are written
+        when the segment is closed have to hold every batch before the roll.
+        """
+        if not run:
             return
-        self._write((data,), len(data), batches[-1].next_offset)
+        start, (pos, last) = run[0][0], run[-1]
+        data = memoryview(records)[start : pos + last.size]
+        self._write((data,), len(data), last.next_offset)
         interval = self.config.index_interval_bytes
-        for header in batches:
+        for _, header in run:
             if header.leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             self.active.note(header.size, header.next_offset, header.max_timestamp, interval)
-        self._advance(batches[-1].next_offset)
+        self._advance(last.next_offset)
+        for pos, header in run:
+            if header.producer_id > NO_PRODUCER:
+                self._note_aborted(self.producers.replay(records, pos, header))
 
     def _note_producer(
         self, records: Buffer, header: BatchHeader, base_offset: int, timestamp: int
@@ -491,11 +497,12 @@ class PartitionLog:
         marker = marker_of(records, 0, header)
         if marker is not None:
             aborted = self.producers.update(header, base_offset, timestamp, marker)
-            self._note_aborted(aborted, base_offset + 1)
+            self._note_aborted(aborted)
 
-    def _note_aborted(self, aborted: Aborted | None, next_offset: int) -> None:
+    def _note_aborted(self, aborted: Aborted | None) -> None:
+        """The marker that was just written lies in the active segment."""
         if aborted is not None:
-            self.segments[self.segment_index(next_offset - 1)].note_aborted(aborted)
+            self.active.note_aborted(aborted)
 
     def _begin(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0, self.config)

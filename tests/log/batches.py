@@ -2,6 +2,7 @@
 
 from kwire.log.partition_log import Appended, PartitionLog
 from kwire.records.build import New, batch
+from kwire.records.control import end_txn_marker
 from kwire.records.header import headers, parse
 from kwire.records.iterate import records
 
@@ -41,3 +42,15 @@ def content(log: PartitionLog, offset: int | None = None) -> list[tuple[int, byt
             offset = header.next_offset
         assert offset > before
     return found
+
+
+def marker(producer_id: int, *, commit: bool, **more: int) -> bytes:
+    """The batch that ends a transaction of a producer's first epoch."""
+    fields = {"coordinator_epoch": 0, "producer_epoch": 0, "timestamp_ms": TIME_MS, **more}
+    return end_txn_marker(commit=commit, producer_id=producer_id, **fields)
+
+
+def end_transaction(log: PartitionLog, producer_id: int, *, commit: bool) -> Appended:
+    """Append a marker as the leader does for the coordinator."""
+    data = marker(producer_id, commit=commit)
+    return log.append_leader(memoryview(data), parse(data), 0, TIME_MS, from_client=False)

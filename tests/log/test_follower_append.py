@@ -1,0 +1,93 @@
+"""A follower that is given many batches in one fetch leaves what it would leave one by one."""
+
+import pytest
+
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog, create
+from kwire.log.producers import ProducerStates, read_snapshot
+from kwire.log.recovery import Known, open_log
+from kwire.records.header import headers
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, end_transaction
+
+CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
+PARTITION = TopicPartition("t", 0)
+
+
+def empty_log(disk: SimDisk, config: LogConfig) -> PartitionLog:
+    disk.make_directory("t-0")
+    return create(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config)
+
+
+def leader_batches() -> bytes:
+    """Transactions of three producers, open ones across every place where a follower rolls."""
+    log = empty_log(SimDisk(), LogConfig())
+    sequences = dict.fromkeys(range(3), 0)
+    for step in range(40):
+        producer = step % 3
+        if step % 4 == 3 and log.producers.get(producer) is not None:
+            end_transaction(log, producer, commit=step % 8 == 3)
+            continue
+        append(
+            log,
+            [b"v%d" % step] * 2,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+            transactional=True,
+        )
+        sequences[producer] += 2
+    return log.active.file.read(0, log.size)
+
+
+def replayed(data: bytes, end_offset: int) -> list[tuple[int, int, int]]:
+    """What a snapshot at this offset has to say of each producer."""
+    states = ProducerStates()
+    for pos, header in headers(data):
+        if header.next_offset <= end_offset:
+            states.replay(data, pos, header)
+    return sorted((p.producer_id, p.last_sequence, p.open_from) for p in states.all())
+
+
+def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_roll() -> None:
+    """Invariants 51 and 64: the rolls happen in the middle of one fetch."""
+    data = leader_batches()
+    disk = SimDisk()
+    log = empty_log(disk, CONFIG)
+    log.append_follower(data)
+    assert len(log.segments) > 5
+    for segment in log.segments[1:]:
+        snapshot = read_snapshot(disk.read(segment.path(".snapshot")))
+        found = sorted((p.producer_id, p.last_sequence, p.open_from) for p in snapshot)
+        assert found == replayed(data, segment.base_offset)
+        assert found, "nothing was known of any producer at this roll"
+    one_by_one = empty_log(other := SimDisk(), CONFIG)
+    for pos, header in headers(data):
+        one_by_one.append_follower(memoryview(data)[pos : pos + header.size])
+    aborted = log.aborted(0, log.end_offset)
+    assert aborted
+    assert aborted == one_by_one.aborted(0, log.end_offset)
+    log.close()
+    one_by_one.close()
+    assert {name: bytes(inode.data) for name, inode in disk.files.items()} == {
+        name: bytes(inode.data) for name, inode in other.files.items()
+    }
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_after_it_knows_producers_and_aborted_transactions(clean: bool) -> None:
+    """Invariants 51 and 64."""
+    data = leader_batches()
+    disk = SimDisk()
+    log = empty_log(disk, CONFIG)
+    log.append_follower(data)
+    log.flush()
+    aborted = log.aborted(0, log.end_offset)
+    if clean:
+        log.close()
+    known = Known(clean=clean, recovery_point=log.recovery_point)
+    again = open_log(disk.killed(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, known=known)
+    assert again.aborted(0, log.end_offset) == aborted
+    found = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
+    assert sorted(found) == replayed(data, log.end_offset)
