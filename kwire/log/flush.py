@@ -24,6 +24,8 @@ class Flush:
     generation: int
     """Of the log's truncations: what was synced before one does not speak for what came after."""
     new_files: bool
+    new_directory: bool
+    """The partition's own name may be lost with the power, and everything with it."""
     worked: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -36,6 +38,8 @@ class Flush:
             segment.sync(indexes=segment is not self._appended_to)
         if self.new_files:
             self._disk.sync_directory(self._directory)
+        if self.new_directory:
+            self._disk.sync_directory()
         self.worked = True
 
     def close(self) -> None:

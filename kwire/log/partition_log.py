@@ -82,7 +82,7 @@ class PartitionLog:
         a flush, for changed settings of unsynced records, and after a failure (``disk.failed``)."""
         self.on_roll: Callable[[PartitionLog], None] = _write_now
         """Called when a segment was closed, which is to be synced soon."""
-        self._new_files = True
+        self._new_files = self._new_directory = True
         self._dirty = False
         self._truncations = 0
         self._cut_unsynced = False
@@ -329,15 +329,17 @@ class PartitionLog:
             end_offset,
             self._truncations,
             self._new_files or self._cut_unsynced,
+            self._new_directory,
         )
-        self._new_files = self._cut_unsynced = self._dirty = False
+        self._new_files = self._cut_unsynced = self._new_directory = False
+        self._dirty = False
         return flush
 
     def end_flush(self, flush: Flush) -> None:
         """The flush has been run; what it covered counts as durable."""
         flush.close()
         if not flush.worked:
-            self._new_files = self._cut_unsynced = True
+            self._new_files = self._cut_unsynced = self._new_directory = True
         elif flush.generation == self._truncations and flush.end_offset > self.recovery_point:
             self.recovery_point = flush.end_offset
             self._dirty = False

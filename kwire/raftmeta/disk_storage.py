@@ -125,6 +125,7 @@ class DiskStorage:
         """Sync what a process that was killed had not: the next answers depend on it."""
         self._log.flush()
         self._disk.sync_directory(self._directory)
+        self._disk.sync_directory()  # the directory's own name
 
     def _load_election(self, last_epoch: int) -> ElectionState:
         found = ElectionState()

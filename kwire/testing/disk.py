@@ -1,14 +1,14 @@
 """A disk in memory that can die: the twin of :class:`kwire.log.disk.RealDisk`.
 
-What it knows that a real disk hides: which bytes were synced, which names were. ``kill`` is the
-death of the process (the page cache stays), ``power_loss`` that of the machine: of every write
-since the file's last sync each page may have reached the platter or not, and of the changes of
-names a prefix has. Failures and torn writes are asked for by the test, never random by themselves.
+What it knows that a real disk hides: which bytes were synced, which names were (see
+:mod:`kwire.testing.inodes`). ``killed`` is the death of the process: the page cache stays, and a
+full disk stays full. ``power_loss`` is that of the machine. Failures, torn writes and bit rot are
+asked for by the test, never random by themselves.
 """
 
 import errno
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
@@ -16,9 +16,12 @@ import attrs
 
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
 from kwire.records.header import Buffer
+from kwire.testing.inodes import PAGE, Directory, Inode
 
-PAGE: Final = 512
-"""Torn writes are torn at multiples of this."""
+__all__ = ["PAGE", "Killed", "SimDisk", "SimFile"]
+
+PLENTY: Final = 1 << 40
+"""The capacity of a disk that is never full."""
 
 
 class Killed(BaseException):
@@ -26,57 +29,23 @@ class Killed(BaseException):
 
 
 @attrs.define(eq=False)
-class Inode:
-    """One file's content: as the page cache has it, and as it was at the last sync."""
-
-    data: bytearray = attrs.Factory(bytearray)
-    durable: bytes = b""
-    dirty: set[int] = attrs.Factory(set)
-    modified_ms: int = 0
-
-    def write(self, position: int, data: Buffer) -> None:
-        if len(self.data) < position:
-            self.data.extend(bytes(position - len(self.data)))
-        self.data[position : position + len(data)] = data
-        self.dirty.update(range(position // PAGE, (position + len(data) - 1) // PAGE + 1))
-
-    def truncate(self, size: int) -> None:
-        self.dirty.update(range(min(size, len(self.data)) // PAGE, len(self.data) // PAGE + 1))
-        del self.data[size:]
-        self.data.extend(bytes(size - len(self.data)))
-
-    def sync(self) -> None:
-        self.durable = bytes(self.data)
-        self.dirty.clear()
-
-    def lose(self, random: Random) -> None:
-        """Keep of the unsynced pages what ``random`` says."""
-        size = random.choice([len(self.durable), len(self.data)])
-        survivor = bytearray(self.durable[:size])
-        survivor.extend(bytes(size - len(survivor)))
-        for page in sorted(self.dirty):
-            start, end = page * PAGE, min((page + 1) * PAGE, size, len(self.data))
-            if start < end and random.random() < 0.5:
-                survivor[start:end] = self.data[start:end]
-        self.data = survivor
-        self.sync()
-
-
-@attrs.define(eq=False)
 class SimFile:
-    """A file of a :class:`SimDisk`."""
+    """A file of a :class:`SimDisk`; open from its first use until it is closed."""
 
     disk: "SimDisk"
     path: str
     pins: int = 0
     held: Inode | None = None
+    """What its descriptor leads to, whatever becomes of the name."""
+    _is_closing: bool = False
 
     def size(self) -> int:
         return len(self._inode().data)
 
     def read(self, position: int, size: int) -> bytes:
+        inode = self._inode()
         self.disk.call("read", self.path)
-        return bytes(self._inode().data[position : position + size])
+        return bytes(inode.data[position : position + size])
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
         data = b"".join(parts)
@@ -84,37 +53,46 @@ class SimFile:
         self.disk.write_bytes(self.path, inode, position, data)
 
     def truncate(self, size: int) -> None:
+        inode = self._inode()
         self.disk.call("truncate", self.path)
-        self._inode().truncate(size)
+        inode.truncate(size)
 
     def allocate(self, position: int, size: int) -> None:
+        self._inode()
         self.disk.call("allocate", self.path)
 
     def sync(self) -> None:
+        inode = self._inode()
         self.disk.call("sync", self.path)
-        self._inode().sync()
+        inode.sync()
 
     def cached(self, position: int, size: int) -> bool:
         return self.disk.cached
 
     def pin(self) -> None:
-        self.held = self._inode()
+        self._inode()
         self.pins += 1
 
     def unpin(self) -> None:
         self.pins -= 1
-        if not self.pins:
-            self.held = None
+        if not self.pins and self._is_closing:
+            self.close()
 
     def fileno(self) -> int:
         return -1
 
     def close(self) -> None:
+        self._is_closing = bool(self.pins)
         if not self.pins:
             self.held = None
+            self.disk.opened.discard(self)
 
     def _inode(self) -> Inode:
-        return self.held if self.held is not None else self.disk.inode(self.path)
+        if self.held is None:
+            self.disk.call("open", self.path)
+            self.held = self.disk.inode(self.path)
+            self.disk.opened.add(self)
+        return self.held
 
 
 @attrs.define(eq=False)
@@ -124,7 +102,7 @@ class SimLock:
 
     def release(self) -> None:
         self.disk.locked.discard(self.path)
-        self.disk.files.pop(self.path, None)
+        self.disk.unlink(self.path)
 
 
 @attrs.define(eq=False)
@@ -147,20 +125,23 @@ class SimDisk:
     slow: bool = False
     failed: OSError | None = None
     cached: bool = True
-    files: dict[str, Inode] = attrs.Factory(dict)
-    directories: set[str] = attrs.Factory(lambda: {""})
+    root: Directory = attrs.Factory(Directory)
     locked: set[str] = attrs.Factory(set)
+    opened: set[SimFile] = attrs.Factory(set)
     now_ms: int = 0
     calls: list[tuple[str, str]] = attrs.Factory(list)
-    capacity: int = 1 << 40
+    capacity: int = PLENTY
+    """How many bytes fit, those of removed files that are still open included."""
     cut: int | None = None
     """After so many more written bytes the process dies."""
     changes_left: int | None = None
     """After so many more renames, removals, replacements and syncs the process dies."""
     _failures: dict[str, Failure] = attrs.Factory(dict)
-    _names: list[Callable[["SimDisk"], None]] = attrs.Factory(list)
-    _durable_files: dict[str, Inode] = attrs.Factory(dict)
-    _durable_directories: set[str] = attrs.Factory(lambda: {""})
+
+    @property
+    def files(self) -> dict[str, Inode]:
+        """Every file by its path, as the page cache has them."""
+        return dict(self.root.walk())
 
     # -- what a test asks for
 
@@ -170,102 +151,114 @@ class SimDisk:
         """Raise ``error`` at this kind of call on paths that contain ``path``."""
         self._failures[call] = Failure(error, path, after, times)
 
+    def rot(self, path: str, position: int, mask: int = 1) -> None:
+        """Flip bits of one byte of a file behind everybody's back."""
+        self.inode(path).rot(position, mask)
+
     def killed(self) -> "SimDisk":
         """What the next process finds after ``kill -9``: everything the page cache had."""
-        survivor = SimDisk(files=self.files, directories=self.directories, now_ms=self.now_ms)
-        survivor._durable_files = dict(self._durable_files)
-        survivor._durable_directories = set(self._durable_directories)
-        survivor._names = self._names
-        return survivor
+        return SimDisk(root=self.root, now_ms=self.now_ms, capacity=self.capacity)
 
     def power_loss(self, random: Random) -> "SimDisk":
         """What the next process finds after the machine died."""
-        survivor = SimDisk(now_ms=self.now_ms)
-        survivor.files = dict(self._durable_files)
-        survivor.directories = set(self._durable_directories)
-        for change in self._names[: random.randint(0, len(self._names))]:
-            change(survivor)
-        for inode in survivor.files.values():
-            inode.lose(random)
-        survivor.sync_directory()
-        return survivor
+        survivor = self.root.survivor(random, {})
+        return SimDisk(root=survivor, now_ms=self.now_ms, capacity=self.capacity)
 
     # -- Disk
 
     def open(self, path: str, *, create: bool = False) -> File:
-        if create and path not in self.files:
+        if create and self.root.find(path) is None:
             self.call("create", path)
-            self._link(path, Inode(modified_ms=self.now_ms))
+            self._link(path)
         return SimFile(self, path)
 
     def entries(self, path: str = "") -> list[Entry]:
-        if path not in self.directories:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        inside = [
-            Entry(posixpath.basename(name), len(inode.data), False, inode.modified_ms)
-            for name, inode in self.files.items()
-            if posixpath.dirname(name) == path
-        ]
-        return inside + [
-            Entry(posixpath.basename(name), 0, True, 0)
-            for name in sorted(self.directories)
-            if name and posixpath.dirname(name) == path
+        self.call("entries", path)
+        return [
+            Entry(name, 0, True, 0)
+            if isinstance(node, Directory)
+            else Entry(name, len(node.data), False, node.modified_ms)
+            for name, node in self.root.directory(path).names.items()
         ]
 
     def read(self, path: str) -> bytes:
+        self.call("open", path)
+        inode = self.inode(path)
         self.call("read", path)
-        return bytes(self.inode(path).data)
+        return bytes(inode.data)
 
     def write(self, path: str, data: Buffer) -> None:
-        inode = Inode(modified_ms=self.now_ms)
-        self._link(path, inode)
+        """Over what is there, then cut: until it is synced, the old content may come back."""
+        self.call("open", path)
+        found = self.root.find(path)
+        inode = found if isinstance(found, Inode) else self._link(path)
         self.write_bytes(path, inode, 0, bytes(data))
+        if len(inode.data) > len(data):
+            inode.truncate(len(data))
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
         self.write(path + TEMPORARY, data)
         if sync:
             self.call("sync", path)
-            self.files[path + TEMPORARY].sync()
+            self.inode(path + TEMPORARY).sync()
         self.rename(path + TEMPORARY, path)
         if sync:
             self.sync_directory(posixpath.dirname(path))
 
     def rename(self, source: str, target: str) -> None:
         self.call("rename", source)
-        if source not in self.files and source not in self.directories:
+        above, name = self.root.parent(source)
+        node = above.names.get(name)
+        if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
-        self._change(lambda disk: disk.move(source, target))
+        to, to_name = self.root.parent(target)
+        if to is above:
+            above.change({name: None, to_name: node})
+        else:
+            to.change({to_name: node})
+            above.change({name: None})
 
     def remove(self, path: str) -> None:
         self.call("remove", path)
-        self._change(lambda disk: disk.drop(path))
+        self.unlink(path)
 
     def make_directory(self, path: str) -> None:
         self.call("mkdir", path)
-        self._change(lambda disk: disk.directories.add(path))
+        above = self.root
+        for name in path.split("/"):
+            if name not in above.names:
+                above.change({name: Directory()})
+            above = above.directory(name)
 
     def remove_tree(self, path: str) -> None:
         self.call("remove", path)
-        for name in [name for name in self.files if name.startswith(path + "/")]:
-            self.remove(name)
-        self._change(lambda disk: disk.directories.discard(path))
+        try:
+            directory = self.root.directory(path)
+        except FileNotFoundError:
+            return
+        for name, node in list(directory.names.items()):
+            if isinstance(node, Directory):
+                self.remove_tree(f"{path}/{name}")
+            else:
+                self.remove(f"{path}/{name}")
+        self.unlink(path)
 
     def sync(self, path: str) -> None:
+        self.call("open", path)
+        inode = self.inode(path)
         self.call("sync", path)
-        self.inode(path).sync()
+        inode.sync()
 
     def sync_directory(self, path: str = "") -> None:
         self.call("sync_directory", path)
-        self._durable_files = dict(self.files)
-        self._durable_directories = set(self.directories)
-        self._names = []
+        self.root.directory(path).sync()
 
     def lock(self, path: str) -> Lock:
         if path in self.locked:
             raise AlreadyLocked(errno.EAGAIN, f"{path} is locked by another broker")
         self.locked.add(path)
-        if path not in self.files:
-            self._link(path, Inode())
+        if self.root.find(path) is None:
+            self._link(path)
         return SimLock(self, path)
 
     def space(self) -> Space:
@@ -274,9 +267,10 @@ class SimDisk:
     # -- what its files use
 
     def inode(self, path: str) -> Inode:
-        if path not in self.files:
+        found = self.root.find(path)
+        if not isinstance(found, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return self.files[path]
+        return found
 
     def call(self, kind: str, path: str) -> None:
         """Note a call, and fail it if the test asked for that."""
@@ -285,7 +279,7 @@ class SimDisk:
             if not self.changes_left:
                 raise Killed(path)
             self.changes_left -= 1
-        if self.failed is not None and kind != "read":
+        if self.failed is not None and kind not in ("open", "read", "entries"):
             raise OSError(self.failed.errno, f"offline: {self.failed}")
         failure = self._failures.get(kind)
         if failure is None or failure.path not in path:
@@ -309,7 +303,7 @@ class SimDisk:
             self.cut -= len(data)
         self.call("write", path)
         grown = max(0, position + len(data) - len(inode.data))
-        free = self.capacity - self._used() if grown else 0
+        free = self.capacity - self._used() if grown and self.capacity < PLENTY else grown
         if grown > free:
             inode.write(position, data[: len(data) - grown + free])
             self.failed = OSError(errno.ENOSPC, "no space left", path)
@@ -318,27 +312,18 @@ class SimDisk:
             inode.write(position, data)
         inode.modified_ms = self.now_ms
 
-    def move(self, source: str, target: str) -> None:
-        """Rename a file, or a directory with all in it."""
-        if source in self.files:
-            self.files[target] = self.files.pop(source)
-            return
-        self.directories.discard(source)
-        self.directories.add(target)
-        for name in [name for name in self.files if name.startswith(source + "/")]:
-            self.files[target + name[len(source) :]] = self.files.pop(name)
+    def unlink(self, path: str) -> None:
+        """Take a name away; a missing one is fine."""
+        above, name = self.root.parent(path)
+        if name in above.names:
+            above.change({name: None})
 
-    def drop(self, path: str) -> None:
-        self.files.pop(path, None)
-
-    def _link(self, path: str, inode: Inode) -> None:
-        if posixpath.dirname(path) not in self.directories:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        self._change(lambda disk: disk.files.__setitem__(path, inode))
-
-    def _change(self, change: Callable[["SimDisk"], None]) -> None:
-        change(self)
-        self._names.append(change)
+    def _link(self, path: str) -> Inode:
+        above, name = self.root.parent(path)
+        inode = Inode(modified_ms=self.now_ms)
+        above.change({name: inode})
+        return inode
 
     def _used(self) -> int:
-        return sum(len(inode.data) for inode in self.files.values())
+        held = {file.held for file in self.opened if file.held is not None}
+        return sum(len(inode.data) for inode in held.union(self.files.values()))

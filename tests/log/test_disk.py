@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from kwire.log.disk import AlreadyLocked, Disk, RealDisk, raise_descriptor_limit
-from kwire.testing.disk import PAGE, Killed, SimDisk
+from kwire.testing.disk import Killed, SimDisk
+from kwire.testing.inodes import PAGE
 
 
 @pytest.fixture(params=["real", "simulated"])

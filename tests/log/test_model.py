@@ -17,7 +17,7 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import Known, open_log
 from kwire.records.header import headers, parse
-from kwire.testing.disk import Killed, SimDisk
+from kwire.testing.disk import PLENTY, Killed, SimDisk
 from kwire.types import TopicPartition
 from tests.log.batches import TIME_MS, append, content, made
 
@@ -164,9 +164,9 @@ class LogModel(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1 << 16))
     def lose_power(self, seed: int) -> None:
         """What was synced is there, and a prefix of the rest."""
-        self.disk.sync_directory()  # names survive: whole directories are not the log's to save
         point = self.log.recovery_point
         self.disk = self.disk.power_loss(Random(seed))
+        self.disk.make_directory("t-0")  # lost with all in it, if nothing was ever flushed
         self.log = self.reopen(clean=False, recovery_point=point)
         end = self.log.end_offset
         assert self.durable <= end <= self.end
@@ -185,6 +185,7 @@ class LogModel(RuleBasedStateMachine):
         except KafkaStorageError:
             pass
         self.disk = self.disk.killed()
+        self.disk.capacity = PLENTY
         self.log = self.reopen(clean=False, recovery_point=point)
         self.settle_end()
 

@@ -50,7 +50,7 @@ def test_recovery_writes_what_was_there(disk: SimDisk) -> None:
         for name in [name for name in before if name.endswith(suffix)]:
             for damage in (None, b"", b"x", b"\xff" * 24, before[name] * 2):
                 if damage is None:
-                    disk.files.pop(name)
+                    disk.remove(name)
                 else:
                     disk.files[name].data[:] = damage
                 reopen(disk).close()

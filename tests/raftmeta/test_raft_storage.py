@@ -183,6 +183,18 @@ def test_power_loss_keeps_what_was_synced(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
+def test_first_vote_of_a_new_node_survives_power_loss(seed: int) -> None:
+    """Invariant 42: the metadata directory is as new as the vote in it."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.load(voters_of(1))
+    storage.save_election(ElectionState(2, 1), voters_of(1), 0)
+    sync(storage)
+    found = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
+    assert found.election == ElectionState(2, 1)
+
+
+@pytest.mark.parametrize("seed", range(10))
 def test_what_a_start_has_found_is_not_lost_any_more(seed: int) -> None:
     """A killed process may leave in the page cache what was never synced."""
     disk = SimDisk()

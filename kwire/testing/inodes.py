@@ -1,0 +1,152 @@
+"""What lies on a simulated disk: files and directories, as the page cache has them and as the
+platter does.
+
+Rules: a sync speaks for one file's bytes or for one directory's names, never for both. Of a file's
+pages written since its last sync each may have reached the platter or not; of a directory's names
+changed since its last sync a prefix has, and each directory has its own. So a file whose bytes are
+synced is lost with its name, or with the name of a directory above it.
+"""
+
+import errno
+from collections.abc import Iterator
+from random import Random
+from typing import Final, TypeAlias
+
+import attrs
+
+from kwire.records.header import Buffer
+
+PAGE: Final = 512
+"""Torn writes are torn at multiples of this."""
+
+
+@attrs.define(eq=False)
+class Inode:
+    """One file's content: as the page cache has it, and as it was at the last sync."""
+
+    data: bytearray = attrs.Factory(bytearray)
+    durable: bytes = b""
+    dirty: set[int] = attrs.Factory(set)
+    modified_ms: int = 0
+
+    def write(self, position: int, data: Buffer) -> None:
+        if not len(data):
+            return
+        if len(self.data) < position:
+            self._touch(len(self.data), position)
+            self.data.extend(bytes(position - len(self.data)))
+        self.data[position : position + len(data)] = data
+        self._touch(position, position + len(data))
+
+    def truncate(self, size: int) -> None:
+        self._touch(min(size, len(self.data)), max(size, len(self.data)))
+        del self.data[size:]
+        self.data.extend(bytes(size - len(self.data)))
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+        self.dirty.clear()
+
+    def rot(self, position: int, mask: int) -> None:
+        """Flip bits of one byte, on the platter too."""
+        self.data[position] ^= mask
+        durable = bytearray(self.durable)
+        if position < len(durable):
+            durable[position] ^= mask
+        self.durable = bytes(durable)
+
+    def lose(self, random: Random) -> None:
+        """Keep of the unsynced pages what ``random`` says."""
+        sizes = sorted((len(self.durable), len(self.data)))
+        size = random.choice([*sizes, random.randint(*sizes) // PAGE * PAGE])
+        size = max(size, sizes[0])
+        survivor = bytearray(self.durable[:size])
+        survivor.extend(bytes(size - len(survivor)))
+        for page in sorted(self.dirty):
+            start, end = page * PAGE, min((page + 1) * PAGE, size, len(self.data))
+            if start < end and random.random() < 0.5:
+                survivor[start:end] = self.data[start:end]
+        self.data = survivor
+        self.sync()
+
+    def _touch(self, start: int, end: int) -> None:
+        if start < end:
+            self.dirty.update(range(start // PAGE, (end - 1) // PAGE + 1))
+
+
+@attrs.define(eq=False)
+class Directory:
+    """Names and what they lead to; the unsynced changes of them, in order."""
+
+    names: dict[str, "Node"] = attrs.Factory(dict)
+    _durable: dict[str, "Node"] = attrs.Factory(dict)
+    _changes: list[dict[str, "Node | None"]] = attrs.Factory(list)
+    """What each change made of the names that it touched."""
+
+    def change(self, names: dict[str, "Node | None"]) -> None:
+        """Set (or, with None, remove) names at once."""
+        _apply(self.names, names)
+        self._changes.append(names)
+
+    def sync(self) -> None:
+        self._durable = dict(self.names)
+        self._changes.clear()
+
+    def survivor(self, random: Random, lost: dict[Inode, Inode]) -> "Directory":
+        """What is found here after the loss of power, as a directory of its own."""
+        names = dict(self._durable)
+        for change in self._changes[: random.randint(0, len(self._changes))]:
+            _apply(names, change)
+        found = Directory()
+        for name, node in names.items():
+            if isinstance(node, Directory):
+                found.names[name] = node.survivor(random, lost)
+                continue
+            if node not in lost:
+                lost[node] = copy = Inode(
+                    bytearray(node.data), node.durable, set(node.dirty), node.modified_ms
+                )
+                copy.lose(random)
+            found.names[name] = lost[node]
+        found.sync()
+        return found
+
+    def directory(self, path: str) -> "Directory":
+        """The directory at a path below this one; FileNotFoundError."""
+        found: Node = self
+        for name in path.split("/") if path else ():
+            following = found.names.get(name) if isinstance(found, Directory) else None
+            if following is None:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            found = following
+        if not isinstance(found, Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+        return found
+
+    def parent(self, path: str) -> tuple["Directory", str]:
+        """The directory that holds a path's last name, and that name."""
+        above, _, name = path.rpartition("/")
+        return self.directory(above), name
+
+    def find(self, path: str) -> "Node | None":
+        """What lies at a path; FileNotFoundError when a directory above it is missing."""
+        above, name = self.parent(path)
+        return above.names.get(name)
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, Inode]]:
+        """Every file below, by its path."""
+        for name, node in self.names.items():
+            if isinstance(node, Directory):
+                yield from node.walk(f"{prefix}{name}/")
+            else:
+                yield prefix + name, node
+
+
+Node: TypeAlias = Inode | Directory
+
+
+def _apply(names: dict[str, Node], change: dict[str, Node | None]) -> None:
+    for name, node in change.items():
+        names.pop(name, None)
+        if node is not None:
+            names[name] = node
