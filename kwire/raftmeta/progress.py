@@ -5,6 +5,7 @@ leader's own epoch (Raft 5.4.2); the leader's own disk counts as one voter like 
 if it is a voter at all; a leader that a majority stopped fetching from resigns (KIP-595).
 """
 
+from itertools import takewhile
 from math import inf
 
 from kwire import errors
@@ -93,9 +94,9 @@ def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
 def _forget_gone(state: RaftState, role: Leader) -> None:
     """Observers that have not fetched for long: every new disk of a broker is another one."""
     since = state.now - OBSERVER_SESSION
-    for key in [k for k, r in role.replicas.items() if r.fetched_at < since]:
-        if not state.voters.has(key):
-            del role.replicas[key]
+    silent = takewhile(lambda replica: replica.fetched_at < since, role.replicas.values())
+    for key in [r.key for r in silent if not state.voters.has(r.key)]:
+        del role.replicas[key]
 
 
 def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
@@ -141,8 +142,10 @@ def heard(state: RaftState, role: Leader, replica: Replica) -> None:
     replica.fetched_at = state.now
     replica.fetched_at_ms = state.now_ms
     replica.begin_at = state.now + state.config.fetch_timeout
+    role.replicas[replica.key] = role.replicas.pop(replica.key)
     if not state.voters.has(replica.key):
         return
+    role.fetching_as[replica.key.id] = replica.key
     if state.voters.has_majority(_recent_voters(state, role)):
         role.check_at = _check_deadline(state)
 
@@ -167,7 +170,7 @@ def is_alone(state: RaftState) -> bool:
     return (
         isinstance(role, Leader)
         and role.check_at == inf
-        and not role.waiting
+        and not role.held
         and role.change is None
         and state.voters.is_only(state.key)
     )
@@ -209,14 +212,13 @@ def poll(state: RaftState) -> None:
 
 def _key_of(state: RaftState, role: Leader, node_id: int) -> ReplicaKey:
     """The key a voter fetches under, its configured one until it has."""
-    seen = [r for r in role.replicas.values() if r.key.id == node_id and state.voters.has(r.key)]
-    best = max(seen, key=lambda r: r.fetched_at, default=None)
-    return best.key if best else state.voters.key_of(node_id)
+    key = role.fetching_as.get(node_id)
+    return key if key and state.voters.has(key) else state.voters.key_of(node_id)
 
 
 def deadline(state: RaftState, role: Leader) -> float:
     """When the leader has to act by itself."""
-    times = [role.check_at, *(held.deadline for held in role.waiting)]
+    times = [role.check_at, role.held.deadline]
     keys = (_key_of(state, role, node.id) for node in state.other_voters)
     times += [replica_of(state, role, key).begin_at for key in keys]
     if role.change is not None:
@@ -234,12 +236,11 @@ def preferred_candidates(state: RaftState, role: Leader) -> tuple[ReplicaKey, ..
 
 def dismiss_waiting(state: RaftState, role: Leader) -> None:
     """Whoever waits for this leader is told that it no longer is one."""
-    if not role.waiting and role.change is None:
+    if not role.held and role.change is None:
         return
     from kwire.raftmeta import messages, reconfig
 
     code = errors.NotLeaderOrFollower.code
-    for held in role.waiting:
+    for held in role.held.take_all():
         state.emit(Reply(held.token, messages.fetch_response(state, error=code)))
-    role.waiting.clear()
     reconfig.abandon(state, role)

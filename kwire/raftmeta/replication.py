@@ -19,13 +19,13 @@ from kwire.raftmeta import messages, progress
 from kwire.raftmeta.control import note_voters
 from kwire.raftmeta.election import leader_heard, learn
 from kwire.raftmeta.events import LogSlice, Reply, TruncateLog
+from kwire.raftmeta.held_fetches import HeldFetch
 from kwire.raftmeta.log import SnapshotId, Valid
 from kwire.raftmeta.roles import (
     Follower,
     Leader,
     SnapshotFetch,
     Unattached,
-    WaitingFetch,
 )
 from kwire.raftmeta.state import Call, RaftState
 from kwire.raftmeta.voters import Node, ReplicaKey, VoterHistory
@@ -53,10 +53,13 @@ def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
     role = state.role
     assert isinstance(role, Leader)
     wait = max(request.max_wait_ms, 0) / 1000
-    held = WaitingFetch(token, request, state.now + wait)
+    held = HeldFetch(token, request, state.now + wait)
     _note_progress(state, role, request)
-    if not _try_answer(state, held, is_last=wait == 0):
-        role.waiting.append(held)
+    response = _answer(state, request, {}, is_last=wait == 0)
+    if response is None:
+        role.held.add(held)
+    else:
+        state.emit(Reply(token, response))
 
 
 def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
@@ -105,36 +108,51 @@ def replica_id(request: FetchRequest) -> int:
     return max(request.replica_id, request.replica_state.replica_id)
 
 
-def _try_answer(state: RaftState, held: WaitingFetch, *, is_last: bool = False) -> bool:
-    """Answer a Fetch if it has waited long enough or there is news; whether it was."""
-    asked = messages.partition_of(held.request)
+Answers: TypeAlias = dict[LogSlice | None, FetchResponse]
+"""Answers of one moment by what they carry: those to the same question share their content."""
+
+
+def _answer(
+    state: RaftState, request: FetchRequest, answers: Answers, *, is_last: bool = False
+) -> FetchResponse | None:
+    """The answer to a Fetch that has waited long enough or for which there is news, or None."""
+    asked = messages.partition_of(request)
     assert asked is not None
     place = state.log.place(asked.fetch_offset, asked.last_fetched_epoch)
     if not isinstance(place, Valid):
-        state.emit(Reply(held.token, messages.fetch_response(state, place=place)))
-        return True
-    own = progress.own_high_watermark(state)
-    known = -1 if own is None else own
+        return messages.fetch_response(state, place=place)
+    records: LogSlice | None = None
     if asked.fetch_offset < state.log.end_offset:
-        limit = min(held.request.max_bytes, state.config.fetch_max_bytes)
+        limit = min(request.max_bytes, state.config.fetch_max_bytes)
         records = LogSlice(asked.fetch_offset, state.log.end_offset, limit)
-        state.emit(Reply(held.token, messages.fetch_response(state, records=records)))
-        return True
-    if is_last or known > asked.high_watermark:
-        state.emit(Reply(held.token, messages.fetch_response(state)))
-        return True
-    return False
+    elif not is_last:
+        high_watermark = progress.own_high_watermark(state)
+        if high_watermark is None or high_watermark <= asked.high_watermark:
+            return None
+    if records not in answers:
+        answers[records] = messages.fetch_response(state, records=records or b"")
+    content = answers[records]
+    return FetchResponse(responses=content.responses, node_endpoints=content.node_endpoints)
 
 
-def poll_waiting(state: RaftState) -> None:
-    """Answer the requests that have news or have waited long enough."""
+def poll_held(state: RaftState) -> None:
+    """Answer the held Fetches for which there is news or that have waited long enough."""
     role = state.role
-    if isinstance(role, Leader) and role.waiting:
-        role.waiting = [
-            held
-            for held in role.waiting
-            if not _try_answer(state, held, is_last=state.now >= held.deadline)
-        ]
+    if not isinstance(role, Leader) or not role.held:
+        return
+    news = (state.log.end_offset, progress.own_high_watermark(state))
+    if role.held.compared_with == news:
+        fetches = role.held.take_expired(state.now)
+    else:
+        fetches = role.held.take_all()
+        role.held.compared_with = news
+    answers: Answers = {}
+    for held in fetches:
+        response = _answer(state, held.request, answers, is_last=state.now >= held.deadline)
+        if response is None:
+            role.held.add(held)
+        else:
+            state.emit(Reply(held.token, response))
 
 
 # The follower's side ------------------------------------------------------------------------

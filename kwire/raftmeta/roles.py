@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
+from kwire.raftmeta.held_fetches import HeldFetches
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.voters import Node, ReplicaKey, Voter
-
-if TYPE_CHECKING:
-    from kwire.codec.messages.fetch import FetchRequest
 
 
 @attrs.define
@@ -100,15 +98,6 @@ class Replica:
 
 
 @attrs.define
-class WaitingFetch:
-    """A Fetch that is held until there is something to say."""
-
-    token: Hashable
-    request: FetchRequest
-    deadline: float
-
-
-@attrs.define
 class VoterChange:
     """A change of the voter set under way: one at a time (Raft, section 4.1 of the thesis)."""
 
@@ -129,7 +118,10 @@ class Leader:
     granted: frozenset[int]
     check_at: float = inf
     replicas: dict[ReplicaKey, Replica] = attrs.field(factory=dict)
-    waiting: list[WaitingFetch] = attrs.field(factory=list)
+    """Who fetched least recently comes first."""
+    fetching_as: dict[int, ReplicaKey] = attrs.field(factory=dict)
+    """The key that each voter fetched under last."""
+    held: HeldFetches = attrs.field(factory=HeldFetches)
     change: VoterChange | None = None
     is_active: bool = False
     seen_voters: dict[int, Voter] = attrs.field(factory=dict)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def poll(state: RaftState) -> None:
     """Do what is due between nodes."""
-    replication.poll_waiting(state)  # first, so that a leader voted out tells what is committed
+    replication.poll_held(state)  # first, so that a leader voted out tells what is committed
     reconfig.poll(state)
     joining.poll(state)
     neighbours.poll_update_voter(state)

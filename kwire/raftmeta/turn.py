@@ -26,7 +26,7 @@ from kwire.raftmeta.events import (
     TruncateLog,
     WriteSnapshot,
 )
-from kwire.raftmeta.storage import MetadataStorage
+from kwire.raftmeta.storage import Bytes, MetadataStorage
 
 if TYPE_CHECKING:
     from kwire.codec.messages.fetch import FetchResponse
@@ -49,6 +49,7 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
     """Make a turn's writes and resolve its reads; the caller syncs, then does the rest."""
     needs_sync = False
     outcomes: list[Outcome] = []
+    slices: dict[LogSlice, Bytes] = {}
     for effect in effects:
         match effect:
             case AppendLog(records, base_offset):
@@ -59,6 +60,7 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
                 needs_sync = True
             case TruncateLog(end_offset):
                 storage.truncate(end_offset)
+                slices.clear()
                 needs_sync = True
             case CleanLog(start_offset):
                 storage.clean(start_offset)
@@ -66,9 +68,10 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
                 storage.write_snapshot(snapshot, position, data)
             case InstallSnapshot(snapshot):
                 outcomes.append(storage.install_snapshot(snapshot))
+                slices.clear()
                 needs_sync = True
             case Reply(_, response):
-                _fill(storage, response)
+                _fill(storage, response, slices)
                 outcomes.append(effect)
             case Send() | Committed() | LeaderKnown():
                 outcomes.append(effect)
@@ -77,25 +80,32 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
     return Written(needs_sync, outcomes)
 
 
-def _fill(storage: MetadataStorage, response: "RaftResponse") -> None:
-    """Put the bytes into answers that have a place for them."""
+def _fill(
+    storage: MetadataStorage, response: "RaftResponse", slices: dict[LogSlice, Bytes]
+) -> None:
+    """Put the bytes into answers that have a place for them; ``slices`` were read before."""
     from kwire.codec.messages.fetch import FetchResponse
     from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 
     if isinstance(response, FetchResponse):
-        _fill_fetch(storage, response)
+        _fill_fetch(storage, response, slices)
     elif isinstance(response, FetchSnapshotResponse):
         _fill_snapshot(storage, response)
 
 
-def _fill_fetch(storage: MetadataStorage, response: "FetchResponse") -> None:
+def _fill_fetch(
+    storage: MetadataStorage, response: "FetchResponse", slices: dict[LogSlice, Bytes]
+) -> None:
     for topic in response.responses:
         for part in topic.partitions:
-            if isinstance(part.records, LogSlice):
-                wanted = part.records
-                part.records = storage.read(
+            if not isinstance(part.records, LogSlice):
+                continue
+            wanted = part.records
+            if wanted not in slices:
+                slices[wanted] = storage.read(
                     wanted.start_offset, wanted.end_offset, wanted.max_bytes
                 )
+            part.records = slices[wanted]
 
 
 def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") -> None:

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 import attrs
 
+from kwire.raftmeta.held_fetches import HeldFetch
 from kwire.raftmeta.raft import Raft
 from kwire.raftmeta.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from tests.raftmeta.conversations import Frame, Key, name_of
@@ -87,16 +88,20 @@ class Timers:
 
     def _snap_waiting(self, role: Leader) -> None:
         """A held Fetch ends when the recorded one did, if it brought nothing."""
-        for held in role.waiting:
-            frame = self._answers.get(cast("Key", held.token))
-            if frame is None:
-                continue
-            is_empty = not frame.part["records"] and frame.part["errorCode"] == 0
-            due = held.deadline * 1000
-            if is_empty and abs(frame.t - due) < LOAD_MS:
-                held.deadline = frame.t / 1000 - 1e-4
-            elif not is_empty and frame.t > due - 1:
-                held.deadline = frame.t / 1000 + 0.1
+        for held in role.held.take_all():
+            self._snap_held(held)
+            role.held.add(held)
+
+    def _snap_held(self, held: HeldFetch) -> None:
+        frame = self._answers.get(cast("Key", held.token))
+        if frame is None:
+            return
+        is_empty = not frame.part["records"] and frame.part["errorCode"] == 0
+        due = held.deadline * 1000
+        if is_empty and abs(frame.t - due) < LOAD_MS:
+            held.deadline = frame.t / 1000 - 1e-4
+        elif not is_empty and frame.t > due - 1:
+            held.deadline = frame.t / 1000 + 0.1
 
 
 def _next(frames: Iterable[Frame], now: float) -> float:

@@ -1,0 +1,62 @@
+"""The Fetches that a leader holds until there is something to say.
+
+Rules: all of them are looked at only when the log's end or the high watermark has moved since the
+last time; any other event looks at those alone whose wait is over.  So an event costs the same
+with a thousand brokers as with one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from math import inf
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.fetch import FetchRequest
+
+
+@attrs.define
+class HeldFetch:
+    """A Fetch without an answer so far."""
+
+    token: Hashable
+    request: FetchRequest
+    deadline: float
+
+
+@attrs.define
+class HeldFetches:
+    """A leader's held Fetches, soonest deadline first."""
+
+    compared_with: tuple[int, int | None] | None = None
+    """Log end and high watermark that none of the held Fetches is behind."""
+    _queue: list[tuple[float, int, HeldFetch]] = attrs.field(factory=list)
+    _added: int = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def deadline(self) -> float:
+        """When the first of them has waited long enough; infinity without any."""
+        return self._queue[0][0] if self._queue else inf
+
+    def add(self, held: HeldFetch) -> None:
+        self._added += 1
+        heapq.heappush(self._queue, (held.deadline, self._added, held))
+
+    def take_expired(self, now: float) -> list[HeldFetch]:
+        """Remove and return those that have waited long enough."""
+        expired = []
+        while self._queue and self._queue[0][0] <= now:
+            expired.append(heapq.heappop(self._queue)[2])
+        return expired
+
+    def take_all(self) -> list[HeldFetch]:
+        """Remove and return all, in the order of their deadlines."""
+        everything = [held for _, _, held in sorted(self._queue, key=lambda entry: entry[:2])]
+        self._queue.clear()
+        return everything
