@@ -26,7 +26,7 @@ from kwire.raftmeta.levels import NEWEST, at_level, version_at
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.voters import VoterSet
 from kwire.records.build import New, batch
-from kwire.records.header import Buffer, crc_ok, headers
+from kwire.records.header import BatchHeader, Buffer, crc_ok, headers
 from kwire.records.iterate import records
 
 FRAME_VERSION: Final = 1
@@ -120,19 +120,27 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
 def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
     """The batches of a piece of the log, decoded; CorruptMessage for a damaged one."""
     for pos, header in headers(data):
-        if not crc_ok(data, pos, header):
-            raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
-        found: tuple[Record, ...] = ()
-        if not header.is_control:
-            found = tuple(unpack(record.value) for record in records(data, pos, header))
-        yield CommittedBatch(
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-            epoch=header.leader_epoch,
-            timestamp_ms=header.max_timestamp,
-            records=found,
-            size_bytes=header.size,
-        )
+        yield committed(header, unpacked(data, pos, header))
+
+
+def unpacked(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
+    """The records of one batch; none of a control batch; CorruptMessage if it is damaged."""
+    if not crc_ok(data, pos, header):
+        raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
+    if not header.is_control:
+        yield from (unpack(record.value) for record in records(data, pos, header))
+
+
+def committed(header: BatchHeader, found: Iterable[Record]) -> CommittedBatch:
+    """A batch as listeners get it."""
+    return CommittedBatch(
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        epoch=header.leader_epoch,
+        timestamp_ms=header.max_timestamp,
+        records=tuple(found),
+        size_bytes=header.size,
+    )
 
 
 def snapshot_chunks(
@@ -173,12 +181,18 @@ class SnapshotReader:
 
     id: SnapshotId
     data: bytes = attrs.field(repr=False)
+    decoded: tuple[CommittedBatch, ...] | None = attrs.field(default=None, repr=False)
 
     def batches(self) -> Iterator[CommittedBatch]:
         """Its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
+        if self.decoded is not None:
+            return iter(self.decoded)
+        self.check()
+        return read_batches(self.data)
+
+    def check(self) -> None:
         if not is_whole(self.data):
             raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is not whole")
-        return read_batches(self.data)
 
     def records(self) -> Iterator[Record]:
         for part in self.batches():

@@ -20,10 +20,11 @@ import trio
 
 from kwire import errors
 from kwire.clock import Clock
-from kwire.drive import Driver
+from kwire.drive import Driver, Slices
 from kwire.errors import KafkaError
 from kwire.raftmeta.cleaning import MetadataRetention
 from kwire.raftmeta.control import snapshot_timestamp
+from kwire.raftmeta.decoding import decode_batches, decode_snapshot
 from kwire.raftmeta.events import (
     Answered,
     Append,
@@ -31,6 +32,7 @@ from kwire.raftmeta.events import (
     Committed,
     Effect,
     Event,
+    InstallSnapshot,
     LeaderKnown,
     Received,
     Refused,
@@ -52,13 +54,12 @@ from kwire.raftmeta.records import (
     Record,
     SnapshotReader,
     pack,
-    read_batches,
     snapshot_chunks,
 )
 from kwire.raftmeta.roles import Follower, Leader, Resigned
 from kwire.raftmeta.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.storage import MetadataStorage
-from kwire.raftmeta.turn import Outcome, write
+from kwire.raftmeta.turn import Outcome, Written, write
 from kwire.raftmeta.voters import Node, VoterSet
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ class Quorum:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self._deliver_initial_snapshot()
+                await self._deliver_initial_snapshot()
                 self._driver.feed(Started())
                 nursery.start_soon(self._deliver_all)
                 nursery.start_soon(self._driver.run)
@@ -362,7 +363,7 @@ class Quorum:
 
     async def _perform(self, turn: list[Effect]) -> None:
         """One turn of the driver."""
-        written = write(self._storage, turn)
+        written = await self._write(turn)
         if written.needs_sync:
             sync = self._storage.start_sync()
             if sync is not None:
@@ -373,6 +374,16 @@ class Quorum:
         self._tell_of_voters()
         self._turn_done.set()
         self._turn_done = trio.Event()
+
+    async def _write(self, turn: list[Effect]) -> Written:
+        """Make a turn's writes; a snapshot is checked, synced and put in place by a thread.
+
+        Nobody else reads from the disk then: delivery waits while ``installing`` is set.
+        """
+        installs = any(isinstance(effect, InstallSnapshot) for effect in turn)
+        if installs and self._storage.blocks:
+            return await trio.to_thread.run_sync(write, self._storage, turn)
+        return write(self._storage, turn)
 
     def _tell_of_voters(self) -> None:
         voters = self._raft.state.voters
@@ -430,10 +441,10 @@ class Quorum:
         self._to_deliver.append(item)
         self._delivery_news.set()
 
-    def _deliver_initial_snapshot(self) -> None:
+    async def _deliver_initial_snapshot(self) -> None:
         newest = self._raft.state.log.latest_snapshot
         if newest is not None and newest.end_offset > 0:
-            self._deliver_snapshot(newest)
+            await self._deliver_snapshot(newest)
 
     async def _deliver_all(self) -> None:
         while True:
@@ -446,7 +457,7 @@ class Quorum:
                     case LeaderKnown(leader_id, epoch, active):
                         self._deliver_leader(LeaderAndEpoch(leader_id, epoch, active))
                     case SnapshotLoaded(snapshot):
-                        self._deliver_snapshot(snapshot)
+                        await self._deliver_snapshot(snapshot)
             self._delivery_news = trio.Event()
             await self._delivery_news.wait()
 
@@ -457,7 +468,8 @@ class Quorum:
             if self._delivered < self._raft.state.log.start_offset:
                 return  # a snapshot that is queued behind us covers this
             data = self._storage.read(self._delivered, end_offset, DELIVERY_BYTES)
-            batches = [b for b in read_batches(data) if b.last_offset >= self._delivered]
+            batches = await decode_batches(data, Slices(self._clock.now))
+            batches = [b for b in batches if b.last_offset >= self._delivered]
             assert batches, (self._delivered, end_offset)
             for listener in self._listeners:
                 listener.on_commit(batches)
@@ -470,12 +482,30 @@ class Quorum:
         while self._raft.state.installing is not None:
             await self._turn_done.wait()
 
-    def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
-        size = self._storage.snapshot_size(snapshot)
-        reader = SnapshotReader(snapshot, bytes(self._storage.read_snapshot(snapshot, 0, size)))
+    async def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
+        """Hand over a snapshot, unless a later one that is queued behind it has replaced it."""
+        data = await self._read_snapshot(snapshot)
+        if data is None:
+            return
+        reader = await decode_snapshot(SnapshotReader(snapshot, data), Slices(self._clock.now))
         for listener in self._listeners:
             listener.on_snapshot(reader)
         self._has_delivered(snapshot.end_offset)
+
+    async def _read_snapshot(self, snapshot: SnapshotId) -> bytes | None:
+        """A snapshot's bytes; None if it has been replaced."""
+
+        def read() -> bytes:
+            size = self._storage.snapshot_size(snapshot)
+            return bytes(self._storage.read_snapshot(snapshot, 0, size))
+
+        try:
+            return await trio.to_thread.run_sync(read) if self._storage.blocks else read()
+        except (KeyError, FileNotFoundError):
+            await self._installed()
+            if snapshot in self._raft.state.log.snapshots:
+                raise
+            return None
 
     def _deliver_leader(self, leader: LeaderAndEpoch) -> None:
         if (leader.leader_id, leader.epoch) != (self._leader.leader_id, self._leader.epoch):
