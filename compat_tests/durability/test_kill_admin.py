@@ -20,8 +20,12 @@ from compat_tests.confluent_kafka.clients import (
 from compat_tests.durability.load import check, loads, wait_for_more
 from compat_tests.harness.wait import collect, eventually
 from compat_tests.interchange import view
+from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.testing.wire import WireClient
 
 ROUNDS = 4
+GROUPS = 300
 
 
 @attrs.define
@@ -121,6 +125,45 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
             own_broker.start()
         assert topic not in view.topics(address)
     assert len(ids) == 3
+
+
+def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, group):
+    """Killed as soon as the deletion was acknowledged, hundreds of groups' offsets to remove."""
+    address = own_broker.address
+    kept = f"{topic}-kept"
+    groups = [f"{group}-{number}" for number in range(GROUPS)]
+    for name in (topic, kept):
+        create(address, name, 1)
+    host, _, port = address.rpartition(":")
+    with WireClient(host, int(port)) as client:
+        client.call(FindCoordinatorRequest(coordinator_keys=groups[:1], key_type=0), 4)
+        for name in groups:
+            _commit(client, name, [topic, kept], 5)
+    client = admin(address)
+    eventually(lambda: _answered(client.delete_topics([topic])[topic], None), "a deletion")
+    own_broker.kill()
+    own_broker.start()
+    create(address, topic, 1)
+    left = view.committed(address, groups)
+    assert all(offsets == {(kept, 0): (5, "")} for offsets in left.values())
+    own_broker.restart()
+    assert view.committed(address, groups) == left
+
+
+def _commit(client, group, topics, offset) -> None:
+    shape = OffsetCommitRequest.OffsetCommitRequestTopic
+    spot = shape.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    request = OffsetCommitRequest(
+        group_id=group, member_id="", topics=[shape(name=t, partitions=[spot]) for t in topics]
+    )
+
+    def attempt() -> bool:
+        reply = client.call(request, 9)
+        return not any(p.error_code for t in reply.topics for p in t.partitions)
+
+    eventually(attempt, f"a commit of {group}")
 
 
 def test_kills_while_a_group_rebalances(own_broker, topic, group):

@@ -6,10 +6,12 @@ written (who waits for an answer).  So a decision whose records could not be wri
 no trace, and ``apply`` is the same code whether a record was just written or is replayed.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import attrs
+
+from kwire.errors import KafkaError
 
 NO_PRODUCER = -1
 
@@ -52,7 +54,14 @@ class Decision:
     timers: tuple[Timer, ...] = ()
     state: Any = None
     """What the machine adopts once the records are written and applied."""
+    steps: "Iterable[Step]" = ()
+    """Further decisions of long work, each taken in its turn; other requests come in between."""
+    otherwise: "Callable[[KafkaError, Moment], Decision] | None" = None
+    """What is decided instead if the records cannot be written, told why; it writes none."""
 
+
+Step = Callable[[Moment], Decision]
+"""One decision among many; it looks at the state as it is when its turn comes."""
 
 NOTHING = Decision()
 
@@ -75,8 +84,8 @@ class Machine(Protocol):
     def adopt(self, state: Any) -> None:
         """Take in what a decision holds beside its records."""
 
-    def loaded(self, moment: Moment) -> Decision:
-        """Everything was replayed and requests come from now on."""
+    def loaded(self) -> Iterator[Step]:
+        """Everything was replayed: the decisions to take before requests are answered."""
 
     def due(self, name: Any, moment: Moment) -> Decision:
         """The deadline ``name`` has passed."""

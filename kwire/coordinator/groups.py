@@ -64,20 +64,6 @@ class LedPartition(Protocol):
     def leader_epoch(self) -> int: ...
 
 
-class Named(Protocol):
-    """A topic, as far as groups look."""
-
-    @property
-    def name(self) -> str: ...
-
-
-class Deletions(Protocol):
-    """What groups need of a publication of metadata."""
-
-    @property
-    def deleted_topics(self) -> Mapping[bytes, Named]: ...
-
-
 @attrs.define(eq=False, kw_only=True)
 class GroupCoordinator:
     """The groups of this node."""
@@ -96,6 +82,7 @@ class GroupCoordinator:
         config: "Callable[[], BrokerConfig]",
         partitions: Callable[[], int],
         new_id: Callable[[], str],
+        topic_ids: Callable[[], Mapping[str, bytes] | None],
     ) -> "GroupCoordinator":
         """The coordinator and its service; the caller runs ``service.run``."""
         settings = following(config)
@@ -103,8 +90,7 @@ class GroupCoordinator:
             topic=GROUPS_TOPIC,
             log=to,
             clock=clock,
-            make=lambda _: GroupShard(new_id=new_id, settings=settings),
-            max_batch_bytes=lambda: config().message_max_bytes,
+            make=lambda _: GroupShard(new_id=new_id, settings=settings, topic_ids=topic_ids),
             commit_timeout_ms=lambda: config().offsets_commit_timeout_ms,
         )
         return cls(service=service, settings=settings, partitions=partitions)
@@ -117,11 +103,6 @@ class GroupCoordinator:
             self.service.elected(partition.partition, partition.leader_epoch)
         else:
             self.service.resigned(partition.partition)
-
-    async def apply(self, delta: Deletions) -> None:
-        """A publication of metadata: what groups committed for deleted topics goes."""
-        for topic_id, topic in delta.deleted_topics.items():
-            self.topic_deleted(topic.name, topic_id)
 
     def partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self.partitions())
@@ -223,9 +204,13 @@ class GroupCoordinator:
                 results += [Deletion(group_id=name, error_code=error.code) for name in names]
         return results
 
-    def topic_deleted(self, topic: str, topic_id: bytes) -> None:
-        """A topic is gone: so is what groups committed for it."""
-        self.service.each(lambda shard, moment: shard.topic_deleted(topic, topic_id, moment))
+    def topics_deleted(self, names: Mapping[bytes, str]) -> None:
+        """Topics are gone, here by their ids: so is what groups committed for them."""
+        self.service.each(lambda shard: shard.forget_topics(names))
+
+    def metadata_caught_up(self) -> None:
+        """The metadata is current: look for topics that were deleted while nobody listened."""
+        self.service.each(lambda shard: shard.forget_deleted())
 
     async def _call(
         self, group_id: str, decide: Callable[[GroupShard, Moment, int], Decision]

@@ -3,25 +3,27 @@
 Of each led partition of one internal topic there is a :class:`~kwire.coordinator.shard.Shard`.
 A request is decided on, the records are appended, applied, and the reply waits until the
 partition's high watermark has passed them: nobody learns what a new leader might not know.
-A new leader first replays the partition, one partition at a time and in slices of 2 ms, and
-meanwhile answers COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of
-all shards; without deadlines nothing wakes.
+A new leader first replays the partition, one partition at a time, and meanwhile answers
+COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of all shards; without
+deadlines nothing wakes.  Long work (loading, due deadlines, what a decision leaves as further
+steps) goes on in slices.
 
 Everything between a request and its append is synchronous, so no lock is needed.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count
 from math import inf
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 import trio
 
-from kwire.coordinator.decision import Decision, Machine, Moment
+from kwire.coordinator.decision import Decision, Machine, Moment, Step
 from kwire.coordinator.shard import Phase, Shard, Wait
+from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -46,7 +48,6 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 
-_SLICE_SECONDS: Final = 0.002
 _RETRY_SECONDS: Final = 1.0
 _RETRY_MAX_SECONDS: Final = 60.0
 
@@ -69,6 +70,9 @@ class CoordinatorLog(Protocol):
 
     def append(self, partition: TopicPartition, batch: bytes) -> int:
         """Append as the partition's leader; the log end after it.  Raises KafkaError."""
+
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        """The largest batch that may be written, `max.message.bytes` of the topic."""
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """Start and end of the log."""
@@ -98,12 +102,13 @@ class CoordinatorService(Generic[M]):
     clock: Clock
     make: Callable[[int], M]
     """Makes the empty machine of a partition."""
-    max_batch_bytes: Callable[[], int] = lambda: 1_048_588
     commit_timeout_ms: Callable[[], int] = lambda: 5_000
     _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
     _tickets: Iterator[int] = attrs.field(factory=count, init=False)
     _to_load: deque[Shard[M]] = attrs.field(factory=deque, init=False)
     _loads: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _steps: deque[tuple[Shard[M], Iterator[Step]]] = attrs.field(factory=deque, init=False)
+    _has_steps: trio.Event = attrs.field(factory=trio.Event, init=False)
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     # Leadership
@@ -121,7 +126,9 @@ class CoordinatorService(Generic[M]):
         start, end = self.log.bounds(partition)
         if start == end:
             shard.written = end
-            self._activate(shard)
+            for step in shard.machine.loaded():
+                self._perform(shard, step(self._moment()))
+            shard.phase = Phase.ACTIVE
         else:
             self._queue(shard)
 
@@ -185,13 +192,11 @@ class CoordinatorService(Generic[M]):
         await self._committed(shard, shard.written)
         return seen
 
-    def each(self, decide: Callable[[M, Moment], Decision]) -> None:
-        """Something happened that concerns every partition; those loading hear of it after."""
+    def each(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
+        """Take these steps in every partition that can be asked, after this call."""
         for shard in self._shards.values():
             if shard.phase is Phase.ACTIVE:
-                self._perform(shard, decide(shard.machine, self._moment()))
-            else:
-                shard.postponed.append(decide)
+                self._later(shard, steps_of(shard.machine))
 
     def transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A marker was appended to the partition."""
@@ -212,11 +217,22 @@ class CoordinatorService(Generic[M]):
 
     def _perform(self, shard: Shard[M], decision: Decision) -> None:
         try:
-            shard.perform(decision, self.log, self.clock.now_ms(), self.max_batch_bytes())
+            shard.perform(decision, self.log, self.clock.now_ms())
         except KafkaError as error:
-            raise _as_coordinator(error) from error
+            told = _as_coordinator(error)
+            if decision.otherwise is None:
+                raise told from error
+            log.warning("not written partition=%s error=%r", shard.partition, error)
+            decision = decision.otherwise(told, self._moment())
+            shard.perform(decision, self.log, self.clock.now_ms())
+        if decision.steps:
+            self._later(shard, decision.steps)
         if shard.timers.deadline < self._sleep.deadline:
             self._sleep.deadline = shard.timers.deadline
+
+    def _later(self, shard: Shard[M], steps: Iterable[Step]) -> None:
+        self._steps.append((shard, iter(steps)))
+        self._has_steps.set()
 
     async def _committed(self, shard: Shard[M], end_offset: int) -> None:
         if shard.phase is Phase.RESIGNED:
@@ -241,6 +257,7 @@ class CoordinatorService(Generic[M]):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._load_all, nursery)
                 nursery.start_soon(self._keep_deadlines)
+                nursery.start_soon(self._take_steps, nursery)
                 task_status.started()
         finally:
             self.resign_all()
@@ -250,12 +267,10 @@ class CoordinatorService(Generic[M]):
             earliest = min((s.timers.deadline for s in self._shards.values()), default=inf)
             with trio.CancelScope(deadline=earliest) as self._sleep:
                 await trio.sleep_forever()
-            started = trio.current_time()
+            slices = Slices()
             for shard in list(self._shards.values()):
                 while shard.phase is Phase.ACTIVE and self._fire_one(shard):
-                    if trio.current_time() - started > _SLICE_SECONDS:
-                        await trio.lowlevel.checkpoint()
-                        started = trio.current_time()
+                    await slices.pause()
 
     def _fire_one(self, shard: Shard[M]) -> bool:
         """Decide on one deadline that has passed; False if there is none."""
@@ -271,6 +286,28 @@ class CoordinatorService(Generic[M]):
             )
             shard.timers.set(name, now + _RETRY_SECONDS)
         return True
+
+    async def _take_steps(self, nursery: trio.Nursery) -> None:
+        while True:
+            await self._has_steps.wait()
+            self._has_steps = trio.Event()
+            slices = Slices()
+            while self._steps:
+                shard, steps = self._steps.popleft()
+                for step in steps:
+                    if shard.phase is Phase.RESIGNED:
+                        break
+                    try:
+                        self._perform(shard, step(self._moment()))
+                    except KafkaError as error:
+                        log.warning("step put off partition=%s error=%r", shard.partition, error)
+                        nursery.start_soon(self._step_again, shard, chain((step,), steps))
+                        break
+                    await slices.pause()
+
+    async def _step_again(self, shard: Shard[M], steps: Iterator[Step]) -> None:
+        await trio.sleep(_RETRY_SECONDS)
+        self._later(shard, steps)
 
     def _queue(self, shard: Shard[M]) -> None:
         self._to_load.append(shard)
@@ -301,34 +338,32 @@ class CoordinatorService(Generic[M]):
         """Replay the partition as it was when this node began to lead it."""
         offset, end = self.log.bounds(shard.partition)
         shard.written = end
-        began = started = trio.current_time()
+        began = trio.current_time()
+        slices = Slices()
         while offset < end:
             reached = offset
             buf = await self.log.read(shard.partition, offset)
             for position in shard.replay(buf, offset):
                 reached = position
-                if trio.current_time() - started > _SLICE_SECONDS:
-                    await trio.lowlevel.checkpoint()
-                    started = trio.current_time()
+                await slices.pause()
                 if shard.phase is not Phase.LOADING:
                     return
             if reached == offset:
                 log.warning("log ends early partition=%s offset=%d", shard.partition, offset)
                 break
             offset = reached
+        for step in shard.machine.loaded():
+            self._perform(shard, step(self._moment()))
+            await slices.pause()
+            if shard.phase is not Phase.LOADING:
+                return
+        shard.phase = Phase.ACTIVE
         log.info(
             "coordinator loaded partition=%s end=%d ms=%d",
             shard.partition,
             end,
             (trio.current_time() - began) * 1000,
         )
-        self._activate(shard)
-
-    def _activate(self, shard: Shard[M]) -> None:
-        shard.phase = Phase.ACTIVE
-        self._perform(shard, shard.machine.loaded(self._moment()))
-        while shard.postponed:
-            self._perform(shard, shard.postponed.popleft()(shard.machine, self._moment()))
 
 
 def _as_coordinator(error: KafkaError) -> KafkaError:

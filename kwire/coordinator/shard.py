@@ -5,16 +5,15 @@ through :class:`Wait`, whose event the service makes.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import NO_PRODUCER, Decision, Machine, Moment, Record
+from kwire.coordinator.decision import NO_PRODUCER, Decision, Machine, Record
 from kwire.coordinator.timers import Timers
-from kwire.errors import KafkaError, NotCoordinator
+from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, parse_key
 from kwire.records.header import BatchHeader, Buffer
@@ -69,6 +68,8 @@ class Appender(Protocol):
 
     def append(self, partition: TopicPartition, batch: bytes) -> int: ...
 
+    def max_batch_bytes(self, partition: TopicPartition) -> int: ...
+
 
 @attrs.define(eq=False)
 class Shard(Generic[M]):
@@ -84,16 +85,15 @@ class Shard(Generic[M]):
     failures: int = 0
     """How often it could not be loaded."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
-    postponed: deque[Callable[[M, Moment], Decision]] = attrs.field(factory=deque)
-    """What happened while the shard was loading."""
 
-    def perform(self, decision: Decision, to: Appender, wall_ms: int, max_batch_bytes: int) -> None:
-        """Write, apply, adopt, and hand out the answers.  Raises if it could not be written."""
-        for piece in self._pieces(decision.records, max_batch_bytes):
-            stored = [New(key, value) for key, value, _ in piece]
-            self.written = to.append(self.partition, batch(stored, timestamp_ms=wall_ms))
-            for _, _, record in piece:
-                self.machine.apply(record, NO_PRODUCER)
+    def perform(self, decision: Decision, to: Appender, wall_ms: int) -> None:
+        """Write, apply, adopt, and hand out the answers.
+
+        Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
+        if one record alone makes a batch larger than the topic allows.
+        """
+        if decision.records:
+            self._write(decision.records, to, wall_ms)
         self.machine.adopt(decision.state)
         for name, at in decision.timers:
             self.timers.set(name, at)
@@ -101,6 +101,19 @@ class Shard(Generic[M]):
             wait = self.waiting.get(answer.ticket)
             if wait is not None:
                 wait.settle(answer.reply, self.written)
+
+    def _write(self, decided: tuple[Record, ...], to: Appender, wall_ms: int) -> None:
+        max_batch_bytes = to.max_batch_bytes(self.partition)
+        batches_with_records = [
+            (batch([New(key, value) for key, value, _ in piece], timestamp_ms=wall_ms), piece)
+            for piece in self._pieces(decided, max_batch_bytes)
+        ]
+        if any(len(stored) > max_batch_bytes for stored, _ in batches_with_records):
+            raise MessageTooLarge
+        for stored, piece in batches_with_records:
+            self.written = to.append(self.partition, stored)
+            for _, _, record in piece:
+                self.machine.apply(record, NO_PRODUCER)
 
     def _pieces(
         self, decided: tuple[Record, ...], max_batch_bytes: int

@@ -1,23 +1,46 @@
-"""Which committed offsets are kept no longer, and which groups with them (KIP-211).
+"""Which committed offsets are removed, and which groups with them (KIP-211).
 
-An offset goes when it was not needed for ``offsets.retention.minutes``: for a group that
-subscribes, since the group became empty, or since the commit if it no longer reads the topic;
-for a consumer that only commits, since the commit.  Each call removes a bounded number and
-asks to be called again for the rest.
+An offset goes when its topic was deleted, and when it was not needed for
+``offsets.retention.minutes``: for a group that subscribes, since the group became empty, or since
+the commit if it no longer reads the topic; for a consumer that only commits, since the commit.
+
+Every function gives steps, each of which looks at a bounded number of offsets as they are then.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
 from kwire.group.model import CONSUMER, ClassicGroup, State
-from kwire.group.offsets import Committed, Offsets
+from kwire.group.offsets import Committed
 from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
-from kwire.group.turn import Turn
 
-PIECE: Final = 1_000
-"""How many tombstones one decision writes at most."""
+if TYPE_CHECKING:
+    from kwire.group.shard import GroupShard
+
+STEP_OFFSETS: Final = 100
+"""How many offsets one step looks at, about 1 ms of work if all of them go."""
 
 Since = Callable[[Committed], int]
+IsOver = Callable[[int, Committed], bool]
+"""Whether the offset of a partition is to go."""
+
+
+def expire(shard: "GroupShard") -> Iterator[Step]:
+    """Remove the outdated offsets of all groups, and the groups that are empty and have none."""
+    for group_id in list(shard.groups):
+        group = shard.groups.get(group_id)
+        if group is None:
+            continue
+        rule = _rule(group)
+        if rule is not None:
+            since, topics_in_use = rule
+            for topic in list(shard.offsets.of(group_id)):
+                if topic not in topics_in_use:
+                    for partitions in _chunks(shard, group_id, topic):
+                        yield partial(_expire_offsets, shard, group, since, topic, partitions)
+        yield partial(_expire_group, shard, group_id)
 
 
 def _rule(group: ClassicGroup) -> tuple[Since, frozenset[str]] | None:
@@ -37,40 +60,81 @@ def _commit_time(committed: Committed) -> int:
     return committed.commit_ms
 
 
-def expire(turn: Turn, group: ClassicGroup, offsets: Offsets) -> None:
-    """Remove a group's outdated offsets, and the group when it is empty and has none left."""
-    rule = _rule(group)
-    if rule is None:
-        return
-    since, in_use = rule
-    group_id, now_ms = group.group_id, turn.moment.wall_ms
-    retention_ms = turn.settings.offsets_retention_ms
-    kept = False
-    for topic, partitions in offsets.of(group_id).items():
-        if topic in in_use:
-            kept = True
-            continue
-        for partition, committed in partitions.items():
-            old = committed.expired(since(committed), now_ms, retention_ms)
-            if not old or offsets.unstable(group_id, topic, partition):
-                kept = True
-            elif len(turn.records) == PIECE:
-                turn.timers.append((("expire", group_id), turn.moment.now))
-                return
-            else:
-                turn.records.append(offset_tombstone(group_id, topic, partition))
-    unused = group.state is State.EMPTY and not group.pending
-    if unused and not kept and not offsets.has_open(group_id):
-        turn.records.append(group_tombstone(group_id))
+def _expire_offsets(
+    shard: "GroupShard",
+    group: ClassicGroup,
+    since: Since,
+    topic: str,
+    partitions: list[int],
+    moment: Moment,
+) -> Decision:
+    if shard.groups.get(group.group_id) is not group:
+        return NOTHING  # its state or its subscriptions may have changed; the next sweep looks
+    retention_ms = shard.settings().offsets_retention_ms
+
+    def is_over(partition: int, committed: Committed) -> bool:
+        old = committed.expired(since(committed), moment.wall_ms, retention_ms)
+        return old and not shard.offsets.unstable(group.group_id, topic, partition)
+
+    return _remove(shard, group.group_id, topic, partitions, is_over)
 
 
-def forget_topic(turn: Turn, offsets: Offsets, topic: str, topic_id: bytes) -> None:
-    """Remove what groups committed for a topic that was deleted, not for a later namesake."""
-    for group_id in offsets.groups():
-        for partition, committed in offsets.of(group_id).get(topic, {}).items():
-            if committed.topic_id not in (topic_id, bytes(16)):
-                continue
-            if len(turn.records) == PIECE:
-                turn.timers.append((("forget", topic, topic_id), turn.moment.now))
-                return
-            turn.records.append(offset_tombstone(group_id, topic, partition))
+def _expire_group(shard: "GroupShard", group_id: str, moment: Moment) -> Decision:
+    group, offsets = shard.groups.get(group_id), shard.offsets
+    if group is None or group.state is not State.EMPTY or group.pending:
+        return NOTHING
+    if offsets.of(group_id) or offsets.has_open(group_id):
+        return NOTHING
+    return Decision(records=(group_tombstone(group_id),))
+
+
+def forget_topics(shard: "GroupShard", names: Mapping[bytes, str]) -> Iterator[Step]:
+    """Remove what groups committed for topics that were deleted, not for later namesakes."""
+    for topic_id, topic in names.items():
+        for group_id in shard.offsets.groups_of(topic):
+            for partitions in _chunks(shard, group_id, topic):
+                yield partial(_forget, shard, topic_id, group_id, topic, partitions)
+
+
+def _forget(
+    shard: "GroupShard",
+    topic_id: bytes,
+    group_id: str,
+    topic: str,
+    partitions: list[int],
+    moment: Moment,
+) -> Decision:
+    ids = (topic_id, bytes(16))
+    return _remove(shard, group_id, topic, partitions, lambda _, c: c.topic_id in ids)
+
+
+def forget_deleted(shard: "GroupShard") -> Iterator[Step]:
+    """Remove what groups committed for topics that the metadata does not know any more."""
+    for group_id in shard.offsets.groups():
+        for topic in list(shard.offsets.of(group_id)):
+            for partitions in _chunks(shard, group_id, topic):
+                yield partial(_forget_deleted, shard, group_id, topic, partitions)
+
+
+def _forget_deleted(
+    shard: "GroupShard", group_id: str, topic: str, partitions: list[int], moment: Moment
+) -> Decision:
+    return _remove(shard, group_id, topic, partitions, lambda _, c: shard.is_of_deleted(topic, c))
+
+
+def _chunks(shard: "GroupShard", group_id: str, topic: str) -> Iterator[list[int]]:
+    partitions = list(shard.offsets.of(group_id).get(topic, ()))
+    for start in range(0, len(partitions), STEP_OFFSETS):
+        yield partitions[start : start + STEP_OFFSETS]
+
+
+def _remove(
+    shard: "GroupShard", group_id: str, topic: str, partitions: list[int], is_over: IsOver
+) -> Decision:
+    committed = shard.offsets.of(group_id).get(topic, {})
+    records = tuple(
+        offset_tombstone(group_id, topic, partition)
+        for partition in partitions
+        if partition in committed and is_over(partition, committed[partition])
+    )
+    return Decision(records=records) if records else NOTHING

@@ -56,6 +56,8 @@ class Offsets:
     """Group -> topic -> partition -> what was committed."""
 
     _groups: dict[str, dict[str, dict[int, Committed]]] = attrs.field(factory=dict, init=False)
+    _by_topic: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
+    """Topic -> the groups that have committed for it."""
     _open: dict[int, dict[Spot, Committed]] = attrs.field(factory=dict, init=False)
     """Producer id -> what its open transaction commits."""
     _unstable: dict[Spot, int] = attrs.field(factory=dict, init=False)
@@ -72,6 +74,10 @@ class Offsets:
 
     def groups(self) -> list[str]:
         return list(self._groups)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have committed for a topic."""
+        return list(self._by_topic.get(topic, ()))
 
     def unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may change this offset."""
@@ -116,6 +122,8 @@ class Offsets:
         group_id, topic, partition = spot
         if committed is not None:
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
+            if not partitions:
+                self._by_topic.setdefault(topic, {})[group_id] = None
             self.count += partition not in partitions
             partitions[partition] = committed
             return
@@ -126,6 +134,10 @@ class Offsets:
         self.count -= 1
         if not partitions:
             del topics[topic]
+            groups = self._by_topic[topic]
+            del groups[group_id]
+            if not groups:
+                del self._by_topic[topic]
         if not topics:
             del self._groups[group_id]
 

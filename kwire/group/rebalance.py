@@ -11,7 +11,7 @@ import logging
 import attrs
 from immutables import Map
 
-from kwire.errors import RebalanceInProgress, UnknownMemberId
+from kwire.errors import KafkaError, RebalanceInProgress, UnknownMemberId
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.records import group_record
 from kwire.group.turn import Turn, dismiss, joined, sync_failed, synced
@@ -184,3 +184,14 @@ def assigned(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> 
         turn.session(group, member)
     turn.records.append(group_record(group))
     return group
+
+
+def not_assigned(turn: Turn, group: ClassicGroup, error: type[KafkaError]) -> ClassicGroup:
+    """The assignments could not be written: every member that waits learns it, and joins again."""
+    turn.answer(turn.ticket, sync_failed(error))
+    for member in group.ordered():
+        if member.sync_ticket is not None:
+            turn.answer(member.sync_ticket, sync_failed(error))
+            turn.session(group, member)
+            group = group.replace(attrs.evolve(member, sync_ticket=None))
+    return prepare(turn, group, f"the assignments could not be written: {error.__name__}")

@@ -134,12 +134,13 @@ def fetch(
     """What was committed for these partitions, or for all."""
     stored = shard.offsets.of(group_id)
     if topics is None:
-        topics = [(topic, list(partitions)) for topic, partitions in stored.items()]
+        all_topics = ((topic, _live(shard, topic, stored[topic])) for topic in stored)
+        topics = [(topic, partitions) for topic, partitions in all_topics if partitions]
 
     def answer(topic: str, partition: int, committed: Committed | None) -> FetchedSpot:
         if require_stable and shard.offsets.unstable(group_id, topic, partition):
             return no_offset(partition, UnstableOffsetCommit.code)
-        if committed is None:
+        if committed is None or shard.is_of_deleted(topic, committed):
             return no_offset(partition)
         return FetchedSpot(
             partition_index=partition,
@@ -154,6 +155,10 @@ def fetch(
         spots = [answer(topic, partition, known.get(partition)) for partition in partitions]
         found.append(Fetched(name=topic, partitions=spots))
     return found
+
+
+def _live(shard: GroupShard, topic: str, stored: dict[int, Committed]) -> list[int]:
+    return [part for part, committed in stored.items() if not shard.is_of_deleted(topic, committed)]
 
 
 def no_offset(partition: int, error_code: int = 0) -> FetchedSpot:

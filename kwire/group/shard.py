@@ -6,7 +6,8 @@ classic one.  Invariant: the ``sweep`` deadline is set as long as there is any g
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -20,11 +21,20 @@ from kwire.codec.messages.offset_records import (
     OffsetCommitKey,
 )
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from kwire.coordinator.decision import NO_PRODUCER, NOTHING, Answer, Decision, Moment, Record
-from kwire.errors import InconsistentGroupProtocol, UnknownMemberId
+from kwire.codec.schema import ZERO_UUID
+from kwire.coordinator.decision import (
+    NO_PRODUCER,
+    NOTHING,
+    Answer,
+    Decision,
+    Moment,
+    Record,
+    Step,
+)
+from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.model import ClassicGroup
-from kwire.group.offsets import Offsets
+from kwire.group.offsets import Committed, Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.turn import Asker, Turn, join_failed
@@ -42,6 +52,8 @@ class GroupShard:
     """Makes the unique part of member ids."""
     settings: Callable[[], GroupSettings] = GroupSettings
     """The settings as they are now."""
+    topic_ids: Callable[[], Mapping[str, bytes] | None] = lambda: None
+    """The ids of all topics by name; None while the metadata may be an old one."""
     groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
     foreign: dict[str, str] = attrs.field(factory=dict, init=False)
     """Group id -> kind, of the groups this shard only carries."""
@@ -100,18 +112,27 @@ class GroupShard:
 
     # Deadlines
 
-    def loaded(self, moment: Moment) -> Decision:
+    def loaded(self) -> Iterator[Step]:
         """Members found in the log get a whole session to be heard of."""
-        turn = Turn(moment, self.settings())
-        changed = []
-        for group in self.groups.values():
-            for member in group.ordered():
-                turn.session(group, member)
-            if len(group.members) > turn.settings.group_max_size:
-                changed.append(rebalance.prepare(turn, group, "group is over its maximum size"))
+        for group_id in list(self.groups):
+            yield partial(self._wait_for_members, group_id)
         if self.groups:
-            self.sweep_later(turn)
-        return turn.decision(*changed)
+            yield self._look_for_deleted
+
+    def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
+        turn = Turn(moment, self.settings())
+        group = self.groups[group_id]
+        for member in group.ordered():
+            turn.session(group, member)
+        if len(group.members) > turn.settings.group_max_size:
+            group = rebalance.prepare(turn, group, "group is over its maximum size")
+        return turn.decision(group)
+
+    def _look_for_deleted(self, moment: Moment) -> Decision:
+        """A topic may have been deleted while nobody was there to hear of it."""
+        turn = Turn(moment, self.settings())
+        self.sweep_later(turn)
+        return attrs.evolve(turn.decision(), steps=self.forget_deleted())
 
     def due(self, name: Any, moment: Moment) -> Decision:
         turn = Turn(moment, self.settings())
@@ -122,16 +143,23 @@ class GroupShard:
                 return self._of(turn, group_id, rebalance.join_deadline)
             case ("sync", group_id):
                 return self._of(turn, group_id, rebalance.sync_deadline)
-            case ("expire", group_id):
-                return self._expire(turn, group_id)
-            case ("forget", topic, topic_id):
-                expiry.forget_topic(turn, self.offsets, topic, topic_id)
-                return turn.decision()
         return self._sweep(turn)
 
-    def topic_deleted(self, topic: str, topic_id: bytes, moment: Moment) -> Decision:
-        """What is committed for a deleted topic goes, a piece at a time."""
-        return Decision(timers=((("forget", topic, topic_id), moment.now),))
+    def forget_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
+        """Topics were deleted, here by their ids: remove what is committed for them."""
+        return expiry.forget_topics(self, names)
+
+    def forget_deleted(self) -> Iterator[Step]:
+        """Remove what is committed for topics that the metadata does not know any more."""
+        return expiry.forget_deleted(self)
+
+    def is_of_deleted(self, topic: str, committed: Committed) -> bool:
+        """Whether the topic that an offset was committed for is known to be deleted."""
+        ids = self.topic_ids()
+        if ids is None:
+            return False
+        current = ids.get(topic)
+        return current is None or committed.topic_id not in (current, ZERO_UUID)
 
     def _of(
         self, turn: Turn, group_id: str, decide: Callable[..., ClassicGroup], *args: Any
@@ -140,21 +168,15 @@ class GroupShard:
         return NOTHING if group is None else turn.decision(decide(turn, group, *args))
 
     def _sweep(self, turn: Turn) -> Decision:
-        """Look at each group once, each in a decision of its own."""
-        if self.groups:
-            self.sweep_later(turn)
-        turn.timers.extend((("expire", group_id), turn.moment.now) for group_id in self.groups)
-        return turn.decision()
+        """Look at each group once, in steps."""
+        if not self.groups:
+            return NOTHING
+        self.sweep_later(turn)
+        return attrs.evolve(turn.decision(), steps=expiry.expire(self))
 
     def sweep_later(self, turn: Turn) -> None:
         interval_ms = turn.settings.offsets_retention_check_interval_ms
         turn.timers.append((_SWEEP, turn.moment.now + interval_ms / 1000))
-
-    def _expire(self, turn: Turn, group_id: str) -> Decision:
-        group = self.groups.get(group_id)
-        if group is not None:
-            expiry.expire(turn, group, self.offsets)
-        return turn.decision()
 
     # Membership
 
@@ -186,7 +208,17 @@ class GroupShard:
 
     def sync(self, request: SyncGroupRequest, moment: Moment, ticket: int) -> Decision:
         turn = Turn(moment, self.settings(), ticket)
-        return turn.decision(classic.sync(turn, self._known(request.group_id), request))
+        group = self._known(request.group_id)
+        decision = turn.decision(classic.sync(turn, group, request))
+        if not decision.records:
+            return decision
+        return attrs.evolve(decision, otherwise=partial(self._not_assigned, group, ticket))
+
+    def _not_assigned(
+        self, group: ClassicGroup, ticket: int, error: KafkaError, moment: Moment
+    ) -> Decision:
+        turn = Turn(moment, self.settings(), ticket)
+        return turn.decision(rebalance.not_assigned(turn, group, type(error)))
 
     def heartbeat(self, request: HeartbeatRequest, moment: Moment, ticket: int) -> Decision:
         turn = Turn(moment, self.settings(), ticket)

@@ -35,6 +35,8 @@ class BrokerHalf:
     lifecycle: BrokerLifecycle = attrs.field(init=False)
     opened: bool = False
     """Whether the logs are: of what was never read, nothing can be said to be in order."""
+    caught_up: bool = False
+    """Whether the metadata has everything that was committed before this node started."""
 
     def __attrs_post_init__(self) -> None:
         core, services = self.core, self.core.services
@@ -69,11 +71,17 @@ class BrokerHalf:
 
     def _make_groups(self) -> GroupCoordinator:
         core = self.core
+        counts: dict[bytes, int] = {}
 
         def partitions() -> int:
+            """As when it was first asked for: groups stay where they are if the topic grows.
+
+            As in Apache Kafka, they move when the node is started again.
+            """
             topic = core.publisher.image.topic(GROUPS_TOPIC)
-            found = core.services.config.offsets_topic_num_partitions
-            return found if topic is None else len(topic.partitions)
+            if topic is None:
+                return core.services.config.offsets_topic_num_partitions
+            return counts.setdefault(topic.id, len(topic.partitions))
 
         groups = GroupCoordinator.build(
             CoordinatorLog(self.replicas, core.clock),
@@ -81,6 +89,7 @@ class BrokerHalf:
             config=lambda: core.services.config,
             partitions=partitions,
             new_id=lambda: uuid_hex(random_id()),
+            topic_ids=lambda: core.publisher.image.topic_ids if self.caught_up else None,
         )
         self.replicas.on_role(groups.role_changed)
         return groups
@@ -110,8 +119,8 @@ class BrokerHalf:
         return reply.producer_id_start, reply.producer_id_len
 
     def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        for topic in delta.deleted_topics.values():
-            self.groups.topic_deleted(topic.name, topic.id)
+        if delta.deleted_topics and self.caught_up:
+            self.groups.topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Open the logs, take the metadata up, join the cluster; then clients can be served."""
@@ -128,6 +137,8 @@ class BrokerHalf:
             await core.publisher.wait_applied(core.quorum.next_offset - 1)
         else:
             await core.publisher.wait_for(self._serves)
+        self.caught_up = True
+        self.groups.metadata_caught_up()
         await nursery.start(self.lifecycle.run)
 
     def _serves(self, image: MetadataImage) -> bool:

@@ -34,6 +34,10 @@ class CoordinatorLog:
         self.replicas.appended(held, done)
         return done.end_offset
 
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        """The largest batch that the topic allows."""
+        return self.replicas.leader(*partition).log.config.max_message_bytes
+
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         held = self.replicas.get(*partition)
         return held.log.start_offset, held.log.end_offset

@@ -12,6 +12,7 @@ import trio.testing
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import NOTHING, Decision, Moment
 from kwire.coordinator.groups import GroupCoordinator
 from kwire.coordinator.service import CoordinatorService
@@ -25,7 +26,9 @@ from kwire.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    RebalanceInProgress,
     UnknownMemberId,
+    UnknownServerError,
 )
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
@@ -57,6 +60,10 @@ class FakeLog:
     read_delay: float = 0.0
     read_failures: list[Exception] = attrs.field(factory=list)
     page_batches: int = 7
+    max_bytes: int = 1_048_588
+
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        return self.max_bytes
 
     def append(self, partition: TopicPartition, stored: bytes) -> int:
         if self.failure is not None:
@@ -245,6 +252,91 @@ async def test_what_cannot_be_written_did_not_happen(
     assert await fetched(one) == 5
 
 
+@pytest.mark.parametrize(
+    ("failure", "max_bytes", "code"),
+    [
+        (NotEnoughReplicas(), 1_000_000, CoordinatorNotAvailable.code),
+        (KafkaStorageError(), 1_000_000, NotCoordinator.code),
+        (None, 400, UnknownServerError.code),
+    ],
+)
+async def test_every_member_learns_that_the_assignments_were_not_written(
+    failure: KafkaError | None, max_bytes: int, code: int, autojump_clock: object
+) -> None:
+    """Invariant 71: those that wait for the leader's assignments join again at once."""
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    joined, codes = {}, {}
+
+    async def join(member_id: str) -> None:
+        reply = await one.groups.join(joining(member_id), OLD)
+        joined[reply.member_id] = reply
+
+    def syncing(member_id: str) -> SyncGroupRequest:
+        assignments = []
+        if joined[member_id].leader == member_id:
+            assignments = [
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=bytes(300))
+                for name in joined
+            ]
+        return SyncGroupRequest(
+            group_id="g",
+            generation_id=joined[member_id].generation_id,
+            member_id=member_id,
+            must_name_protocol=False,
+            assignments=assignments,
+        )
+
+    async def sync(member_id: str) -> None:
+        codes[member_id] = (await one.groups.sync(syncing(member_id))).error_code
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+        await join("")
+        nursery.start_soon(join, "")
+        await trio.testing.wait_all_tasks_blocked()
+        await join("c-1")
+        await trio.testing.wait_all_tasks_blocked()
+        leader = joined["c-1"].leader
+        (follower,) = set(joined) - {leader}
+        nursery.start_soon(sync, follower)
+        await trio.testing.wait_all_tasks_blocked()
+        one.log.failure, one.log.max_bytes = failure, max_bytes
+        await sync(leader)
+        await trio.testing.wait_all_tasks_blocked()
+        assert codes == {leader: code, follower: code}
+        beat = HeartbeatRequest(group_id="g", generation_id=2, member_id=follower)
+        assert (await one.groups.heartbeat(beat)).error_code == RebalanceInProgress.code
+        # once it can be written again, the same members find together
+        one.log.failure, one.log.max_bytes = None, 1_000_000
+        nursery.start_soon(join, follower)
+        await join(leader)
+        await trio.testing.wait_all_tasks_blocked()
+        assert {reply.generation_id for reply in joined.values()} == {3}
+        nursery.start_soon(sync, follower)
+        await sync(leader)
+        await trio.testing.wait_all_tasks_blocked()
+        assert codes == {leader: 0, follower: 0}
+        nursery.cancel_scope.cancel()
+
+
+async def test_records_above_max_message_bytes_are_refused_not_written() -> None:
+    """Kafka's code; Apache Kafka 4.3.1 answered the same."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 0)
+    one.log.max_bytes = 200
+    request = committing(1)
+    request.topics[0].partitions = [
+        Spot(partition_index=0, committed_offset=1, committed_metadata=""),
+        Spot(partition_index=1, committed_offset=1, committed_metadata="m" * 200),
+    ]
+    with pytest.raises(UnknownServerError):
+        await one.groups.commit(request)
+    assert index not in one.log.data
+    assert await fetched(one) == -1
+
+
 async def test_resigning_answers_everyone(autojump_clock: object) -> None:
     """Invariant 72: no answer from the old coordinator."""
     one = node()
@@ -320,7 +412,7 @@ async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
             await two.groups.listed([], [])
         beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         assert (await two.groups.heartbeat(beat)).error_code == 0
-        two.groups.topic_deleted("other", bytes(16))
+        two.groups.topics_deleted({bytes(16): "other"})
         while two.service.loading:  # noqa: ASYNC110
             await trio.sleep(0.1)
         assert await fetched(two) == 99
@@ -460,7 +552,7 @@ async def test_offsets_of_transactions(caplog: pytest.LogCaptureFixture) -> None
 
 async def test_records_of_one_decision_may_need_several_batches() -> None:
     one = node()
-    one.service.max_batch_bytes = lambda: 1_000
+    one.log.max_bytes = 1_000
     index = one.groups.partition_of("g")
     one.service.elected(index, 0)
     request = committing(0)

@@ -33,6 +33,10 @@ class MemoryLog:
     batches: list[bytes] = attrs.field(factory=list)
     end: int = 0
     failure: KafkaError | None = None
+    max_bytes: int = 1_000_000
+
+    def max_batch_bytes(self, partition: TopicPartition) -> int:
+        return self.max_bytes
 
     def append(self, partition: TopicPartition, batch: bytes) -> int:
         if self.failure is not None:
@@ -84,7 +88,14 @@ class Sim:
         return Moment(self.now, START_MS + round(self.now * 1000))
 
     def perform(self, decision: Decision) -> None:
-        self.shard.perform(decision, self.log, self.moment.wall_ms, 1_000_000)
+        try:
+            self.shard.perform(decision, self.log, self.moment.wall_ms)
+        except KafkaError as error:
+            if decision.otherwise is None:
+                raise
+            self.perform(decision.otherwise(error, self.moment))
+        for step in decision.steps:
+            self.perform(step(self.moment))
 
     def ask(self, who: str, decide: Callable[[GroupShard, Moment, int], Decision]) -> int:
         """Send a request; its ticket."""
@@ -143,8 +154,9 @@ class Sim:
         """Another node takes over."""
         self.shard.resign()
         self.shard = self.replayed()
+        for step in self.groups.loaded():
+            self.perform(step(self.moment))
         self.shard.phase = Phase.ACTIVE
-        self.perform(self.groups.loaded(self.moment))
 
     # Requests
 

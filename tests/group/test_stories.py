@@ -204,7 +204,8 @@ class Player:
         return [f"{r.group_id} {name_of(r) or 'deleted'}" for r in results]
 
     def do_deltopic(self, names: list[str], _: dict[str, str]) -> None:
-        self.sim.perform(self.sim.groups.topic_deleted(names[0], bytes(16), self.sim.moment))
+        for step in self.sim.groups.forget_topics({bytes(16): names[0]}):
+            self.sim.perform(step(self.sim.moment))
 
     def do_deloffset(self, names: list[str], options: dict[str, str]) -> list[str]:
         from kwire.codec.messages.offset_delete import OffsetDeleteRequest

@@ -156,6 +156,7 @@ async def group_node(
         config=lambda: config,
         partitions=lambda: PARTITIONS,
         new_id=lambda: str(next(names)),
+        topic_ids=lambda: subject.services.image.topic_ids,
     )
     subject.replicas.on_role(groups.role_changed)
     subject.services.groups = groups

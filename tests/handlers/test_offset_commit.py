@@ -6,11 +6,13 @@ The codes are those that Apache Kafka 4.3.1 answered to the same requests.
 from typing import Any
 
 import pytest
+import trio.testing
 
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.group.shard import GroupShard
 from tests.handlers.group_node import GroupNode, group_node, topic_id
 
 
@@ -89,21 +91,89 @@ async def test_text_that_is_too_long_fails_alone() -> None:
 
 async def test_a_deleted_topic_takes_its_offsets_along(autojump_clock: object) -> None:
     """Invariants 40 and 73: a later topic of the same name begins anew."""
-    import trio
-
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})
-        image, delta = node.broker.services.image.apply(
-            [r.RemoveTopicRecord(topic_id=topic_id("t"))]
-        )
-        await node.broker.replicas.apply(delta)
-        await node.groups.apply(delta)
-        node.broker.services.image = image
-        await node.broker.create("t", identity=b"z" * 16)
+        await make_again(node, "t")
+        node.groups.topics_deleted({topic_id("t"): "t"})
         await node.commit({"t": {0: 1}}, "other")
         await trio.sleep(1)
+        assert stored(node) == {"g": ["u"], "other": ["t"]}
         assert await node.fetch(None) == {"u": {0: 5}}
         assert await node.fetch(None, "other") == {"t": {0: 1}}
+
+
+async def make_again(node: GroupNode, name: str) -> None:
+    """Delete a topic and create it under another id; nobody tells the coordinator."""
+    await node.broker.publish(r.RemoveTopicRecord(topic_id=topic_id(name)))
+    await node.broker.create(name, identity=name.encode() * 16)
+
+
+def stored(node: GroupNode) -> dict[str, list[str]]:
+    """The topics that groups have offsets of, whether or not they are told."""
+    shards = [shard.machine.offsets for shard in node.groups.service._shards.values()]
+    return {group: list(offsets.of(group)) for offsets in shards for group in offsets.groups()}
+
+
+async def test_an_offset_is_never_answered_for_a_later_topic_of_the_name() -> None:
+    """Invariant 40: before anything was removed, and after a commit for the later topic."""
+    async with group_node() as node:
+        await node.commit({"t": {0: 10, 1: 11}, "u": {0: 5}})
+        await make_again(node, "t")
+        assert stored(node) == {"g": ["t", "u"]}
+        assert await node.fetch({"t": [0, 1]}) == {"t": {0: -1, 1: -1}}
+        assert await node.fetch({b"t" * 16: [0]}, version=10) == {b"t" * 16: {0: -1}}
+        assert await node.fetch(None) == {"u": {0: 5}}
+        assert await node.commit({"t": {0: 2}}) == {"t": {0: 0}}
+        assert await node.fetch(None) == {"t": {0: 2}, "u": {0: 5}}
+
+
+async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
+    autojump_clock: object,
+) -> None:
+    """Invariant 73: whoever had to remove them was killed before."""
+    async with group_node() as node:
+        await node.commit({"t": {0: 10}, "u": {0: 5}})
+        await node.commit({"u": {0: 7}}, "other")
+        await make_again(node, "t")
+        service = node.groups.service
+        index = node.groups.partition_of("g")
+        service.resigned(index)
+        service.elected(index, 1)
+        while service.loading:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        await trio.testing.wait_all_tasks_blocked()
+        assert stored(node) == {"g": ["u"], "other": ["u"]}
+        # and durably: a coordinator that asks nobody about topics finds the same
+        service.resigned(index)
+        make = service.make
+
+        def unaware(number: int) -> GroupShard:
+            machine = make(number)
+            machine.topic_ids = lambda: None
+            return machine
+
+        service.make = unaware
+        service.elected(index, 2)
+        while service.loading:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        assert await node.fetch(None) == {"u": {0: 5}}
+
+
+async def test_no_topic_counts_as_deleted_before_the_metadata_is_current() -> None:
+    """Invariants 11 and 73: until then every offset is kept and answered, afterwards looked at."""
+    async with group_node() as node:
+        await node.commit({"t": {0: 10}, "u": {0: 5}})
+        await make_again(node, "t")
+        index = node.groups.partition_of("g")
+        current = node.groups.service._shards[index].machine.topic_ids
+        node.groups.service._shards[index].machine.topic_ids = lambda: None
+        node.groups.metadata_caught_up()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await node.fetch(None) == {"t": {0: 10}, "u": {0: 5}}
+        node.groups.service._shards[index].machine.topic_ids = current
+        node.groups.metadata_caught_up()
+        await trio.testing.wait_all_tasks_blocked()
+        assert stored(node) == {"g": ["u"]}
 
 
 async def delete(node: GroupNode, group: str, topic: str, partition: int) -> tuple[int, list[int]]:
