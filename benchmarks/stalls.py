@@ -30,6 +30,8 @@ from kwire.codec.messages.api_versions import ApiVersionsRequest  # noqa: E402
 from kwire.codec.messages.create_topics import CreateTopicsRequest  # noqa: E402
 from kwire.codec.messages.delete_records import DeleteRecordsRequest  # noqa: E402
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest  # noqa: E402
+from kwire.codec.messages.describe_configs import DescribeConfigsRequest  # noqa: E402
+from kwire.codec.messages.describe_log_dirs import DescribeLogDirsRequest  # noqa: E402
 from kwire.codec.messages.fetch import FetchRequest  # noqa: E402
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest  # noqa: E402
 from kwire.codec.messages.incremental_alter_configs import (  # noqa: E402
@@ -38,6 +40,7 @@ from kwire.codec.messages.incremental_alter_configs import (  # noqa: E402
 from kwire.codec.messages.join_group import JoinGroupRequest  # noqa: E402
 from kwire.codec.messages.leave_group import LeaveGroupRequest  # noqa: E402
 from kwire.codec.messages.list_offsets import ListOffsetsRequest  # noqa: E402
+from kwire.codec.messages.metadata import MetadataRequest  # noqa: E402
 from kwire.codec.messages.produce import ProduceRequest  # noqa: E402
 from kwire.codec.messages.sync_group import SyncGroupRequest  # noqa: E402
 from kwire.records.build import New, batch  # noqa: E402
@@ -56,6 +59,7 @@ AFTERMATH_SECONDS: Final = 2.0
 """What a request started may go on after its answer."""
 SEGMENTS: Final = 300
 SEGMENT_BYTES: Final = 64 * 1024
+VERBOSE: Final = "STALLS_VERBOSE" in os.environ
 
 
 def probe(port: int, pipe: Connection) -> None:
@@ -280,6 +284,39 @@ class Load:
                     IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1
                 )
             time.sleep(3)
+
+        return load
+
+    def questions_about_10000_partitions(self) -> Callable[[], None]:
+        names = [self.topic(100) for _ in range(100)]
+        time.sleep(25)  # files that are made after the answers
+        partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+        ends = [
+            ListOffsetsRequest.ListOffsetsTopic(
+                name=name,
+                partitions=[partition(partition_index=n, timestamp=-1) for n in range(100)],
+            )
+            for name in names
+        ]
+        resource = DescribeConfigsRequest.DescribeConfigsResource
+        configs = [
+            resource(resource_type=2, resource_name=name, configuration_keys=None) for name in names
+        ]
+        questions = (
+            (MetadataRequest(topics=None), 12),
+            (DescribeLogDirsRequest(topics=None), 4),
+            (ListOffsetsRequest(replica_id=-1, topics=ends), 7),
+            (DescribeConfigsRequest(resources=configs, include_synonyms=True), 4),
+        )
+
+        def load() -> None:
+            with self.client() as client:
+                for request, version in questions:
+                    started = time.monotonic()
+                    client.call(request, version)
+                    if VERBOSE:
+                        seconds = time.monotonic() - started
+                        print(type(request).__name__, f"{seconds * 1000:.0f} ms")
 
         return load
 

@@ -16,6 +16,7 @@ from kwire.configs.describe import (
     describe_group,
     describe_topic,
 )
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
@@ -38,7 +39,10 @@ def failed(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfig
 async def describe_configs(
     context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    def answer(asked: Asked) -> Result:
+    slices = Slices(context.clock.now)
+
+    async def answer(asked: Asked) -> Result:
+        await slices.pause()
         try:
             entries = _entries(context, asked)
         except KafkaError as error:
@@ -53,7 +57,7 @@ async def describe_configs(
             ],
         )
 
-    return DescribeConfigsResponse(results=[answer(asked) for asked in request.resources])
+    return DescribeConfigsResponse(results=[await answer(asked) for asked in request.resources])
 
 
 def _wrong(asked: Asked, error: KafkaError) -> Result:

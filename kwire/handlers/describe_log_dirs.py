@@ -4,12 +4,11 @@ A directory that is offline is named with its error and without partitions. The 
 the segment files; the lag is what the high watermark still has to cover.
 """
 
-from collections.abc import Iterator
-
 from kwire.codec.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from kwire.drive import Slices
 from kwire.errors import ClusterAuthorizationFailed, KafkaError, KafkaStorageError
 from kwire.handlers.dispatch import Context, handles
 from kwire.log.partition_log import PartitionLog
@@ -33,12 +32,17 @@ async def describe_log_dirs(
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    slices = Slices(context.clock.now)
     return DescribeLogDirsResponse(
-        results=[_described(directory, wanted) for directory in context.logs.directories]
+        results=[
+            await _described(directory, wanted, slices) for directory in context.logs.directories
+        ]
     )
 
 
-def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Result:
+async def _described(
+    directory: Directory, wanted: set[tuple[str, int]] | None, slices: Slices
+) -> Result:
     if directory.disk.failed is not None:
         return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
     try:
@@ -47,6 +51,7 @@ def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Res
         return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
     topics: dict[str, Topic] = {}
     for log in _chosen(directory, wanted):
+        await slices.pause()
         name, index = log.partition
         topic = topics.setdefault(name, Topic(name=name))
         topic.partitions.append(
@@ -65,7 +70,7 @@ def _described(directory: Directory, wanted: set[tuple[str, int]] | None) -> Res
     )
 
 
-def _chosen(directory: Directory, wanted: set[tuple[str, int]] | None) -> Iterator[PartitionLog]:
-    for log in directory.logs.values():
-        if wanted is None or log.partition in wanted:
-            yield log
+def _chosen(directory: Directory, wanted: set[tuple[str, int]] | None) -> list[PartitionLog]:
+    """The logs as they are now: the directory may change between slices."""
+    logs = directory.logs.values()
+    return [log for log in logs if wanted is None or log.partition in wanted]

@@ -3,6 +3,8 @@
 Topics are named by name or, from version 12 on, by id; none named means none, null means all.
 Unknown names are created if both sides allow it, and then the answer already has them: Kafka
 makes the client ask again, for its answer is older than the creation.
+
+The answer shows one image, however long it takes: 1.8 us a partition, in slices.
 """
 
 import logging
@@ -10,6 +12,7 @@ from typing import Final
 
 from kwire import errors
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.describing import (
     CLUSTER,
@@ -30,6 +33,8 @@ Partition = Topic.MetadataResponsePartition
 Broker = MetadataResponse.MetadataResponseBroker
 
 _UNASKED: Final = -2147483648
+_PARTITIONS_AT_ONCE: Final = 128
+"""Between two looks at the clock: about a quarter of a millisecond."""
 
 
 def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -47,15 +52,16 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         await _create_missing(context, request.topics)
     image = context.image
     view = View(image, context.listener)
+    slices = Slices(context.clock.now)
     if request.topics is None:
         topics = [
-            _topic(view, topic)
+            await _topic(view, topic, slices)
             for topic in image.topics.values()
             if context.authorize("Describe", "Topic", topic.name)
         ]
     else:
         by_key = {(asked.name or "", asked.topic_id): asked for asked in request.topics}
-        topics = [_asked(context, image, view, asked) for asked in by_key.values()]
+        topics = [await _asked(context, image, view, asked, slices) for asked in by_key.values()]
     if request.include_topic_authorized_operations:
         for topic in topics:
             denied = topic.error_code == errors.TopicAuthorizationFailed.code
@@ -96,11 +102,12 @@ async def _create_missing(
             log.warning("topics not created count=%d error=%r", len(missing), error)
 
 
-def _asked(
+async def _asked(
     context: Context,
     image: MetadataImage,
     view: View,
     asked: MetadataRequest.MetadataRequestTopic,
+    slices: Slices,
 ) -> Topic:
     if asked.name is None or asked.topic_id != ZERO_UUID:
         topic = image.topics.get(asked.topic_id)
@@ -109,20 +116,22 @@ def _asked(
         if not context.authorize("Describe", "Topic", topic.name):
             code = errors.TopicAuthorizationFailed.code
             return Topic(error_code=code, name=None, topic_id=topic.id)
-        return _topic(view, topic)
+        return await _topic(view, topic, slices)
     if not context.authorize("Describe", "Topic", asked.name):
         return Topic(error_code=errors.TopicAuthorizationFailed.code, name=asked.name)
     topic = image.topic(asked.name)
     if topic is not None:
-        return _topic(view, topic)
+        return await _topic(view, topic, slices)
     return Topic(
         error_code=why_unknown(asked.name), name=asked.name, is_internal=is_internal(asked.name)
     )
 
 
-def _topic(view: View, topic: TopicImage) -> Topic:
+async def _topic(view: View, topic: TopicImage, slices: Slices) -> Topic:
     partitions = []
     for number in range(len(topic.partitions)):
+        if number % _PARTITIONS_AT_ONCE == 0:
+            await slices.pause()
         partition = topic.partitions[number]
         seen = view.seen(partition)
         partitions.append(

@@ -11,4 +11,12 @@ MUTATIONS = (
         new="if self._now() < self._end - 1000:",
         test="tests/test_drive.py::test_long_work_gives_way_once_a_slice",
     ),
+    Mutation(
+        name="metadata-of-everything-at-once",
+        invariants=(10,),
+        path="kwire/handlers/metadata.py",
+        old="            await slices.pause()\n",
+        new="            pass\n",
+        test="tests/handlers/test_slices.py::test_others_get_turns_during_a_long_answer",
+    ),
 )
