@@ -54,19 +54,31 @@ def drive(port: int, connections: int, requests: int) -> None:
 
 
 @attrs.frozen
+class Segment:
+    """A file as kwire.log reads it."""
+
+    opened: IO[bytes]
+
+    def fileno(self) -> int:
+        return self.opened.fileno()
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self.opened.fileno(), size, position)
+
+
+@attrs.frozen
 class Stored:
     """A region as kwire.log makes them."""
 
-    file: IO[bytes]
+    file: Segment
     size: int
     position: int = 0
-    warm: bool = True
 
     def __len__(self) -> int:
         return self.size
 
-    def read(self) -> bytes:
-        return os.pread(self.file.fileno(), self.size, 0)
+    def is_cached(self, position: int, size: int) -> bool:
+        return True
 
     def close(self) -> None: ...
 
@@ -159,7 +171,7 @@ def main(arguments: Sequence[str]) -> None:
         with tempfile.TemporaryFile() as file:
             file.write(bytes(size))
             file.flush()
-            trio.run(move, pull, Sink(lambda: Stored(file, size)), size)  # noqa: B023
+            trio.run(move, pull, Sink(lambda: Stored(Segment(file), size)), size)  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -611,7 +611,7 @@ def _region(
         size = first_size
     if size <= 0:
         return region.empty()
-    return FileRegion(segment.file, position, size, segment.is_warm(position, size))
+    return FileRegion(segment.file, position, size, segment.is_warm)
 
 
 class storage_errors:

@@ -1,5 +1,6 @@
 """What a read gives: a stretch of a segment file that stays readable until it is closed."""
 
+from collections.abc import Callable
 from typing import Final
 
 from kwire.log.disk import File
@@ -8,16 +9,19 @@ from kwire.log.disk import File
 class FileRegion:
     """Bytes of a file, not read yet. ``len()`` is how many; the file is pinned until ``close``.
 
-    ``warm`` says that sending them will not wait for a disk. If the file has fewer bytes by then,
-    the log was truncated under the reader: what was promised cannot be sent any more.
+    ``is_cached`` says whether reading a part of the file will not wait for a disk. If the file has
+    fewer bytes by then, the log was truncated under the reader: what was promised cannot be sent
+    any more.
     """
 
-    __slots__ = ("_open", "_size", "file", "position", "warm")
+    __slots__ = ("_open", "_size", "file", "is_cached", "position")
 
-    def __init__(self, file: File, position: int, size: int, warm: bool) -> None:
+    def __init__(
+        self, file: File, position: int, size: int, is_cached: Callable[[int, int], bool]
+    ) -> None:
         self.file = file
         self.position = position
-        self.warm = warm
+        self.is_cached = is_cached
         self._size = size
         self._open = size > 0
         if self._open:
@@ -57,7 +61,7 @@ class _NoFile:
 
 def empty() -> FileRegion:
     """A read at the end of the log."""
-    return FileRegion(NO_FILE, 0, 0, True)  # type: ignore[arg-type]
+    return FileRegion(NO_FILE, 0, 0, lambda position, size: True)  # type: ignore[arg-type]
 
 
 NO_FILE: Final = _NoFile()

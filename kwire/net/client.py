@@ -20,7 +20,7 @@ from kwire.codec.primitives import EncodeError, MalformedError
 from kwire.codec.schema import spec_of
 from kwire.errors import UnsupportedVersion
 from kwire.net.connection import Disconnect, Framer
-from kwire.net.send import send_bytes
+from kwire.net.send import Sender
 
 SOFTWARE: Final = "kwire"
 RESPONSE_BYTES_MAX: Final = 256 << 20
@@ -158,11 +158,11 @@ class NodeClient:
         }
 
     async def _write(self, sock: socket.socket) -> None:
+        sender = Sender(sock)
         while True:
             while self._outbox:
-                data = b"".join(self._outbox)
-                self._outbox.clear()
-                await send_bytes(sock, data)
+                requests, self._outbox = self._outbox, []
+                await sender.send(requests)
             await self._to_send.park()
 
     async def _read(self, sock: socket.socket) -> None:

@@ -25,7 +25,7 @@ from kwire.net import hangup
 from kwire.net.connection import Disconnect, Framer, Spares
 from kwire.net.limits import Admission, Limits, Rate
 from kwire.net.memory import Memory
-from kwire.net.send import send_parts
+from kwire.net.send import Sender
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,7 @@ class Connection:
     host: str
     session: Session
     framer: Framer
+    sender: Sender
     last_active: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
@@ -310,6 +311,7 @@ class NetService:
             host=host,
             session=listener.new_session(listener.name, host),
             framer=Framer(listener.limits.socket_request_max_bytes, self._spares),
+            sender=Sender(sock, self._threads, self.now),
             last_active=self.now(),
         )
         self._hang_ups.watch(sock.fileno(), connection.noticed_hang_up)
@@ -442,7 +444,7 @@ class NetService:
         if connection.unsent:
             parts = [*connection.unsent, *parts]
             connection.unsent = []
-        await send_parts(connection.sock, parts, self._threads)
+        await connection.sender.send(parts)
 
     def _hold_back(self, connection: Connection, parts: Sequence[Any]) -> None:
         """Keep a small answer for the next one, but no longer than this task runs."""

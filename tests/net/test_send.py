@@ -1,7 +1,8 @@
 """Sends: small parts joined, regions by sendfile, never fewer bytes than promised."""
 
+import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,28 +11,48 @@ import pytest
 import trio
 
 from kwire.net.connection import Disconnect
-from kwire.net.send import JOINED_BYTES, Part, send_parts
+from kwire.net.send import JOINED_BYTES, PIECE_BYTES, Part, Sender
+
+
+@attrs.define(eq=False)
+class File:
+    """A plain file, read at positions."""
+
+    opened: BinaryIO
+
+    def fileno(self) -> int:
+        return self.opened.fileno()
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self.opened.fileno(), size, position)
 
 
 @attrs.define(eq=False)
 class Region:
     """A stand-in for kwire.log's regions over a plain file."""
 
-    file: BinaryIO
+    file: File
     position: int
     size: int
-    warm: bool
+    cached: Callable[[int, int], bool]
     closed: bool = False
 
     def __len__(self) -> int:
         return self.size
 
-    def read(self) -> bytes:
-        self.file.seek(self.position)
-        return self.file.read(self.size)
+    def is_cached(self, position: int, size: int) -> bool:
+        return self.cached(position, size)
 
     def close(self) -> None:
         self.closed = True
+
+
+def warm(position: int, size: int) -> bool:
+    return True
+
+
+def cold(position: int, size: int) -> bool:
+    return False
 
 
 @pytest.fixture
@@ -40,10 +61,10 @@ def content() -> bytes:
 
 
 @pytest.fixture
-def file(tmp_path: Path, content: bytes) -> Iterator[BinaryIO]:
+def file(tmp_path: Path, content: bytes) -> Iterator[File]:
     (tmp_path / "segment").write_bytes(content)
     with (tmp_path / "segment").open("rb") as opened:
-        yield opened
+        yield File(opened)
 
 
 async def sent(parts: list[Part], room: int = 4096) -> bytes:
@@ -65,7 +86,7 @@ async def sent(parts: list[Part], room: int = 4096) -> bytes:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
             with ours:
-                await send_parts(ours, parts, trio.CapacityLimiter(1))
+                await Sender(ours, trio.CapacityLimiter(1)).send(parts)
     return bytes(got)
 
 
@@ -76,11 +97,13 @@ async def test_bytes_of_every_size_in_order() -> None:
     assert await sent(parts) == b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("warm", [True, False])
-async def test_regions_between_bytes(file: BinaryIO, content: bytes, warm: bool) -> None:
-    first = Region(file, 10, 1_500_000, warm)
-    second = Region(file, 0, 5, warm)
-    empty = Region(file, 0, 0, warm)
+@pytest.mark.parametrize("cached", [warm, cold])
+async def test_regions_between_bytes(
+    file: File, content: bytes, cached: Callable[[int, int], bool]
+) -> None:
+    first = Region(file, 10, 1_500_000, cached)
+    second = Region(file, 0, 5, cached)
+    empty = Region(file, 0, 0, cached)
     data = await sent([b"head", first, b"middle", empty, second])
     assert data == b"head" + content[10:1_500_010] + b"middle" + content[:5]
     assert first.closed
@@ -88,10 +111,12 @@ async def test_regions_between_bytes(file: BinaryIO, content: bytes, warm: bool)
     assert empty.closed
 
 
-@pytest.mark.parametrize("warm", [True, False])
-async def test_fewer_bytes_than_promised(file: BinaryIO, content: bytes, warm: bool) -> None:
-    region = Region(file, len(content) - 10, 11, warm)
-    after = Region(file, 0, 5, warm)
+@pytest.mark.parametrize("cached", [warm, cold])
+async def test_fewer_bytes_than_promised(
+    file: File, content: bytes, cached: Callable[[int, int], bool]
+) -> None:
+    region = Region(file, len(content) - 10, 11, cached)
+    after = Region(file, 0, 5, cached)
     with pytest.raises(ExceptionGroup) as caught:
         await sent([b"head", region, after])
     assert caught.group_contains(Disconnect, match="has only")
@@ -99,14 +124,91 @@ async def test_fewer_bytes_than_promised(file: BinaryIO, content: bytes, warm: b
     assert after.closed, "all are closed, sent or not"
 
 
-async def test_regions_without_a_descriptor() -> None:
-    class Memory:
+async def test_regions_without_a_descriptor(file: File, content: bytes) -> None:
+    class Memory(File):
         def fileno(self) -> int:
             return -1
 
-    class InMemory(Region):
-        def read(self) -> bytes:
-            return b"x" * self.size
+    region = Region(Memory(file.opened), 0, len(content), warm)
+    assert await sent([b"head", region]) == b"head" + content
 
-    region = InMemory(Memory(), 0, 100, True)  # type: ignore[arg-type]
-    assert await sent([b"head", region]) == b"head" + b"x" * 100
+
+@attrs.define(eq=False)
+class Kernel:
+    """A stand-in for ``os.sendfile`` and the page cache: takes everything, notes each call."""
+
+    cached: set[int] = attrs.field(factory=set)
+    """Pieces of the file that are in the page cache, by number."""
+    probed: list[tuple[int, int]] = attrs.field(factory=list)
+    log: list[str] = attrs.field(factory=list)
+    sizes: list[int] = attrs.field(factory=list)
+    in_threads: list[int] = attrs.field(factory=list)
+    full_at: int | None = None
+    """The piece at which the socket is full once, and the page cache loses everything."""
+
+    def is_cached(self, position: int, size: int) -> bool:
+        self.probed.append((position, size))
+        return position // PIECE_BYTES in self.cached
+
+    def sendfile(self, target: int, source: int, position: int, count: int) -> int:
+        if position // PIECE_BYTES == self.full_at:
+            self.full_at = None
+            self.cached.clear()
+            raise BlockingIOError
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            self.in_threads.append(position // PIECE_BYTES)
+        self.sizes.append(count)
+        self.log.append("piece")
+        return count
+
+    async def serve_others(self) -> None:
+        """Another connection that always has something to do."""
+        while True:
+            self.log.append("other")
+            await trio.lowlevel.checkpoint()
+
+    async def send(self, regions: list[Part]) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.serve_others)
+                sender = Sender(ours, trio.CapacityLimiter(1), sendfile=self.sendfile)
+                await sender.send(regions)
+                nursery.cancel_scope.cancel()
+
+    def longest_stretch(self) -> int:
+        """The most calls in a row during which no other connection was served."""
+        return max(map(len, "".join(word[0] for word in self.log).split("o")))
+
+
+async def test_other_connections_are_served_between_pieces_of_a_large_answer(file: File) -> None:
+    """invariant 101: an answer of any size keeps the loop for one piece at a time."""
+    kernel = Kernel(cached=set(range(100)))
+    await kernel.send([Region(file, 0, 100 * PIECE_BYTES - 7, kernel.is_cached)])
+    assert len(kernel.sizes) == 100
+    assert max(kernel.sizes) <= PIECE_BYTES
+    assert kernel.longest_stretch() <= 2, "tasks of one tick run in any order"
+
+
+async def test_other_connections_are_served_between_many_small_regions(file: File) -> None:
+    kernel = Kernel(cached={0})
+    await kernel.send([Region(file, 0, 100, kernel.is_cached) for _ in range(1000)])
+    assert len(kernel.sizes) == 1000
+    assert kernel.longest_stretch() <= 2 * 32
+
+
+async def test_each_piece_is_looked_up_in_the_page_cache_before_it_is_sent(file: File) -> None:
+    """invariant 101: pieces that would wait for the disk, and they alone, leave by a thread."""
+    kernel = Kernel(cached={0, 1, 4})
+    await kernel.send([Region(file, 0, 5 * PIECE_BYTES, kernel.is_cached)])
+    assert kernel.probed == [(number * PIECE_BYTES, PIECE_BYTES) for number in range(5)]
+    assert kernel.in_threads == [2, 3]
+
+
+async def test_a_piece_that_waited_for_the_reader_is_looked_up_again(file: File) -> None:
+    """The page cache may lose it while the socket is full."""
+    kernel = Kernel(cached={0, 1}, full_at=1)
+    await kernel.send([Region(file, 0, 2 * PIECE_BYTES, kernel.is_cached)])
+    assert kernel.in_threads == [1]
