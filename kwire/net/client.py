@@ -143,9 +143,10 @@ class NodeClient:
             stream = await trio.open_tcp_stream(self.host, self.port)
         except UnicodeError as error:  # others told us where it is, and any text will pass
             raise Disconnect(f"no name of a host: {error}") from error
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)
+        with suppress(OSError):  # it may be gone already
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
     async def _learn_versions(self) -> None:

@@ -72,13 +72,21 @@ class Sender:
     threads: trio.CapacityLimiter | None = None
     now: Callable[[], float] = trio.current_time
     sendfile: SendFile | None = _SENDFILE
-    taken_at: float = -1.0
-    """When the peer last made room in a full socket."""
+    active_at: float = float("-inf")
+    """When the socket last became full, or the peer made room in it."""
+    unsent: list[Bytes] = attrs.field(factory=list)
+    """Small answers that leave with the next one."""
+    draining: trio.CancelScope | None = None
+    """Ends :meth:`drain`; None while nobody but the connection's own task sends."""
     _turn_bytes: int = 0
     """What this turn has cost."""
 
     async def send(self, parts: Sequence[Part]) -> None:
-        """Send all of ``parts`` in order, and close the regions among them."""
+        """Send what was held back, then all of ``parts``, and close the regions among them."""
+        self.stop_draining()
+        if self.unsent:
+            parts = [*self.unsent, *parts]
+            self.unsent = []
         last = len(parts) - 1
         joined: list[Bytes] = []
         size = 0
@@ -101,10 +109,39 @@ class Sender:
                 if not isinstance(part, Bytes):
                     part.close()
 
+    def flush(self) -> None:
+        """Send what was held back, as far as the kernel takes it."""
+        if not self.unsent:
+            return
+        data = b"".join(self.unsent)
+        try:
+            rest = data[self.sock.send(data) :]
+        except BlockingIOError:
+            rest = data
+        except OSError:  # the connection is lost, which its own task finds out
+            rest = b""
+        self.unsent = [rest] if rest else []
+
+    async def drain(self, scope: trio.CancelScope) -> None:
+        """Send what :meth:`flush` left, as the peer makes room; the next :meth:`send` ends it."""
+        with scope:
+            while self.unsent and not scope.cancel_called:
+                await self.wait_writable()
+                self.flush()
+        if self.draining is scope:
+            self.draining = None
+
+    def stop_draining(self) -> None:
+        """Leave what is unsent to the caller; nobody waits for the socket any more."""
+        if self.draining is not None:
+            self.draining.cancel()
+            self.draining = None
+
     async def wait_writable(self) -> None:
         """Wait until the peer has made room."""
+        self.active_at = self.now()
         await wait_writable(self.sock)
-        self.taken_at = self.now()
+        self.active_at = self.now()
         self._turn_bytes = 0
 
     async def _send_bytes(self, data: Bytes, flags: int = 0) -> None:

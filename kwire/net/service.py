@@ -23,6 +23,7 @@ from trio.lowlevel import checkpoint, wait_readable
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, Metrics
 from kwire.net import hangup
 from kwire.net.connection import Disconnect, Framer, Spares
+from kwire.net.held_back import HeldBack, is_small
 from kwire.net.limits import Admission, Limits, Rate
 from kwire.net.memory import Memory
 from kwire.net.send import Sender
@@ -33,7 +34,6 @@ TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
 SCRATCH_BYTES: Final = 64 << 10
 ACCEPT_BATCH: Final = 32
-HELD_BACK_BYTES: Final = 4096
 EXHAUSTED_PAUSE_S: Final = 0.25
 _IDLE_SCANS: Final = 64
 """Idle connections are looked for at most so many times per idle time."""
@@ -72,12 +72,17 @@ class Connection:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
     """The request that is being answered."""
+    busy: bool = False
+    """Whether the client waits for the broker, so that it cannot be called idle."""
     hung_up: bool = False
-    unsent: list[bytes] = attrs.field(factory=list)
-    """Small answers that leave with the next one."""
     claimed: int = 0
     """Bytes counted for a frame in the making."""
     reason: str = ""
+
+    @property
+    def used_at(self) -> float:
+        """When the client last sent something, was answered, or took a part of an answer."""
+        return max(self.last_active, self.sender.active_at)
 
     def close(self, reason: str) -> None:
         """End the connection as soon as its task can be interrupted."""
@@ -93,14 +98,6 @@ class Connection:
         request = self.answering
         if request is not None and self.session.only_reads(request) and self.nothing_unread():
             self.close("")
-
-    def flush(self) -> None:
-        """Send what was held back, as far as the kernel takes it."""
-        if self.unsent:
-            data = b"".join(self.unsent)
-            with suppress(OSError):
-                data = data[self.sock.send(data) :]
-            self.unsent = [data] if data else []
 
     def nothing_unread(self) -> bool:
         if self.framer.partial:
@@ -154,8 +151,7 @@ class NetService:
     _spares: Spares = attrs.field(factory=Spares)
     _scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     _nursery: trio.Nursery | None = None
-    _held_back: list[Connection] = attrs.field(factory=list)
-    _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _held_back: HeldBack = attrs.field(factory=HeldBack)
     _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _closed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _relimited: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -214,7 +210,7 @@ class NetService:
                 self._nursery = nursery
                 nursery.start_soon(self._hang_ups.run)
                 nursery.start_soon(self._close_idle)
-                nursery.start_soon(self._flush)
+                nursery.start_soon(self._held_back.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
@@ -269,7 +265,7 @@ class NetService:
         if self.admission.per_listener[listener.name] >= listener.limits.max_connections:
             return
         others = (c for c in self.connections if not c.listener.protected and not c.reason)
-        oldest = min(others, key=lambda c: c.last_active, default=None)
+        oldest = min(others, key=lambda c: c.used_at, default=None)
         if oldest is not None:
             oldest.close("room for a node of the cluster")
 
@@ -342,7 +338,8 @@ class NetService:
                 connection.host,
                 connection.reason,
             )
-        connection.flush()
+        connection.sender.stop_draining()
+        connection.sender.flush()
         connection.framer.drop()
         self._memory.free(connection.claimed, connection)
         self._hang_ups.forget(connection.sock.fileno())
@@ -384,7 +381,9 @@ class NetService:
         """Count what the frame in the making has grown by."""
         grown = connection.framer.held - connection.claimed
         if grown > 0:
+            connection.busy = True
             await self._memory.claim(grown, connection)
+            connection.busy = False
             connection.claimed += grown
 
     async def _turns(self, connection: Connection) -> None:
@@ -396,27 +395,30 @@ class NetService:
                 started, count = self.now(), 0
             count += 1
             await self._answer(connection, frame)
-        if connection.unsent:
-            await self._send(connection, ())
+        if connection.sender.unsent:
+            await connection.sender.send(())
         if count:
             connection.last_active = self.now()
 
     async def _answer(self, connection: Connection, frame: memoryview) -> None:
-        memory, session = self._memory, connection.session
+        memory, session, sender = self._memory, connection.session, connection.sender
         size = connection.claimed or len(frame)
         if connection.claimed:
             connection.claimed = 0
         elif memory.fits(size):
             memory.used += size
         else:
+            connection.busy = True
             await memory.claim(size, connection)
         try:
+            connection.busy = True
             parts = await self._decided(connection, frame)
+            connection.busy = False
             if parts is not None:
-                if connection.framer.ready and _small(parts):
-                    self._hold_back(connection, parts)
+                if connection.framer.ready and is_small(parts) and sender.draining is None:
+                    self._held_back.add(sender, parts)
                 else:
-                    await self._send(connection, parts)
+                    await sender.send(parts)
         finally:
             memory.free(size, connection)
             buffer = frame.obj
@@ -424,8 +426,11 @@ class NetService:
                 frame.release()
                 self._spares.give(buffer)
         if session.muted_s > 0:
-            connection.flush()
+            if sender.unsent:
+                await sender.send(())
+            connection.busy = True
             await trio.sleep(session.muted_s)
+            connection.busy, connection.last_active = False, self.now()
             session.muted_s = 0.0
 
     async def _decided(self, connection: Connection, frame: memoryview) -> Sequence[Any] | None:
@@ -440,28 +445,6 @@ class NetService:
             connection.answering = None
             self._memory.answering -= 1
 
-    async def _send(self, connection: Connection, parts: Sequence[Any]) -> None:
-        if connection.unsent:
-            parts = [*connection.unsent, *parts]
-            connection.unsent = []
-        await connection.sender.send(parts)
-
-    def _hold_back(self, connection: Connection, parts: Sequence[Any]) -> None:
-        """Keep a small answer for the next one, but no longer than this task runs."""
-        if not self._held_back:
-            self._to_flush.unpark()
-        if not connection.unsent:
-            self._held_back.append(connection)
-        connection.unsent += parts
-
-    async def _flush(self) -> None:
-        """Runs when a task that held something back waits or is done; mostly nothing is left."""
-        while True:
-            await self._to_flush.park()
-            for connection in self._held_back:
-                connection.flush()
-            self._held_back.clear()
-
     async def _close_idle(self) -> None:
         """Close what was not used for the idle time; sleeps until the next one can be due."""
         while True:
@@ -470,16 +453,12 @@ class NetService:
             now = self.now()
             due = shortest = min(listener.idle_s for listener in self.listeners.values())
             for connection in list(self.connections):
-                left = connection.last_active + connection.listener.idle_s - now
-                if left > 0 or connection.answering is not None:
+                left = connection.used_at + connection.listener.idle_s - now
+                if left > 0 or connection.busy:
                     due = min(due, left)
                 elif not connection.reason:
                     connection.close("idle")
             await trio.sleep(max(due, shortest / _IDLE_SCANS))
-
-
-def _small(parts: Sequence[Any]) -> bool:
-    return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= HELD_BACK_BYTES
 
 
 def _memory_bound(limits: Limits) -> int:

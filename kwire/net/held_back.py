@@ -1,0 +1,48 @@
+"""Small answers to requests that came together, so that they leave together.
+
+An answer is held back while the connection's next request is being looked at, but no longer than
+the connection's task runs: when it waits for anything, :meth:`HeldBack.run` has its turn.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.net.send import Part, Sender
+
+HELD_BACK_BYTES: Final = 4096
+
+
+def is_small(parts: Sequence[Part]) -> bool:
+    """Whether an answer may be held back."""
+    return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= HELD_BACK_BYTES
+
+
+@attrs.define(eq=False)
+class HeldBack:
+    """The senders of one node that hold answers back."""
+
+    _senders: list[Sender] = attrs.field(factory=list)
+    _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def add(self, sender: Sender, parts: Sequence[bytes]) -> None:
+        """Keep a small answer for the next one; not while the sender drains."""
+        if not self._senders:
+            self._to_flush.unpark()
+        if not sender.unsent:
+            self._senders.append(sender)
+        sender.unsent += parts
+
+    async def run(self) -> None:
+        """Flush when a task that held something back waits or is done; mostly nothing is left."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._to_flush.park()
+                for sender in self._senders:
+                    sender.flush()
+                    if sender.unsent:
+                        sender.draining = trio.CancelScope()
+                        nursery.start_soon(sender.drain, sender.draining)
+                self._senders.clear()
