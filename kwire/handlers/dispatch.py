@@ -151,6 +151,10 @@ class Context:
         return True
 
 
+def _holds_nothing(response: Any) -> None:
+    """Most answers are made of memory alone."""
+
+
 @attrs.frozen
 class Handler(Generic[Req, Resp]):
     """One API: its request, the versions served, what answers it, and how it fails."""
@@ -161,6 +165,8 @@ class Handler(Generic[Req, Resp]):
     failed: Callable[[Req, KafkaError], Resp | None]
     refused: Callable[[Context, Req], list[Any]] | None = None
     """What a broker itself refuses of a request that it passes on: taken out of it, answered."""
+    discard: Callable[[Resp], None] = _holds_nothing
+    """Gives back what an answer holds that will not be sent."""
 
     @property
     def key(self) -> int | None:
@@ -186,11 +192,12 @@ def handles(
     versions: str,
     failed: Callable[[Req, KafkaError], Resp | None],
     refused: Callable[[Context, Req], list[Any]] | None = None,
+    discard: Callable[[Resp], None] = _holds_nothing,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]:
     """Make an ``async def`` the handler of one API; ``failed`` says how it fails as a whole."""
 
     def decorate(function: Callable[[Context, Req], Awaitable[Resp | None]]) -> Handler[Req, Resp]:
-        return Handler(request_type, versions, function, failed, refused)
+        return Handler(request_type, versions, function, failed, refused, discard)
 
     return decorate
 
@@ -317,10 +324,14 @@ class Session:
         route.seconds.observe(now() - started)
         if response is None:
             return None
-        self._throttle(key, response, len(frame))
-        if route.narrow is not None:
-            response = route.narrow(response, version, request)
-        return response_parts(key, version, correlation_id, response)
+        try:
+            self._throttle(key, response, len(frame))
+            if route.narrow is not None:
+                response = route.narrow(response, version, request)
+            return response_parts(key, version, correlation_id, response)
+        except BaseException:
+            route.serve.discard(response)
+            raise
 
     async def _by_controller(self, route: Route, request: Any, frame: memoryview) -> Any:
         """The answer of this node's controller, or as a list of parts that of another node's."""

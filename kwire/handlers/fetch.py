@@ -24,6 +24,7 @@ from kwire.errors import (
 )
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.hints import leader_hint
+from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref
 from kwire.replica.partition import Partition, Read
 from kwire.replica.purgatory import Upto
@@ -47,7 +48,15 @@ def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
     return FetchResponse(error_code=error.code)
 
 
-@handles(FetchRequest, versions="4-18", failed=failed)
+def discard(response: FetchResponse) -> None:
+    """Let go of the files of an answer that will not be sent."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.records:
+                partition.records.close()
+
+
+@handles(FetchRequest, versions="4-18", failed=failed, discard=discard)
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     replicas = context.replicas
     state = request.replica_state
@@ -72,7 +81,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     answers = reading.all(turn.partitions)
     missing = min(request.min_bytes, max_bytes) - reading.total
     if missing > 0 and request.max_wait_ms > 0 and reading.partitions and not reading.urgent:
-        reading.drop(answers)
+        reading.drop()
         await replicas.wait_for_data(
             reading.partitions,
             missing_bytes=missing,
@@ -81,11 +90,15 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         )
         reading = _Reading(context, request, upto, max_bytes, replica)
         answers = reading.all(turn.partitions)
-    reading.count()
-    session_id, sent = sessions.finish(turn, answers, now)
-    response = FetchResponse(session_id=session_id, responses=_grouped(sent))
-    if reading.failed:
-        _add_hints(context, reading, response)
+    try:
+        reading.count()
+        session_id, sent = sessions.finish(turn, answers, now)
+        response = FetchResponse(session_id=session_id, responses=_grouped(sent))
+        if reading.failed:
+            _add_hints(context, reading, response)
+    except BaseException:
+        reading.drop()
+        raise
     return response
 
 
@@ -148,6 +161,8 @@ class _Reading:
         """Whether something has to be said at once: an error, or a diverging log."""
         self.partitions: list[Partition] = []
         self.sizes: list[tuple[Partition, int]] = []
+        self.regions: list[FileRegion] = []
+        """Each holds a file open until it is sent or dropped."""
         self.failed: list[tuple[Asked, Answer, KafkaError]] = []
 
     def all(self, asked: list[Asked]) -> list[Answer]:
@@ -155,7 +170,7 @@ class _Reading:
         try:
             answers.extend(self._one(one) for one in asked)
         except BaseException:
-            self.drop(answers)
+            self.drop()
             raise
         return answers
 
@@ -186,6 +201,8 @@ class _Reading:
             log.error("cannot read partition=%s error=%s", partition.log.partition, error)
             return self._refused(asked, KafkaStorageError())
         self.partitions.append(partition)
+        if found.region is not None:
+            self.regions.append(found.region)
         if self.replica > _CONSUMER and found.diverging is None:
             self._follower(partition, asked)
         return self._answer(partition, asked, found)
@@ -253,11 +270,10 @@ class _Reading:
             for partition, size in self.sizes:
                 partition.traffic.bytes_out.value += size
 
-    def drop(self, answers: list[Answer]) -> None:
+    def drop(self) -> None:
         """Let go of the files of answers that will not be sent."""
-        for answer in answers:
-            if answer.records:
-                answer.records.close()
+        for region in self.regions:
+            region.close()
 
 
 def _add_hints(context: Context, reading: _Reading, response: FetchResponse) -> None:

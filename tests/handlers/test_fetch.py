@@ -1,13 +1,18 @@
 """Fetch: what is read, what is waited for, and what sessions leave out."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 
 from kwire import errors
+from kwire.codec.frame import request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.primitives import EncodeError
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header, iterate
 from kwire.replica.partition import Partition
 from kwire.testing.disk import SimFile
@@ -432,4 +437,35 @@ async def test_files_are_let_go(autojump_clock: Any):
     assert file.pins == 0
     # A partition that fails after others were read must not leave theirs open either.
     await fetch(subject, at("t"), at("nope"), at("t", 100))
+    assert file.pins == 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "kwire.handlers.dispatch.response_parts",
+        "kwire.replica.fetch_sessions.FetchSessions.finish",
+        "kwire.replica.service.ReplicaService.follower_fetched",
+    ],
+)
+async def test_files_are_let_go_when_an_answer_fails(place: str, monkeypatch: pytest.MonkeyPatch):
+    """invariant 100: a bug while one request is answered keeps no file open."""
+    subject = broker()
+    partition = await made(subject, replicas=(1, 2))
+    write(subject, partition, b"a")
+    file = partition.log.active.file
+    assert isinstance(file, SimFile)
+    pins = []
+
+    def fail(*args: Any, **more: Any) -> Any:
+        pins.append(file.pins)
+        raise EncodeError("a bug")
+
+    monkeypatch.setattr(place, fail)
+    replica = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
+    frame = request_frame(1, 17, 7, "c", request(at("t"), replica_state=replica))
+    session = Dispatcher(subject.services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    with suppress(EncodeError):
+        await session.answer(memoryview(frame)[4:])
+    assert pins == [1]
     assert file.pins == 0

@@ -1,0 +1,147 @@
+"""Mistakes in the listeners, the connections and what is sent over them."""
+
+from typing import Final
+
+from tests.mutations.table import Mutation
+
+SERVICE: Final = "tests/net/test_service.py"
+ANSWERS: Final = "tests/net/test_answers.py"
+SEND: Final = "tests/net/test_send.py"
+MUTATIONS = (
+    Mutation(
+        name="take-frames-of-any-size",
+        invariants=(94,),
+        path="kwire/net/connection.py",
+        old="if not 0 < size <= self._max_bytes:",
+        new="if size == 0:",
+        test=f"{SERVICE}::test_a_bad_connection_ends_alone_with_one_line",
+    ),
+    Mutation(
+        name="allocate-what-is-announced",
+        invariants=(94,),
+        path="kwire/net/connection.py",
+        old="bytearray(min(self._size, max(_GROWTH * have, _FIRST_BUFFER)))",
+        new="bytearray(self._size)",
+        test=f"{SERVICE}::test_announced_sizes_cost_nothing",
+    ),
+    Mutation(
+        name="no-bound-on-request-memory",
+        invariants=(95,),
+        path="kwire/net/memory.py",
+        old="return self.used + count <= self.limit",
+        new="return True",
+        test=f"{SERVICE}::test_memory_for_requests_is_bounded",
+    ),
+    Mutation(
+        name="bug-ends-the-listener",
+        invariants=(100,),
+        path="kwire/net/service.py",
+        old='        except Exception:\n            log.exception("connection failed',
+        new='        except KeyError:\n            log.exception("connection failed',
+        test=f"{SERVICE}::test_a_bug_ends_the_connection_with_its_traceback",
+    ),
+    Mutation(
+        name="failed-answer-keeps-its-files",
+        invariants=(100,),
+        path="kwire/handlers/dispatch.py",
+        old="route.serve.discard(response)",
+        new="pass",
+        test="tests/handlers/test_fetch.py::test_files_are_let_go_when_an_answer_fails",
+    ),
+    Mutation(
+        name="send-a-region-in-one-call",
+        invariants=(101,),
+        path="kwire/net/send.py",
+        old="position, min(left, PIECE_BYTES))",
+        new="position, left)",
+        test=f"{SEND}::test_other_connections_are_served_between_pieces_of_a_large_answer",
+    ),
+    Mutation(
+        name="no-pause-between-pieces",
+        invariants=(101,),
+        path="kwire/net/send.py",
+        old="if self._turn_bytes >= PIECE_BYTES:",
+        new="if self._turn_bytes < 0:",
+        test=f"{SEND}::test_other_connections_are_served_between_pieces_of_a_large_answer",
+    ),
+    Mutation(
+        name="wait-for-the-disk-on-the-loop",
+        invariants=(101,),
+        path="kwire/net/send.py",
+        old="        if cached:\n            sent = self.sendfile",
+        new="        if True:\n            sent = self.sendfile",
+        test=f"{SEND}::test_each_piece_is_looked_up_in_the_page_cache_before_it_is_sent",
+    ),
+    Mutation(
+        name="answer-ahead-into-memory",
+        invariants=(101,),
+        path="kwire/net/service.py",
+        old=" and sender.draining is None:",
+        new=":",
+        test=f"{ANSWERS}::test_small_answers_to_a_client_that_does_not_read_stay_few",
+    ),
+    Mutation(
+        name="never-idle-during-an-answer",
+        invariants=(101,),
+        path="kwire/net/service.py",
+        old="connection.busy = False\n            if parts",
+        new="connection.busy = True\n            if parts",
+        test=f"{ANSWERS}::test_a_client_that_never_reads_its_answer_is_closed_as_idle",
+    ),
+    Mutation(
+        name="one-connection-too-many-an-address",
+        invariants=(102,),
+        path="kwire/net/limits.py",
+        old="return self.per_address[address] >= allowed",
+        new="return self.per_address[address] > allowed",
+        test=f"{SERVICE}::test_connections_over_an_address_limit_are_refused",
+    ),
+    Mutation(
+        name="no-room-for-nodes-of-the-cluster",
+        invariants=(102,),
+        path="kwire/net/service.py",
+        old="                if listener.protected:",
+        new="                if False:",
+        test=f"{SERVICE}::test_nodes_of_the_cluster_get_in_when_it_is_full",
+    ),
+    Mutation(
+        name="connections-cost-no-tokens",
+        invariants=(102,),
+        path="kwire/net/limits.py",
+        old="self._tokens -= 1",
+        new="self._tokens -= 0",
+        test=f"{SERVICE}::test_creation_rate",
+    ),
+    Mutation(
+        name="held-back-answers-leave-last",
+        invariants=(103,),
+        path="kwire/net/send.py",
+        old="parts = [*self.unsent, *parts]",
+        new="parts = [*parts, *self.unsent]",
+        test=f"{SERVICE}::test_answers_in_order_whatever_the_cut",
+    ),
+    Mutation(
+        name="forget-what-a-full-socket-left",
+        invariants=(103,),
+        path="kwire/net/held_back.py",
+        old="if sender.unsent:\n                        sender.draining",
+        new="if False:\n                        sender.draining",
+        test=f"{ANSWERS}::test_answers_to_a_slow_reader_leave_while_a_later_request_waits",
+    ),
+    Mutation(
+        name="go-on-reading-a-muted-connection",
+        invariants=(104,),
+        path="kwire/net/service.py",
+        old="await trio.sleep(session.muted_s)",
+        new="await trio.sleep(0)",
+        test=f"{ANSWERS}::test_a_muted_connection_takes_no_memory",
+    ),
+    Mutation(
+        name="do-not-tell-the-throttle-time",
+        invariants=(104,),
+        path="kwire/handlers/dispatch.py",
+        old="max(wait_ms, response.throttle_time_ms)",
+        new="response.throttle_time_ms",
+        test="tests/handlers/test_dispatch.py::test_throttle_time_passes_one_place",
+    ),
+)

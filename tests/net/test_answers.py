@@ -1,0 +1,215 @@
+"""Answers: how they leave together, to readers that are slow, idle or muted."""
+
+import logging
+import socket
+from struct import pack
+
+import pytest
+import trio
+import trio.testing
+
+from kwire.net.limits import Limits
+from kwire.net.service import TURN_FRAMES
+from tests.net.node import BULK_BYTES, echo, framed, running, settled
+
+
+async def test_answers_held_back_leave_when_the_next_one_waits() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"one", b"two", b"wait.", b"three"))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
+            node.sessions[0].go.set()
+            assert [await client.read_frame() for _ in range(2)] == [b"wait.", b"three"]
+
+
+async def test_answers_held_back_leave_before_the_connection_ends() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"one", b"two", b"stop."))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
+            assert await client.closed()
+
+
+async def test_answers_held_back_leave_when_the_last_is_none() -> None:
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"one", b"two", b"none."))
+            assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
+
+
+NARROW = Limits(socket_send_buffer_bytes=4096)
+"""The kernel takes a few small answers, and no more before the client reads."""
+
+
+async def test_answers_to_a_slow_reader_leave_while_a_later_request_waits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """invariant 103: what was answered is sent as the client reads, whatever comes after it."""
+    async with running(NARROW) as node:
+        node.listen()
+        async with await node.connect_narrow() as client:
+            await client.send_bytes(framed(*[b"bulk."] * 12, b"wait.", b"last"))
+            await node.sessions[0].waiting.wait()
+            await settled()
+            with trio.fail_after(1):
+                for _ in range(12):
+                    assert len(await client.read_frame()) == BULK_BYTES
+            node.sessions[0].go.set()
+            assert [await client.read_frame() for _ in range(2)] == [b"wait.", b"last"]
+
+
+async def test_answers_in_order_when_a_request_ends_before_a_slow_reader_has_read(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running(NARROW) as node:
+        node.listen()
+        async with await node.connect_narrow() as client:
+            await client.send_bytes(framed(*[b"bulk."] * 12, b"wait.", b"one", b"bulk.", b"two"))
+            await node.sessions[0].waiting.wait()
+            await settled()
+            node.sessions[0].go.set()
+            await settled()
+            with trio.fail_after(1):
+                sizes = [len(await client.read_frame()) for _ in range(12)]
+                assert sizes == [BULK_BYTES] * 12
+                words = [await client.read_frame() for _ in range(4)]
+            assert words == [b"wait.", b"one", bytes(BULK_BYTES), b"two"]
+
+
+async def test_answers_to_a_slow_reader_leave_before_it_is_muted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """invariant 104: muting delays reading, not the answers that are due."""
+    async with running(NARROW) as node:
+        node.listen()
+        async with await node.connect_narrow() as client:
+            await client.send_bytes(framed(*[b"bulk."] * 12, b"mute.", b"after"))
+            await settled()
+            started = trio.current_time()
+            with trio.fail_after(1):
+                for _ in range(12):
+                    assert len(await client.read_frame()) == BULK_BYTES
+                assert await client.read_frame() == b"mute."
+            assert await client.read_frame() == b"after"
+            assert trio.current_time() >= started + 5
+
+
+async def test_small_answers_to_a_client_that_does_not_read_stay_few(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """invariant 101: requests are not answered ahead into memory."""
+    async with running(NARROW) as node:
+        node.listen()
+        client = await node.connect_narrow()
+        await client.send_bytes(framed(*[b"bulk."] * 5000))
+        await settled()
+        assert node.sessions[0].answered <= 4 * TURN_FRAMES
+        await client.stream.aclose()
+        await node.open_connections(0)
+
+
+async def test_a_slow_reader_that_resets_costs_nothing_more(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A change that it asked for is still made, and its end is noticed then."""
+    async with running(NARROW) as node:
+        node.listen()
+        client = await node.connect_narrow()
+        await client.send_bytes(framed(*[b"bulk."] * 12, b"write"))
+        await node.sessions[0].waiting.wait()
+        await settled()
+        client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        client.stream.socket.close()
+        await settled()
+        assert trio.lowlevel.current_statistics().tasks_runnable == 0, "nothing spins"
+        node.sessions[0].go.set()
+        await node.open_connections(0)
+        assert node.sessions[0].answered == 13
+
+
+async def test_a_reader_that_takes_long_for_an_answer_is_not_idle(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running(Limits(connections_max_idle_ms=60_000)) as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"large"))
+            for _ in range(10):
+                await trio.sleep(20)
+                await client._exactly(5 << 20)
+            assert trio.current_time() - node.started >= 200
+            await client._exactly(4)
+            assert await echo(client, b"fine") == b"fine"
+
+
+async def test_a_client_that_never_reads_its_answer_is_closed_as_idle(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """invariant 101: half-open connections end, in the middle of an answer too."""
+    caplog.set_level(logging.INFO, "kwire")
+    async with running(Limits(connections_max_idle_ms=60_000)) as node:
+        node.listen()
+        async with await node.connect() as client:
+            await client.send_bytes(framed(b"large"))
+            await trio.sleep(65)
+            await settled()
+            assert not node.service.connections
+        assert "reason=idle" in caplog.text
+
+
+async def test_a_connection_that_waits_for_the_broker_is_not_idle(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running(Limits(connections_max_idle_ms=2000)) as node:
+        node.listen()
+        async with await node.connect() as client:
+            assert await echo(client, b"mute.") == b"mute."
+            await trio.sleep(4)
+            assert await echo(client, b"after") == b"after"
+
+
+async def test_a_slow_reader_holds_one_answer_and_no_one_up() -> None:
+    """invariant 101."""
+    async with running() as node:
+        node.listen()
+        slow = await node.connect()
+        await slow.send_bytes(framed(*[b"large"] * 5))
+        await settled()
+        assert node.sessions[0].answered == 0
+        async with await node.connect() as good:
+            assert await echo(good, b"fine") == b"fine"
+        await slow.stream.aclose()
+        await node.open_connections(0)
+
+
+async def test_mute_stops_the_reading(autojump_clock: trio.testing.MockClock) -> None:
+    """invariant 104."""
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client:
+            started = trio.current_time()
+            assert await echo(client, b"mute.") == b"mute."
+            assert trio.current_time() == started, "the answer itself is not held back"
+            assert await echo(client, b"after") == b"after"
+            assert trio.current_time() >= started + 5
+
+
+async def test_a_muted_connection_takes_no_memory(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """invariant 104: what the client goes on sending stays in the kernel or with the client."""
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as client, trio.open_nursery() as nursery:
+            assert await echo(client, b"mute.") == b"mute."
+            nursery.start_soon(client.send_bytes, framed(*[bytes(1 << 20)] * 20))
+            await trio.sleep(4)
+            (connection,) = node.service.connections
+            assert connection.framer.held == 0
+            assert node.service._memory.used == 0
+            for _ in range(20):
+                assert len(await client.read_frame()) == 1 << 20
+            assert trio.current_time() - node.started >= 5
