@@ -13,7 +13,6 @@ import trio
 from kwire import wiring
 from kwire.configs.broker import BrokerConfig
 from kwire.formatting import CannotOpenError, format_node, identify
-from kwire.log.disk import raise_descriptor_limit
 from kwire.net.service import Address
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core, make_core
@@ -38,7 +37,6 @@ class Server:
 
     def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
         """Claim directories and addresses; CannotOpenError or OSError says what is wrong."""
-        raise_descriptor_limit()
         self.config = config
         self.core: Core = make_core(config, identify(config, cluster_id))
         self.services = self.core.services
@@ -78,6 +76,7 @@ class Server:
 
     async def run(self, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until :meth:`stop`; started with the clients' address when ready."""
+        self.core.logs.claim()
         try:
             await self._run(task_status)
         except BaseException:

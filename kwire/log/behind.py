@@ -7,10 +7,12 @@ of the file waits behind the job.
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
 
+from kwire.log.disk import pin_all
 from kwire.log.segment import Segment
 from kwire.records.header import Buffer
 
@@ -68,13 +70,22 @@ class Behind:
         self.queue.append(operation)
 
     def take(self) -> Job:
-        """The next job; its files are pinned until it is handed back."""
+        """The next job; its files are pinned until it is handed back. OSError: none was taken."""
         assert self.running is None
-        count = min(len(self.queue), JOB_WRITES_MAX)
-        self.running = Job([self.queue.popleft() for _ in range(count)])
-        for operation in self.running.operations:
-            operation.segment.file.pin()
+        operations = list(islice(self.queue, JOB_WRITES_MAX))
+        pin_all(operation.segment.file for operation in operations)
+        for _ in operations:
+            self.queue.popleft()
+        self.running = Job(operations)
         return self.running
+
+    def put_back(self) -> None:
+        """The running job could not be done now; it may be begun again, for it says where."""
+        assert self.running is not None
+        operations, self.running = self.running.operations, None
+        self.queue.extendleft(reversed(operations))
+        for operation in operations:
+            operation.segment.file.unpin()
 
     def done(self) -> list[Write]:
         """The running job is over, well or not; its writes, as far as they still count."""

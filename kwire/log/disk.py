@@ -4,10 +4,9 @@ Rules of this file: it is the only one of the package that touches the operating
 relative to the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its
 ``slow`` and ``failed`` speak for all partitions in it.
 
-Descriptors live in a bounded LRU: a file opens when it is used and may be closed behind its
-user's back, unless it is pinned. Methods may be called from another thread only while the file is
-pinned. A failed write or sync marks the disk as failed for good: what the page cache holds after
-a failed fsync is not known, so no later sync may claim that it worked.
+A file opens when it is used and may be closed behind its user's back (see
+:mod:`kwire.log.descriptors`), unless it is pinned. Methods may be called from another thread only
+while the file is pinned. What an error means for the directory is for :mod:`kwire.log.trouble`.
 """
 
 import errno
@@ -15,12 +14,13 @@ import os
 import shutil
 import sys
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import IO, Final, NamedTuple, Protocol
 
+from kwire.log.descriptors import Descriptors
+from kwire.log.trouble import Health, Trouble, trouble
 from kwire.records.header import Buffer
 
 SLOW_WRITE_SECONDS: Final = 0.05
@@ -28,6 +28,7 @@ SLOW_WRITE_SECONDS: Final = 0.05
 PARTS_MAX: Final = 1000
 """Buffers of one gathered write; the kernel's limit is 1024."""
 TEMPORARY: Final = ".tmp"
+DESCRIPTORS_MAX: Final = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -125,6 +126,26 @@ class Disk(Protocol):
 
     def space(self) -> Space: ...
 
+    def claim(self) -> None:
+        """Say that the calling thread is the one of the event loop."""
+
+    def shed(self) -> bool:
+        """Close files that are not in use, for calls in threads that found no descriptor left;
+        whether there were any. Only on the event loop."""
+
+
+def pin_all(files: Iterable[File]) -> None:
+    """Pin all of these files or, when one cannot be opened, none."""
+    pinned: list[File] = []
+    try:
+        for file in files:
+            file.pin()
+            pinned.append(file)
+    except OSError:
+        for file in pinned:
+            file.unpin()
+        raise
+
 
 class AlreadyLocked(OSError):
     """Another broker works on this directory."""
@@ -147,12 +168,16 @@ class RealFile:
 
     def read(self, position: int, size: int) -> bytes:
         fd = self._open()
-        data = os.pread(fd, size, position)
-        while len(data) < size:
-            more = os.pread(fd, size - len(data), position + len(data))
-            if not more:
-                break
-            data += more
+        try:
+            data = os.pread(fd, size, position)
+            while len(data) < size:
+                more = os.pread(fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            self._disk.judge(error)
+            raise
         return data
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
@@ -166,7 +191,7 @@ class RealFile:
             if len(parts) > PARTS_MAX or os.pwritev(fd, parts, position) != size:
                 self._write_rest(fd, parts, position)
         except OSError as error:
-            disk.fail(error)
+            disk.judge(error)
             raise
         disk.slow = time.perf_counter() - started > SLOW_WRITE_SECONDS
 
@@ -188,8 +213,9 @@ class RealFile:
         self._disk.allocate(self._open(), position, size)
 
     def sync(self) -> None:
-        with self._disk.failing():
-            os.fsync(self._open())
+        fd = self._open()
+        with self._disk.failing(by_sync=True):
+            os.fsync(fd)
 
     def cached(self, position: int, size: int) -> bool:
         nowait = getattr(os, "RWF_NOWAIT", None)
@@ -212,7 +238,7 @@ class RealFile:
     def pin(self) -> None:
         self._open()
         self._pins += 1
-        self._disk.forget(self)
+        self._disk.descriptors.forget(self)
 
     def unpin(self) -> None:
         self._pins -= 1
@@ -220,7 +246,7 @@ class RealFile:
             if self._closing:
                 self.close()
             elif self._fd >= 0:
-                self._disk.remember(self)
+                self._disk.descriptors.used(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -229,31 +255,29 @@ class RealFile:
         if self._pins:
             self._closing = True
         elif self._fd >= 0:
-            self._disk.forget(self)
-            os.close(self._fd)
-            self._fd = -1
+            self._disk.descriptors.forget(self)
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
     def _open(self) -> int:
         if self._fd >= 0:
             if not self._pins:
-                self._disk.remember(self)
+                self._disk.descriptors.used(self)
             return self._fd
         self._closing = False
         self._fd = self._disk.descriptor(self.path, os.O_RDWR)
-        self._disk.remember(self)
+        self._disk.descriptors.used(self)
         return self._fd
 
 
-class RealDisk:
+class RealDisk(Health):
     """A directory of the file system."""
 
-    def __init__(self, root: str, *, open_files_max: int = 1000) -> None:
+    def __init__(self, root: str, *, descriptors: Descriptors | None = None) -> None:
         self.root = root
         self.slow = False
-        self.failed: OSError | None = None
         self.can_probe = True
-        self._open_files_max = open_files_max
-        self._recent: OrderedDict[RealFile, None] = OrderedDict()
+        self.descriptors = Descriptors() if descriptors is None else descriptors
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = RealFile(self, path)
@@ -302,7 +326,8 @@ class RealDisk:
             try:
                 self._write_all(fd, data)
                 if sync:
-                    os.fsync(fd)
+                    with self.failing(by_sync=True):
+                        os.fsync(fd)
             finally:
                 os.close(fd)
             os.replace(self._full(temporary), self._full(path))
@@ -326,22 +351,18 @@ class RealDisk:
             shutil.rmtree(self._full(path))
 
     def sync(self, path: str) -> None:
-        with self.failing():
-            fd = self.descriptor(path, os.O_RDWR)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        self._sync(self.descriptor(path, os.O_RDWR))
 
     def sync_directory(self, path: str = "") -> None:
-        if os.name == "nt":
-            return
-        with self.failing():
-            fd = os.open(self._full(path), os.O_RDONLY)
-            try:
+        if os.name != "nt":
+            self._sync(self.descriptor(path, os.O_RDONLY))
+
+    def _sync(self, fd: int) -> None:
+        try:
+            with self.failing(by_sync=True):
                 os.fsync(fd)
-            finally:
-                os.close(fd)
+        finally:
+            os.close(fd)
 
     def lock(self, path: str) -> Lock:
         return RealLock(self._full(path))
@@ -350,18 +371,9 @@ class RealDisk:
         usage = shutil.disk_usage(self.root)
         return Space(usage.total, usage.free)
 
-    def check(self) -> None:
-        """Raise what broke this directory, if something did."""
-        if self.failed is not None:
-            raise OSError(self.failed.errno, f"{self.root} is offline: {self.failed}")
-
-    def fail(self, error: OSError) -> None:
-        if self.failed is None and error.errno not in (errno.EMFILE, errno.ENFILE):
-            self.failed = error
-
-    def failing(self) -> "_Failing":
-        """Refuses work on a failed disk; an OSError inside makes it one."""
-        return _Failing(self)
+    def failing(self, *, by_sync: bool = False) -> "_Failing":
+        """Refuses work on a failed disk; an OSError inside is judged."""
+        return _Failing(self, by_sync)
 
     def descriptor(self, path: str, flags: int) -> int:
         """Open a file, closing the least recently used ones when the process has too many."""
@@ -371,31 +383,22 @@ class RealDisk:
             try:
                 return os.open(full, flags, 0o644)
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._recent:
-                    raise
-                self._evict(len(self._recent) // 2)
+                if trouble(error) is Trouble.NO_DESCRIPTORS and self.descriptors.shed():
+                    continue
+                self.judge(error)
+                raise
 
-    def remember(self, file: RealFile) -> None:
-        recent = self._recent
-        if file in recent:
-            recent.move_to_end(file)
-            return
-        recent[file] = None
-        if len(recent) > self._open_files_max:
-            self._evict(self._open_files_max)
+    def claim(self) -> None:
+        self.descriptors.claim()
 
-    def forget(self, file: RealFile) -> None:
-        self._recent.pop(file, None)
+    def shed(self) -> bool:
+        return self.descriptors.shed()
 
     def allocate(self, fd: int, position: int, size: int) -> None:
         """Linux: reserve blocks ahead; an append into them costs a fraction."""
         fallocate = _fallocate()
         if fallocate is not None:
             fallocate(fd, 1, position, size)
-
-    def _evict(self, keep: int) -> None:
-        while len(self._recent) > keep:
-            next(iter(self._recent)).close()
 
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
@@ -410,17 +413,18 @@ class RealDisk:
 class _Failing:
     """The context of :meth:`RealDisk.failing`; a class because it is entered often."""
 
-    __slots__ = ("_disk",)
+    __slots__ = ("_by_sync", "_disk")
 
-    def __init__(self, disk: RealDisk) -> None:
+    def __init__(self, disk: RealDisk, by_sync: bool) -> None:
         self._disk = disk
+        self._by_sync = by_sync
 
     def __enter__(self) -> None:
         self._disk.check()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            self._disk.fail(error)
+        if isinstance(error, OSError):
+            self._disk.judge(error, by_sync=self._by_sync)
 
 
 class RealLock:
@@ -485,9 +489,10 @@ def raise_descriptor_limit() -> int:
     except ImportError:  # Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
-    if soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
+    most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    for wanted in (most, 1 << 16, 10_240):  # some systems refuse what the hard limit promises
+        if soft < wanted <= most:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                return wanted
     return soft

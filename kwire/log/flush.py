@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from kwire.log.disk import Disk
+from kwire.log.disk import Disk, pin_all
 from kwire.log.segment import Segment
 
 
@@ -29,8 +29,8 @@ class Flush:
     worked: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        for segment in self._segments:
-            segment.file.pin()
+        """Raises OSError, with nothing pinned."""
+        pin_all(segment.file for segment in self._segments)
 
     def run(self) -> None:
         """Raises OSError; what is not known to be durable then never will be."""

@@ -289,10 +289,9 @@ class PartitionLog:
     def drop_segments(self, count: int) -> list[str]:
         """Take the oldest segments out; gives their files, now named ``.deleted``."""
         removed, self.segments = self.segments[:count], self.segments[count:]
-        with storage_errors(self):
-            paths = [path for segment in removed for path in self._mark_deleted(segment)]
         self.advance_start(self.segments[0].base_offset)
-        return paths
+        with storage_errors(self):
+            return [path for segment in removed for path in self._mark_deleted(segment)]
 
     # -- making durable
 
@@ -310,6 +309,8 @@ class PartitionLog:
     def start_flush(self, end_offset: int | None = None, *, closing: bool = False) -> Flush | None:
         """What to sync so that everything written (below ``end_offset``) is durable.
 
+        Raises KafkaStorageError when the files cannot be opened for it.
+
         Run it in any thread, then hand it to :meth:`end_flush`. ``closing``: the indexes of the
         active segment too, which :meth:`close` writes.
         """
@@ -321,16 +322,17 @@ class PartitionLog:
         first = self.segment_index(self.recovery_point - self._cut_unsynced)
         chosen = [s for s in self.segments[first:] if s.base_offset <= end_offset]
         appended_to = None if closing else self.active
-        flush = Flush(
-            self.disk,
-            self.directory,
-            chosen,
-            appended_to,
-            end_offset,
-            self._truncations,
-            self._new_files or self._cut_unsynced,
-            self._new_directory,
-        )
+        with storage_errors(self):
+            flush = Flush(
+                self.disk,
+                self.directory,
+                chosen,
+                appended_to,
+                end_offset,
+                self._truncations,
+                self._new_files or self._cut_unsynced,
+                self._new_directory,
+            )
         self._new_files = self._cut_unsynced = self._new_directory = False
         self._dirty = False
         return flush
@@ -374,7 +376,7 @@ class PartitionLog:
                 try:
                     job.run()
                 except OSError:
-                    self.behind.done()
+                    self.behind.put_back()
                     raise
                 self.written()
 
@@ -433,9 +435,13 @@ class PartitionLog:
     ) -> None:
         """Make the active segment one that this batch may go into."""
         segment = self.active
-        if not segment.room_for(size, last_offset, self.config) or self._aged(
-            segment, timestamp, now_ms
-        ):
+        try:
+            fits = segment.room_for(size, last_offset, self.config) and not self._aged(
+                segment, timestamp, now_ms
+            )
+        except OSError as error:
+            raise self._storage_error(error) from error
+        if not fits:
             self.roll(now_ms, base_offset)
 
     def _aged(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
@@ -451,7 +457,10 @@ class PartitionLog:
         segment = self.active
         position = segment.size
         if position + size > segment.reserved:
-            segment.allocate(size, self.config)
+            try:
+                segment.allocate(size, self.config)
+            except OSError as error:
+                raise self._storage_error(error) from error
         if self.behind or (self.disk.slow and self.on_behind is not _write_now):
             self.behind.add(Write(segment, position, parts, position + size, next_offset))
             self.on_behind(self)
@@ -459,10 +468,14 @@ class PartitionLog:
         try:
             segment.file.write(parts, position)
         except OSError as error:
-            self._mark_dirty()
-            raise KafkaStorageError(str(error)) from error
+            raise self._storage_error(error) from error
         segment.written = position + size
         self.written_offset = next_offset
+
+    def _storage_error(self, error: OSError) -> KafkaStorageError:
+        """What the protocol says of an error; the service looks whether the disk has failed."""
+        self.changed(self)
+        return KafkaStorageError(f"{self.partition}: {error}")
 
     def _advance(self, next_offset: int) -> None:
         self.end_offset = next_offset
@@ -626,8 +639,7 @@ class storage_errors:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            self._log.changed(self._log)
-            raise KafkaStorageError(f"{self._log.partition}: {error}") from error
+            raise self._log._storage_error(error) from error
 
 
 def create(

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -24,6 +25,7 @@ from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.log.segment import Segment
 from kwire.log.timers import Timers
+from kwire.log.trouble import Trouble, trouble
 from kwire.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ SLICE_SECONDS: Final = 0.002
 """How long opening may keep the loop."""
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
-FLUSH_RETRY_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 """A flush that failed on a directory that is still online is tried again so much later."""
 Unique = Callable[[], bytes]
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
@@ -105,6 +107,11 @@ class LogManager:
             self.abandon()
             raise
 
+    def claim(self) -> None:
+        """Say that the calling thread runs the event loop: only it closes idle files."""
+        for directory in (*self.directories, *self.claimed):
+            directory.disk.claim()
+
     def abandon(self) -> None:
         """Let the directories go as they are: the next start recovers what is in them."""
         for directory in self.directories:
@@ -127,9 +134,8 @@ class LogManager:
                         await trio.lowlevel.checkpoint()
                         turn = self.clock.now()
             except OSError as error:
-                if directory.online:
+                if not self._note_error(directory):
                     raise
-                self._fail(directory)
                 log.error("cannot open directory=%s error=%s", directory.name, error)
             for opened in directory.logs.values():
                 self._attach(opened)
@@ -216,7 +222,7 @@ class LogManager:
         try:
             made = directory.create(wanted, topic_id, config, self.clock.now_ms())
         except OSError as error:
-            self._fail(directory)
+            self._note_error(directory)
             raise KafkaStorageError(f"{directory.name}: {error}") from error
         self._attach(made)
         self._mark(made)
@@ -263,15 +269,23 @@ class LogManager:
             if running is not None:
                 await running.wait()
                 continue
-            flush = opened.start_flush(end_offset) if self._has(opened) else None
+            try:
+                flush = opened.start_flush(end_offset) if self._has(opened) else None
+            except KafkaStorageError:
+                self._flush_again(opened)
+                raise
             if flush is None:
                 raise KafkaStorageError(f"{opened.partition}: never written, or deleted")
             await self._run_flush(opened, flush)
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
-        """Return once it is written down where these logs start: what was deleted stays so."""
+        """Return once it is written down where these logs start: what was deleted stays so.
+
+        Raises KafkaStorageError when that is not possible.
+        """
         for directory in {self.directory_of(opened) for opened in moved}:
-            await self._checkpoint(directory, names.HIGH_WATERMARKS, names.LOG_STARTS)
+            if not await self._checkpoint(directory, names.HIGH_WATERMARKS, names.LOG_STARTS):
+                raise KafkaStorageError(f"{directory.name}: where logs start cannot be kept")
 
     def statistics(self) -> Mapping[str, int]:
         """Numbers for metrics."""
@@ -291,9 +305,7 @@ class LogManager:
 
     def _mark(self, opened: PartitionLog) -> None:
         """A log has changed since its last checkpoint, or failed."""
-        directory = self.directory_of(opened)
-        if not directory.online:
-            self._fail(directory)
+        if self._note_error(self.directory_of(opened)):
             return
         self._changed_logs.add(opened)
         self._changed.set()
@@ -309,6 +321,12 @@ class LogManager:
         since = self._unsynced.setdefault(opened, self.clock.now())
         if self._flush_timers.arm(opened, since + opened.config.flush_ms / 1000):
             self._flush_sooner.set()
+
+    def _flush_again(self, opened: PartitionLog) -> None:
+        """A flush that ``flush.ms`` asked for could not begin: let it be tried a little later."""
+        if opened in self._unsynced:
+            self._unsynced[opened] = self.clock.now() + RETRY_SECONDS
+            self._time_flush(opened)
 
     def _note_roll(self, opened: PartitionLog) -> None:
         self._rolled.add(opened)
@@ -330,19 +348,27 @@ class LogManager:
         try:
             while opened.behind.queue:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                job = opened.behind.take()
                 try:
+                    job = opened.behind.take()
                     with trio.CancelScope(shield=True):  # a job that was taken is not in the queue
-                        await self.in_thread(job.run)
+                        await self._in_thread(opened.disk, job.run)
                 except OSError as error:
-                    opened.behind.done()
-                    self._fail(self.directory_of(opened))
                     log.error("write failed partition=%s error=%s", opened.partition, error)
-                    return
+                    if not self._may_write_again(opened, error):
+                        return
+                    await trio.sleep(RETRY_SECONDS)
+                    continue
                 opened.written()
                 self.on_written(opened)
         finally:
             self._writing.pop(opened).set()
+
+    def _may_write_again(self, opened: PartitionLog, error: OSError) -> bool:
+        """Keep what could not be written, unless the directory failed; whether to try it soon."""
+        if opened.behind.running is not None:
+            opened.behind.put_back()
+        failed = self._note_error(self.directory_of(opened))
+        return not failed and trouble(error) is Trouble.NO_DESCRIPTORS
 
     async def _flush_timed(self) -> None:
         """Flush logs whose oldest unsynced record is ``flush.ms`` old."""
@@ -401,21 +427,23 @@ class LogManager:
         """Delete what a log need not keep; how many segments went."""
         now_ms = self.clock.now_ms()
         opened.producers.expire(now_ms, opened.config.producer_id_expiration_ms)
-        deletion = retention.plan(
-            opened.segments,
-            opened.config,
-            start_offset=opened.start_offset,
-            high_watermark=opened.high_watermark,
-            now_ms=now_ms,
-        )
-        if not deletion.count:
-            return 0
         try:
+            deletion = retention.plan(
+                opened.segments,
+                opened.config,
+                start_offset=opened.start_offset,
+                high_watermark=opened.high_watermark,
+                now_ms=now_ms,
+            )
+            if not deletion.count:
+                return 0
             if deletion.roll:
                 opened.roll(now_ms)
             dropped = opened.segments[: deletion.count]
             paths = opened.drop_segments(deletion.count)
-        except KafkaStorageError:
+        except (OSError, KafkaStorageError) as error:
+            self._note_error(self.directory_of(opened))
+            log.error("retention failed partition=%s error=%s", opened.partition, error)
             return 0
         self._remove_later(opened.disk, paths, opened.config.file_delete_delay_ms, dropped)
         log.info("deleted segments=%d partition=%s", deletion.count, opened.partition)
@@ -429,11 +457,11 @@ class LogManager:
         end_offset = opened.end_offset
         try:
             with trio.CancelScope(shield=True):
-                await self.in_thread(flush.run)
+                await self._in_thread(opened.disk, flush.run)
         except OSError as error:
             if since is not None:
-                since = self.clock.now() + FLUSH_RETRY_SECONDS
-            self._fail(self.directory_of(opened))
+                since = self.clock.now() + RETRY_SECONDS
+            self._note_error(self.directory_of(opened))
             raise KafkaStorageError(f"{opened.partition}: {error}") from error
         finally:
             opened.end_flush(flush)
@@ -452,25 +480,36 @@ class LogManager:
         except KafkaStorageError as error:
             log.error("flush failed partition=%s error=%s", opened.partition, error)
 
-    async def _checkpoint(self, directory: LogDirectory, *files: str) -> None:
-        """Write checkpoints that say something new; one writer at a time in a directory."""
+    async def _checkpoint(self, directory: LogDirectory, *files: str) -> bool:
+        """Write checkpoints that say something new; whether what they say is on disk.
+
+        One writer at a time in a directory.
+        """
         while (running := self._keeping.get(directory)) is not None:
             await running.wait()
         kept = self._kept.setdefault(directory, {})
         texts = {name: directory.checkpoint(name) for name in files}
         fresh = [(name, text) for name, text in texts.items() if kept.get(name) != text]
         if not fresh or not directory.online:
-            return
+            return directory.online
         done = self._keeping[directory] = trio.Event()
         try:
-            await self.in_thread(partial(directory.write_checkpoints, fresh))
+            await self._in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
             kept.update(fresh)
         except OSError as error:
-            self._fail(directory)
             log.error("checkpoint failed directory=%s error=%s", directory.name, error)
+            self._checkpoint_again(directory, error)
+            return False
         finally:
             del self._keeping[directory]
             done.set()
+        return True
+
+    def _checkpoint_again(self, directory: LogDirectory, error: OSError) -> None:
+        """Have what failed for want of descriptors written the next time."""
+        if not self._note_error(directory) and trouble(error) is Trouble.NO_DESCRIPTORS:
+            self._changed_logs.update(islice(directory.logs.values(), 1))
+            self._changed.set()
 
     async def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
         flushes: list[tuple[PartitionLog, Flush]] = []
@@ -488,11 +527,11 @@ class LogManager:
                 flush.run()
 
         try:
-            await self.in_thread(sync_all)
+            await self._in_thread(directory.disk, sync_all)
         finally:
             for opened, flush in flushes:
                 opened.end_flush(flush)
-        await self.in_thread(partial(directory.finish, broker_epoch))
+        await self._in_thread(directory.disk, partial(directory.finish, broker_epoch))
 
     def _has(self, opened: PartitionLog) -> bool:
         """Whether a log is still one of ours: its files may be gone otherwise."""
@@ -558,15 +597,29 @@ class LogManager:
                     disk.remove_tree(path)
 
         try:
-            await self.in_thread(remove)
+            await self._in_thread(disk, remove)
         except OSError as error:
             log.error("cannot remove paths=%s error=%s", paths, error)
         for segment in segments:  # a search that began before may have opened them again
             segment.file.close()
 
-    def _fail(self, directory: LogDirectory) -> None:
-        """Take a directory offline, once."""
+    async def _in_thread(self, disk: Disk, call: Callable[[], None]) -> None:
+        """Make a call that waits for the disk. Threads cannot close files to make room for it, so
+        if it finds no descriptor left that is done here and the call made again.
+        """
+        try:
+            await self.in_thread(call)
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_DESCRIPTORS or not disk.shed():
+                raise
+            await self.in_thread(call)
+
+    def _note_error(self, directory: LogDirectory) -> bool:
+        """Take a directory offline, once, if its disk says that it has failed; whether it has."""
+        if directory.online:
+            return False
         if directory.name not in self._offline:
             self._offline.add(directory.name)
             log.error("directory offline name=%s error=%s", directory.name, directory.disk.failed)
             self.on_offline(directory)
+        return True

@@ -20,8 +20,9 @@ from kwire.formatting import CannotOpenError, Identity, random_id
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.forwarding import Forwarding
+from kwire.log.descriptors import Descriptors, files_limit
 from kwire.log.directory import LogDirectory
-from kwire.log.disk import AlreadyLocked, RealDisk
+from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
 from kwire.log.service import LogManager
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.peers import Links, Network, RaftPeers
@@ -147,7 +148,11 @@ def _assemble(
 
 def _lock_directories(config: BrokerConfig, identity: Identity, clock: SystemClock) -> LogManager:
     data = [os.path.abspath(path) for path in config.data_directories]
-    opened = [LogDirectory(RealDisk(path), path, own) for path, own in identity.directories.items()]
+    descriptors = Descriptors(files_limit(raise_descriptor_limit()))
+    opened = [
+        LogDirectory(RealDisk(path, descriptors=descriptors), path, own)
+        for path, own in identity.directories.items()
+    ]
     logs = LogManager(
         [directory for directory in opened if directory.name in data],
         clock,

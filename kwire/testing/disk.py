@@ -8,13 +8,17 @@ asked for by the test, never random by themselves.
 
 import errno
 import posixpath
+import sys
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from random import Random
 from typing import Final
 
 import attrs
 
+from kwire.log.descriptors import Descriptors
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
+from kwire.log.trouble import Health, Trouble, trouble
 from kwire.records.header import Buffer
 from kwire.testing.inodes import PAGE, Directory, Inode
 
@@ -72,11 +76,15 @@ class SimFile:
     def pin(self) -> None:
         self._inode()
         self.pins += 1
+        self.disk.descriptors.forget(self)
 
     def unpin(self) -> None:
         self.pins -= 1
-        if not self.pins and self._is_closing:
-            self.close()
+        if not self.pins:
+            if self._is_closing:
+                self.close()
+            elif self.held is not None:
+                self.disk.descriptors.used(self)
 
     def fileno(self) -> int:
         return -1
@@ -85,13 +93,17 @@ class SimFile:
         self._is_closing = bool(self.pins)
         if not self.pins:
             self.held = None
+            self.disk.descriptors.forget(self)
             self.disk.opened.discard(self)
 
     def _inode(self) -> Inode:
         if self.held is None:
-            self.disk.call("open", self.path)
+            self._is_closing = False
+            self.disk.need_descriptor(self.path)
             self.held = self.disk.inode(self.path)
             self.disk.opened.add(self)
+        if not self.pins:
+            self.disk.descriptors.used(self)
         return self.held
 
 
@@ -107,23 +119,40 @@ class SimLock:
 
 @attrs.define(eq=False)
 class Failure:
-    """What to raise at a call, once it has been let through ``after`` times."""
+    """What to raise at calls of one kind, and when."""
 
+    kind: str
+    """A pattern: ``write``, ``sync*``, ``*``."""
     error: BaseException
     path: str
     after: int
     times: int
+    random: Random | None = None
+    rate: float = 1.0
+
+    def meets(self, kind: str, path: str) -> bool:
+        """Whether this call is to fail; counts it."""
+        if self.times <= 0 or self.path not in path or not fnmatchcase(kind, self.kind):
+            return False
+        if self.random is not None and self.random.random() >= self.rate:
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.times -= 1
+        return True
 
 
-_CHANGES = frozenset(("rename", "remove", "replace", "sync_directory", "sync"))
+_SYNCS: Final = frozenset(("sync", "sync_directory"))
+_ALLOWED_OFFLINE: Final = frozenset(("open", "read", "entries"))
+_CHANGES: Final = frozenset(("rename", "remove", "replace", "sync_directory", "sync"))
 
 
 @attrs.define(eq=False)
-class SimDisk:
+class SimDisk(Health):
     """One log directory in memory."""
 
     slow: bool = False
-    failed: OSError | None = None
     cached: bool = True
     root: Directory = attrs.Factory(Directory)
     locked: set[str] = attrs.Factory(set)
@@ -136,7 +165,8 @@ class SimDisk:
     """After so many more written bytes the process dies."""
     changes_left: int | None = None
     """After so many more renames, removals, replacements and syncs the process dies."""
-    _failures: dict[str, Failure] = attrs.Factory(dict)
+    descriptors: Descriptors = attrs.Factory(Descriptors)
+    _failures: list[Failure] = attrs.Factory(list)
 
     @property
     def files(self) -> dict[str, Inode]:
@@ -148,8 +178,22 @@ class SimDisk:
     def fail_at(
         self, call: str, error: BaseException, *, path: str = "", after: int = 0, times: int = 1
     ) -> None:
-        """Raise ``error`` at this kind of call on paths that contain ``path``."""
-        self._failures[call] = Failure(error, path, after, times)
+        """Raise ``error`` at this kind of call on paths that contain ``path``.
+
+        Kinds: open, create, read, write, truncate, allocate, sync, sync_directory, rename, remove,
+        mkdir, entries, and patterns of them. ``after`` so many calls it happens ``times`` times.
+        """
+        self._failures.append(Failure(call, error, path, after, times))
+
+    def fail_sometimes(
+        self, call: str, error: BaseException, random: Random, rate: float, *, path: str = ""
+    ) -> None:
+        """Raise ``error`` at a share of these calls, until :meth:`mend`."""
+        self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
+
+    def mend(self) -> None:
+        """No call fails any more; a directory that has failed stays failed."""
+        self._failures.clear()
 
     def rot(self, path: str, position: int, mask: int = 1) -> None:
         """Flip bits of one byte of a file behind everybody's back."""
@@ -168,6 +212,7 @@ class SimDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create and self.root.find(path) is None:
+            self.need_descriptor(path)
             self.call("create", path)
             self._link(path)
         return SimFile(self, path)
@@ -182,14 +227,14 @@ class SimDisk:
         ]
 
     def read(self, path: str) -> bytes:
-        self.call("open", path)
+        self.need_descriptor(path)
         inode = self.inode(path)
         self.call("read", path)
         return bytes(inode.data)
 
     def write(self, path: str, data: Buffer) -> None:
         """Over what is there, then cut: until it is synced, the old content may come back."""
-        self.call("open", path)
+        self.need_descriptor(path)
         found = self.root.find(path)
         inode = found if isinstance(found, Inode) else self._link(path)
         self.write_bytes(path, inode, 0, bytes(data))
@@ -244,12 +289,13 @@ class SimDisk:
         self.unlink(path)
 
     def sync(self, path: str) -> None:
-        self.call("open", path)
+        self.need_descriptor(path)
         inode = self.inode(path)
         self.call("sync", path)
         inode.sync()
 
     def sync_directory(self, path: str = "") -> None:
+        self.need_descriptor(path)
         self.call("sync_directory", path)
         self.root.directory(path).sync()
 
@@ -279,20 +325,30 @@ class SimDisk:
             if not self.changes_left:
                 raise Killed(path)
             self.changes_left -= 1
-        if self.failed is not None and kind not in ("open", "read", "entries"):
-            raise OSError(self.failed.errno, f"offline: {self.failed}")
-        failure = self._failures.get(kind)
-        if failure is None or failure.path not in path:
-            return
-        if failure.after:
-            failure.after -= 1
-            return
-        failure.times -= 1
-        if not failure.times:
-            del self._failures[kind]
-        if isinstance(failure.error, OSError):
-            self.failed = failure.error
-        raise failure.error
+        if kind not in _ALLOWED_OFFLINE:
+            self.check()
+        for failure in self._failures:
+            if failure.meets(kind, path):
+                if isinstance(failure.error, OSError):
+                    self.judge(failure.error, by_sync=kind in _SYNCS)
+                raise failure.error
+
+    def need_descriptor(self, path: str) -> None:
+        """Note that a file is opened, closing others when the process has too many."""
+        while True:
+            try:
+                self.call("open", path)
+            except OSError as error:
+                if trouble(error) is not Trouble.NO_DESCRIPTORS or not self.descriptors.shed():
+                    raise
+            else:
+                return
+
+    def claim(self) -> None:
+        self.descriptors.claim()
+
+    def shed(self) -> bool:
+        return self.descriptors.shed()
 
     def write_bytes(self, path: str, inode: Inode, position: int, data: bytes) -> None:
         if self.cut is not None and len(data) > self.cut:
@@ -306,8 +362,9 @@ class SimDisk:
         free = self.capacity - self._used() if grown and self.capacity < PLENTY else grown
         if grown > free:
             inode.write(position, data[: len(data) - grown + free])
-            self.failed = OSError(errno.ENOSPC, "no space left", path)
-            raise self.failed
+            error = OSError(errno.ENOSPC, "no space left", path)
+            self.judge(error)
+            raise error
         if data:
             inode.write(position, data)
         inode.modified_ms = self.now_ms

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from kwire.log.descriptors import Descriptors
 from kwire.log.disk import AlreadyLocked, Disk, RealDisk, raise_descriptor_limit
 from kwire.testing.disk import Killed, SimDisk
 from kwire.testing.inodes import PAGE
@@ -14,7 +15,11 @@ from kwire.testing.inodes import PAGE
 
 @pytest.fixture(params=["real", "simulated"])
 def disk(request, tmp_path) -> Disk:
-    return RealDisk(str(tmp_path), open_files_max=3) if request.param == "real" else SimDisk()
+    return (
+        RealDisk(str(tmp_path), descriptors=Descriptors(3))
+        if request.param == "real"
+        else SimDisk(descriptors=Descriptors(3))
+    )
 
 
 def test_a_file_is_written_and_read_at_positions(disk: Disk) -> None:
@@ -134,7 +139,7 @@ def test_space(disk: Disk) -> None:
 
 
 def test_descriptors_are_bounded(tmp_path) -> None:
-    disk = RealDisk(str(tmp_path), open_files_max=4)
+    disk = RealDisk(str(tmp_path), descriptors=Descriptors(4))
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     files = [disk.open(str(n), create=True) for n in range(20)]
     for file in files:
@@ -235,7 +240,7 @@ def test_a_full_disk_takes_what_fits() -> None:
     with pytest.raises(OSError, match="space"):
         file.write([b"9012"], 8)
     assert disk.read("a") == b"1234567890"
-    assert disk.failed is not None
+    assert disk.failed is None
 
 
 def test_calls_fail_when_asked_to() -> None:

@@ -112,10 +112,10 @@ def test_snapshots_are_not_kept_open(tmp_path: Path) -> None:
     """What is open takes its room on the disk, also after it was removed."""
     disk = RealDisk(str(tmp_path))
     storage = DiskStorage(disk, now_ms=1)
-    before = len(disk._recent)
+    before = len(disk.descriptors)
     snapshot(storage, 40, 3, NEW)
     for position in range(5):
         assert storage.read_snapshot(SnapshotId(40, 3), position, 1)
         assert storage.snapshot_size(SnapshotId(40, 3)) > 5
-    assert len(disk._recent) == before
+    assert len(disk.descriptors) == before
     storage.close()

@@ -1,0 +1,66 @@
+"""The files that one node keeps open, shared by all its log directories.
+
+Rules: the least recently used file is closed when there are too many; a pinned file is in use and
+not among them. Only the thread of the event loop closes files to make room: a worker thread that
+did could close a descriptor, and have its number used again, between the loop's decision to write
+to it and the write.
+"""
+
+from collections import OrderedDict
+from threading import get_ident
+from typing import Final, Protocol
+
+FILES_MIN: Final = 16
+FILES_MAX: Final = 16_384
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+def files_limit(descriptors: int) -> int:
+    """How many of the process's descriptors cached files may take; the rest is for connections,
+    files that are being read or written meanwhile, and threads."""
+    return max(FILES_MIN, min(descriptors // 4, FILES_MAX))
+
+
+class Descriptors:
+    """Open files that nobody is using right now, least recently used first."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self.limit = limit
+        self._recent: OrderedDict[Closable, None] = OrderedDict()
+        self._thread = get_ident()
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+    def claim(self) -> None:
+        """Make the calling thread the one that closes files."""
+        self._thread = get_ident()
+
+    def used(self, file: Closable) -> None:
+        """Note that an open file was used; a file that another thread opens closes itself."""
+        if get_ident() != self._thread:
+            return
+        recent = self._recent
+        if file in recent:
+            recent.move_to_end(file)
+            return
+        recent[file] = None
+        self._close_until(self.limit)
+
+    def forget(self, file: Closable) -> None:
+        """Note that a file was closed or pinned."""
+        self._recent.pop(file, None)
+
+    def shed(self) -> bool:
+        """Close the older half, for a process without a descriptor left; whether any was closed."""
+        if get_ident() != self._thread or not self._recent:
+            return False
+        self._close_until(len(self._recent) // 2)
+        return True
+
+    def _close_until(self, count: int) -> None:
+        while len(self._recent) > count:
+            next(iter(self._recent)).close()

@@ -1,0 +1,241 @@
+"""A log directory of a process that has too many files open: it fails what it must, and goes on."""
+
+import errno
+import os
+from collections.abc import Callable
+from random import Random
+
+import pytest
+import trio
+import trio.testing
+
+from kwire import errors
+from kwire.log.config import LogConfig
+from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
+from kwire.log.disk import RealDisk
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import InThread, LogManager
+from kwire.log.trouble import Trouble, trouble
+from kwire.testing.disk import SimDisk
+from tests.log.batches import append, content
+from tests.log.test_service import ID, OTHER, config_of, running
+
+SCARCE = OSError(errno.EMFILE, "too many open files")
+OFTEN = 10_000
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.EMFILE, Trouble.NO_DESCRIPTORS),
+        (errno.ENFILE, Trouble.NO_DESCRIPTORS),
+        (errno.ENOSPC, Trouble.NO_ROOM),
+        (errno.EDQUOT, Trouble.NO_ROOM),
+        (errno.ENOENT, Trouble.MISSING),
+        (errno.EIO, Trouble.BROKEN),
+        (errno.EROFS, Trouble.BROKEN),
+        (None, Trouble.BROKEN),
+    ],
+)
+def test_meaning_of_an_error(number: int | None, expected: Trouble) -> None:
+    assert trouble(OSError(number, "refused") if number else OSError("refused")) is expected
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_failed_sync_ends_the_directory_whatever_its_reason(number: int) -> None:
+    """Invariant 89: delayed allocation reports a full disk as a failed sync; pages are lost."""
+    disk = SimDisk()
+    disk.write("a", b"1")
+    disk.fail_at("sync", OSError(number, "refused"))
+    with pytest.raises(OSError, match="refused"):
+        disk.sync("a")
+    assert disk.failed is not None
+
+
+def test_unreadable_sector_ends_the_directory() -> None:
+    """Invariant 89."""
+    disk = SimDisk()
+    disk.write("a", b"1")
+    disk.fail_at("read", OSError(errno.EIO, "unreadable"))
+    with pytest.raises(OSError, match="unreadable"):
+        disk.open("a").read(0, 1)
+    assert disk.failed is not None
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "expected"),
+    [(64, FILES_MIN), (256, 64), (1024, 256), (4096, 1024), (1 << 20, FILES_MAX)],
+)
+def test_most_descriptors_are_left_to_connections(descriptors: int, expected: int) -> None:
+    assert files_limit(descriptors) == expected
+
+
+def test_directories_of_a_node_share_one_limit(tmp_path) -> None:
+    descriptors = Descriptors(4)
+    files = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        disk = RealDisk(str(tmp_path / name), descriptors=descriptors)
+        files += [disk.open(str(n), create=True) for n in range(5)]
+    for file in files:
+        file.write([b"x"], 0)
+    assert [file.fileno() >= 0 for file in files] == [False] * 6 + [True] * 4
+
+
+async def test_worker_threads_close_nobodys_files(tmp_path, monkeypatch) -> None:
+    """A descriptor that a thread closed could be used again under the hands of the loop."""
+    disk = RealDisk(str(tmp_path))
+    files = [disk.open(str(n), create=True) for n in range(4)]
+    for file in files:
+        file.write([b"x"], 0)
+    real_open = os.open
+
+    def scarce(path, flags, mode=0o777, **more):
+        if str(path).endswith("/0") or str(path).endswith(".tmp"):
+            raise SCARCE
+        return real_open(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", scarce)
+    for call in (lambda: disk.sync("0"), lambda: disk.replace("0", b"", sync=True)):
+        with pytest.raises(OSError, match="too many"):
+            await trio.to_thread.run_sync(call)
+        assert all(file.fileno() >= 0 for file in files)
+    with pytest.raises(OSError, match="too many"):
+        disk.read("0")
+    assert not any(file.fileno() >= 0 for file in files), "the loop does make room"
+    assert disk.failed is None
+
+
+async def test_file_opened_by_a_thread_is_not_kept(tmp_path) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.write("index", b"12")
+
+    def search() -> bytes:
+        file = disk.open("index")
+        try:
+            return file.read(0, 2)
+        finally:
+            file.close()
+
+    assert await trio.to_thread.run_sync(search) == b"12"
+    assert len(disk.descriptors) == 0
+
+
+async def test_thread_without_descriptors_is_helped_by_the_loop(autojump_clock) -> None:
+    """Invariant 90: idle files are closed for a checkpoint, which is then written."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, config_of("t"))
+        append(log, [b"v"])
+        assert len(disk.descriptors)
+        disk.fail_at("open", SCARCE, path="replication-offset-checkpoint")
+        logs.in_thread = _in_thread_of(disk)
+        await trio.sleep(6)
+        assert disk.read("replication-offset-checkpoint") == b"0\n1\nt 0 0\n"
+        assert logs.directories[0].online
+    await logs.close()
+
+
+def _in_thread_of(disk: SimDisk) -> InThread:
+    """Make calls at once, but as a thread that does not own the descriptors."""
+
+    async def run(call: Callable[[], None]) -> None:
+        await trio.lowlevel.checkpoint()
+        disk.descriptors._thread = -1
+        try:
+            call()
+        finally:
+            disk.descriptors.claim()
+
+    return run
+
+
+def _append_to_closed(logs: LogManager, log: PartitionLog) -> None:
+    log.active.file.close()
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, [b"w"])
+
+
+def _roll(logs: LogManager, log: PartitionLog) -> None:
+    with pytest.raises(errors.KafkaStorageError):
+        log.roll(1)
+
+
+def _create(logs: LogManager, log: PartitionLog) -> None:
+    with pytest.raises(errors.KafkaStorageError):
+        logs.create("u", OTHER, 0, config_of("u"))
+
+
+def _retain(logs: LogManager, log: PartitionLog) -> None:
+    log.active.first_timestamp = log.active.max_timestamp = -2
+    assert logs.retain(log) == 0
+
+
+def _write_behind(logs: LogManager, log: PartitionLog) -> None:
+    log.active.file.close()
+    log.disk.slow = True
+    append(log, [b"w"])
+
+
+@pytest.mark.parametrize("act", [_append_to_closed, _roll, _create, _retain, _write_behind])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_directory_without_descriptors_stays_online(
+    autojump_clock, act: Callable[[LogManager, PartitionLog], None], number: int
+) -> None:
+    """Invariant 90: each of these opens a file, as do flushes and checkpoints meanwhile."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        config = LogConfig(segment_bytes=200, flush_ms=500, file_delete_delay_ms=1_000)
+        log = logs.create("t", ID, 0, config)
+        for _ in range(5):
+            append(log, [b"v"])
+        log.high_watermark = log.end_offset
+        for segment in log.segments:
+            segment.file.close()
+        disk.fail_at("open", OSError(number, "too many open files"), times=OFTEN)
+        act(logs, log)
+        await trio.sleep(700)
+        with pytest.raises(errors.KafkaStorageError):
+            await logs.flush(log)
+        assert logs.directories[0].online
+        disk.mend()
+        disk.slow = False
+        await trio.sleep(10)
+        before = log.end_offset
+        append(log, [b"again"])
+        await trio.sleep(10)
+        assert (log.recovery_point, log.end_offset) == (before + 1, before + 1)
+        assert len(content(log)) == before + 1
+        assert disk.read("replication-offset-checkpoint") == b"0\n1\nt 0 5\n"
+        logs.create("u", OTHER, 0, config_of("u"))
+    await logs.close()
+    assert ".kafka_cleanshutdown" in disk.files
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_scarce_descriptors_lose_no_acknowledged_record(autojump_clock, seed: int) -> None:
+    """Invariant 90: at any opening of a file, whatever it is for."""
+    disk = SimDisk(descriptors=Descriptors(2))
+    random = Random(seed)
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig(segment_bytes=200, flush_ms=700))
+        disk.fail_sometimes("open", SCARCE, random, 0.15)
+        acknowledged = []
+        for number in range(40):
+            disk.slow = random.random() < 0.3
+            value = b"%d" % number
+            try:
+                append(log, [value])
+                acknowledged.append(value)
+            except errors.KafkaStorageError:
+                pass
+            await trio.sleep(random.random())
+        assert logs.directories[0].online
+        assert len(acknowledged) > 5
+        disk.mend()
+        await trio.sleep(100)
+        assert [value for _, value in content(log)] == acknowledged
+        assert log.recovery_point == log.end_offset
+    async with running(disk.killed()) as logs:
+        log = logs.create("t", ID, 0, config_of("t"))
+        assert [value for _, value in content(log)] == acknowledged
