@@ -34,4 +34,4 @@ async def alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     if not context.authorize("AlterConfigs", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    return await context.controller.call(decide_alter_quotas, request)
+    return await context.decide(decide_alter_quotas, request)

@@ -23,4 +23,4 @@ async def alter_partition_reassignments(
 ) -> AlterPartitionReassignmentsResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    return await context.controller.call(decide_reassign, request)
+    return await context.decide(decide_reassign, request)

@@ -36,7 +36,7 @@ async def alter(context: Context, request: Any, decide: Any, kind: Any) -> Any:
     order = [_name(resource) for resource in request.resources]
     request = copy(request)  # as it came, it may have to be passed on
     denied = _take_out(request, kind, lambda resource: check_alter(context, *_name(resource)))
-    response = await context.controller.call(decide, request)
+    response = await context.decide(decide, request)
     response.responses += denied
     response.responses.sort(key=lambda result: order.index(_name(result)))
     return response

@@ -32,6 +32,6 @@ async def create_partitions(
             code = errors.TopicAuthorizationFailed.code
             denied.append(Result(name=asked.name, error_code=code))
     request.topics = wanted
-    response = await context.controller.call(decide_create_partitions, request)
+    response = await context.decide(decide_create_partitions, request)
     response.results += denied
     return response

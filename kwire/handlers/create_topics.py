@@ -28,7 +28,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
     refused = _refused(context, request)
     wanted = [asked for asked in request.topics if asked.name not in refused]
     request.topics = wanted
-    response = await context.controller.call(decide_create_topics, request)
+    response = await context.decide(decide_create_topics, request)
     for result in response.topics:
         if result.error_code == errors.NONE and not context.authorize(
             "DescribeConfigs", "Topic", result.name

@@ -34,7 +34,7 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
         else:
             denied.append(refusal)
     request.topics = wanted
-    response = await context.controller.call(decide_delete_topics, request)
+    response = await context.decide(decide_delete_topics, request)
     response.responses += denied
     return response
 

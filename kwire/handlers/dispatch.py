@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.groups import GroupCoordinator
     from kwire.handlers.forwarding import Forwarding
     from kwire.log.service import LogManager
-    from kwire.raftmeta.controller_service import Controller
+    from kwire.raftmeta.controller_service import Controller, Decide
     from kwire.raftmeta.image import MetadataImage
     from kwire.raftmeta.service import Quorum
     from kwire.replica.producer_ids import ProducerIds
@@ -144,6 +144,14 @@ class Context:
     @property
     def logs(self) -> "LogManager":
         return self.services.logs
+
+    async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
+        """Have the active controller decide on a request.
+
+        A client of this broker is answered when the broker works by the decision; another node,
+        or a client of the controller, when it is committed.
+        """
+        return await self.controller.call(decide, request, in_force=self.side is Side.BROKER)
 
     def authorize(self, operation: str, resource_type: str, name: str) -> bool:
         """Whether the principal may do ``operation`` (as "Read") on a resource (as "Topic")."""

@@ -30,4 +30,4 @@ def failed(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersRespo
 async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    return await context.controller.call(decide_elect_leaders, request)
+    return await context.decide(decide_elect_leaders, request)

@@ -21,4 +21,4 @@ async def unregister_broker(
 ) -> UnregisterBrokerResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    return await context.controller.call(decide_unregister_broker, request)
+    return await context.decide(decide_unregister_broker, request)

@@ -28,7 +28,7 @@ async def update_features(
         kraft_version=context.quorum.kraft_version,
         check_kraft_version=context.quorum.check_kraft_version,
     )
-    response = await context.controller.call(decide, request)
+    response = await context.decide(decide, request)
     if response.error_code == errors.NONE and not request.validate_only:
         await _raise_kraft_version(context, request)
     return response

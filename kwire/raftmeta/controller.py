@@ -18,9 +18,10 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.topic import TopicConfig
 from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller_index import PartitionIndex
+from kwire.raftmeta.controller_sweeps import Sweeps
 from kwire.raftmeta.image import (
     BROKER,
-    NO_LEADER,
     TOPIC,
     Applied,
     BrokerImage,
@@ -34,6 +35,7 @@ from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
 R = TypeVar("R")
 
 ELR: Final = "eligible.leader.replicas.version"
+_DONE: Final = object()
 USER_RECORDS_MAX: Final = 10_000
 """Records that one request may lead to, as in Kafka."""
 
@@ -44,6 +46,8 @@ class Decision(Generic[R]):
 
     records: tuple[Any, ...]
     reply: R
+    again: bool = False
+    """Whether the records are only a slice: the request is decided again before it is answered."""
 
 
 class Outcome(NamedTuple):
@@ -78,6 +82,10 @@ class ControllerState:
     supported_features: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     placement: int = 0
     """Where the next topic's striping begins; it moves on with each topic."""
+    sweeps: Sweeps = attrs.field(factory=Sweeps)
+    """Partitions whose leader or ISR is still to be looked at."""
+    _index: PartitionIndex | None = None
+    _building: tuple[PartitionIndex, Iterator[None]] | None = None
     _dotted: dict[str, str] | None = None
     """Names with ``.`` or ``_`` by what metrics make of them; None until asked for."""
     _cluster: tuple[Any, Any, BrokerConfig] | None = None
@@ -90,6 +98,10 @@ class ControllerState:
         before = self.image
         self.image, delta = before.apply(records, applied)
         self.next_offset = applied.offset + 1
+        if self._index is not None:
+            self._index.update(delta)
+        elif delta.partitions or delta.deleted_topics:
+            self._building = None
         if self._dotted is not None:
             for topic in delta.deleted_topics.values():
                 self._dotted.pop(_undotted(topic.name), None)
@@ -102,10 +114,33 @@ class ControllerState:
             return self
         return attrs.evolve(self, image=self.image.apply(records)[0])
 
+    @property
+    def index(self) -> PartitionIndex:
+        """The partitions by broker; what is not built yet is built at once."""
+        while not self.build_index():
+            pass
+        assert self._index is not None
+        return self._index
+
+    def build_index(self) -> bool:
+        """Build some more of the index of a new active controller; whether it is complete."""
+        if self._index is not None:
+            return True
+        if self._building is None:
+            index = PartitionIndex()
+            self._building = (index, index.build(self.image))
+        index, steps = self._building
+        if next(steps, _DONE) is not _DONE:
+            return False
+        self._index, self._building = index, None
+        return True
+
     def reset(self, image: MetadataImage, next_offset: int) -> None:
         """Begin or end an office: only what is committed counts."""
         self.image, self.next_offset, self._dotted = image, next_offset, None
+        self._index = self._building = None
         self.sessions.clear()
+        self.sweeps.clear()
 
     @staticmethod
     def _note(dotted: dict[str, str], name: str) -> None:
@@ -217,42 +252,6 @@ class ControllerState:
             elr_enabled=self.elr_enabled,
             unclean=unclean,
         )
-
-    def partitions_where(self, wanted: Callable[[Any], bool]) -> Iterator[tuple[bytes, int]]:
-        """Topic id and number of partitions that ``wanted`` says yes to, in a fixed order."""
-        for _, topic_id in sorted(self.image.topic_ids.items()):
-            for number, partition in sorted(self.image.topics[topic_id].partitions.items()):
-                if wanted(partition):
-                    yield topic_id, number
-
-
-def leader_updates(
-    state: ControllerState,
-    where: Callable[[PartitionImage], bool],
-    *,
-    remove: int = NO_LEADER,
-    add: int = NO_LEADER,
-    lost: int = NO_LEADER,
-) -> list[Any]:
-    """Changes to partitions because a broker goes (``remove``) or comes (``add``).
-
-    ``lost`` is one that comes without having gone in order.
-    """
-
-    def acceptable(broker: int) -> bool:
-        if broker in (remove, lost):
-            return False
-        return broker == add or state.is_active(broker)
-
-    records = []
-    for topic_id, number in state.partitions_where(where):
-        change = state.change(topic_id, number, acceptable=acceptable)
-        change.isr = [broker for broker in change.isr if broker not in (remove, lost)]
-        change.unclean_shutdown = lost
-        change.allow_unclean()
-        if (record := change.build()) is not None:
-            records.append(record)
-    return records
 
 
 def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Any]:

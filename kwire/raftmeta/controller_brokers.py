@@ -18,8 +18,9 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from kwire.raftmeta.controller import ControllerState, Decision, check_bound, leader_updates
-from kwire.raftmeta.image import NO_LEADER, BrokerImage
+from kwire.raftmeta.controller import ControllerState, Decision
+from kwire.raftmeta.controller_leaders import bring_in, slice_without, take_out
+from kwire.raftmeta.image import BrokerImage
 from kwire.types import uuid_text
 
 _RESERVED_DIRECTORIES: Final = 100
@@ -59,13 +60,35 @@ def decide_register_broker(
         raise errors.BrokerIdNotRegistered("Controller does not support registering ZK brokers.")
     _check_directories(state, request)
     _check_features(state, request)
-    records = [] if returns else _out_of_isr(state, existing, request)
+    records, is_more_left = ([], False) if returns else _out_of_isr(state, existing, request)
+    if is_more_left:
+        return Decision((*_fenced_first(state, existing), *records), _UNREGISTERED, again=True)
     record = _registration(state, request, existing if returns else None)
     if not returns:
         state.sessions.forget(request.broker_id)
     state.sessions.touch(request.broker_id, now, fenced=record.fenced, metadata_offset=-1)
     reply = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return Decision((*records, record), reply)
+
+
+_UNREGISTERED: Final = BrokerRegistrationResponse()
+
+
+def _fenced_first(state: ControllerState, existing: BrokerImage | None) -> list[Any]:
+    """Before a broker is taken out of its partitions slice by slice, it may not come back in.
+
+    The sweep goes on should nobody ask for the next slice.
+    """
+    if existing is None or existing.fenced:
+        return []
+    state.sweeps.queue(existing.id, state.index.with_member(existing.id))
+    return [_fenced(existing)]
+
+
+def _fenced(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
+    return r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
+    )
 
 
 def _check_twin(
@@ -118,17 +141,15 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
 
 def _out_of_isr(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
-) -> list[Any]:
+) -> tuple[list[Any], bool]:
     """A new incarnation has to catch up before it is in sync again.
 
     One that did not stop in order may have lost what it had not flushed: with ELR, it is not
     eligible either. Without, whoever is alone in sync stays so and leads when it serves.
     """
-    broker = request.broker_id
     clean = existing is not None and request.previous_broker_epoch == existing.epoch
-    if clean or not state.elr_enabled:
-        return leader_updates(state, lambda p: broker in p.isr, remove=broker)
-    return leader_updates(state, lambda p: broker in p.isr or broker in p.elr, lost=broker)
+    lost = state.elr_enabled and not clean
+    return slice_without(state, request.broker_id, lost=lost)
 
 
 def _registration(
@@ -178,8 +199,8 @@ def decide_heartbeat(
     elif not request.want_fence and fenced and caught_up:
         records = unfencing(state, broker)
         fenced = False
-    records += _offline_directories(state.supposing(records), broker, request.offline_log_dirs)
-    records += _cordoned(broker, request)
+    moved, is_more_left = _offline_directories(state, records, broker, request.offline_log_dirs)
+    records += [*moved, *_cordoned(broker, request)]
     state.sessions.touch(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )
@@ -191,14 +212,14 @@ def decide_heartbeat(
     reply = BrokerHeartbeatResponse(
         is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
     )
-    return Decision(tuple(records), reply)
+    return Decision(tuple(records), reply, again=is_more_left)
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
     """A fenced broker, or one without leaders whose moves all others have seen."""
     if broker.fenced or request.want_fence:
         return True
-    if next(state.partitions_where(lambda p: p.leader == broker.id), None) is not None:
+    if state.index.led_by(broker.id):
         return False
     session = state.sessions.get(broker.id)
     if session is None or session.shutdown_offset < 0:
@@ -208,15 +229,13 @@ def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartb
 
 
 def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """The broker leads nothing new from the first request on; what it leads is swept."""
     if broker.in_controlled_shutdown:
-        records: list[Any] = []
-    else:
-        records = [
-            r.BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
-            )
-        ]
-    return records + leader_updates(state, lambda p: broker.id in p.isr, remove=broker.id)
+        return []
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+    )
+    return [change, *take_out(state, broker.id)]
 
 
 def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
@@ -232,30 +251,27 @@ def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]
 
 
 def _offline_directories(
-    state: ControllerState, broker: BrokerImage, offline: list[bytes]
-) -> list[Any]:
+    state: ControllerState, before: list[Any], broker: BrokerImage, offline: list[bytes]
+) -> tuple[list[Any], bool]:
+    """Take replicas in failed directories out of ISRs; the directories go with the last slice."""
     gone = set(offline) & set(broker.log_dirs)
     if not gone:
-        return []
-    records = leader_updates(
-        state,
-        lambda p: broker.id in p.isr and p.directory(broker.id) in gone,
-        remove=broker.id,
+        return [], False
+    records, is_more_left = slice_without(
+        state.supposing(before), broker.id, where=lambda p: p.directory(broker.id) in gone
     )
+    if is_more_left:
+        return records, True
     left = [directory for directory in broker.log_dirs if directory not in gone]
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
     )
-    return [*records, change]
+    return [*records, change], False
 
 
 def fencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
-    """The broker serves no more: out of every ISR, then fenced."""
-    records = leader_updates(state, lambda p: broker.id in p.isr, remove=broker.id)
-    change = r.BrokerRegistrationChangeRecord(
-        broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
-    )
-    return [*records, change]
+    """The broker serves no more: out of the ISRs, and fenced."""
+    return [*take_out(state, broker.id), _fenced(broker)]
 
 
 def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
@@ -263,7 +279,7 @@ def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
     )
-    return [change, *leader_updates(state, lambda p: p.leader == NO_LEADER, add=broker.id)]
+    return [change, *bring_in(state, broker.id)]
 
 
 def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
@@ -307,10 +323,11 @@ def decide_unregister_broker(
         raise errors.BrokerIdNotRegistered(
             f"Broker ID {request.broker_id} is not currently registered"
         )
-    records = leader_updates(
-        state, lambda p: broker.id in p.isr or broker.id in p.elr, remove=broker.id
-    )
+    records, is_more_left = slice_without(state, broker.id)
+    if is_more_left:
+        return Decision(
+            (*_fenced_first(state, broker), *records), UnregisterBrokerResponse(), again=True
+        )
     gone = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    check_bound(records)
     state.sessions.forget(broker.id)
     return Decision((*records, gone), UnregisterBrokerResponse())

@@ -16,6 +16,7 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller import ControllerState, Decision, Outcome, check_bound, outcome
+from kwire.raftmeta.controller_leaders import leader_updates
 from kwire.raftmeta.image import NO_LEADER, PartitionImage
 from kwire.raftmeta.image_change import merged
 from kwire.raftmeta.partition_change import Election
@@ -29,7 +30,7 @@ Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 ELECTED_MAX: Final = 1000
-"""Leaders elected in one go by the periodic tasks."""
+"""Preferred leaders elected in one decision of the periodic task."""
 
 
 def decide_alter_partition(
@@ -181,28 +182,30 @@ def decide_rebalance_leaders(state: ControllerState, request: None, now: float) 
     """Give leaderships back to preferred replicas; the reply says whether more are left."""
     del request, now
     records: list[Any] = []
-    for topic_id, number in state.partitions_where(lambda p: p.leader != p.preferred_leader):
-        if len(records) >= ELECTED_MAX:
-            return Decision(tuple(records), True)
-        change = state.change(topic_id, number)
-        change.election = Election.PREFERRED
-        if (record := change.build()) is not None:
-            records.append(record)
+    for broker_id, broker in sorted(state.image.brokers.items()):
+        if not broker.is_active:
+            continue
+        for topic_id, number in state.index.led_by_others(broker_id):
+            partition = state.image.topics[topic_id].partitions[number]
+            if broker_id not in partition.isr and broker_id not in partition.elr:
+                continue
+            if len(records) >= ELECTED_MAX:
+                return Decision(tuple(records), True)
+            change = state.change(topic_id, number)
+            change.election = Election.PREFERRED
+            if (record := change.build()) is not None:
+                records.append(record)
     return Decision(tuple(records), False)
 
 
 def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
-    """Lead partitions that nobody leads, where their topics allow it uncleanly."""
+    """Look for leaders where there is none: a topic may have come to allow unclean ones.
+
+    The first slice of partitions is looked at at once, the others are queued as a sweep.
+    """
     del request, now
-    records: list[Any] = []
-    for topic_id, number in state.partitions_where(lambda p: p.leader == NO_LEADER):
-        if len(records) >= ELECTED_MAX:
-            return Decision(tuple(records), True)
-        change = state.change(topic_id, number)
-        change.allow_unclean()
-        if change.unclean and (record := change.build()) is not None:
-            records.append(record)
-    return Decision(tuple(records), False)
+    places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    return Decision(tuple(leader_updates(state, places)), False)
 
 
 def decide_reassign(

@@ -20,6 +20,7 @@ from kwire.codec.messages.metadata_records import AbortTransactionRecord, NoOpRe
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_brokers import begin_sessions, decide_fence_stale
 from kwire.raftmeta.controller_features import bootstrap_records
+from kwire.raftmeta.controller_leaders import decide_sweep, resume_sweeps
 from kwire.raftmeta.image import Applied
 from kwire.raftmeta.internal_topics import creatable
 from kwire.raftmeta.levels import at_level, level_of
@@ -77,19 +78,33 @@ class Controller:
         """Whether this node decides for the cluster."""
         return self._epoch is not None
 
-    async def call(self, decide: "Decide[Q, R]", request: Q) -> R:
-        """Run a decider; its reply when the records are committed and in force here.
+    async def call(self, decide: "Decide[Q, R]", request: Q, *, in_force: bool = False) -> R:
+        """Run a decider; return its reply when the records are committed.
+
+        With ``in_force`` also wait until this node's broker works by them. That may take as long
+        as its disk is slow, so it is for answers to this broker's own clients alone: neither
+        timers nor other nodes depend on it.
 
         Raises NotController when this node is not active, or ceased to be meanwhile: whether
         the records survive is then for the next controller to know.
         """
-        reply, commit = self._decide(decide, request)
-        if commit is not None:
-            await commit.wait()
+        is_whole = False
+        while not is_whole:
+            await self._wait_indexed()
+            decision = self._decide(decide, request)
+            is_whole, commit = not decision.again, self._last
+            if commit is not None:
+                await commit.wait()
+        if in_force and commit is not None:
             await self._publisher.wait_applied(commit.offset)
-        return reply
+        return decision.reply
 
-    def _decide(self, decide: "Decide[Q, R]", request: Q) -> tuple[R, Commit | None]:
+    async def _wait_indexed(self) -> None:
+        """Build the index of a new active controller; others have their turns in between."""
+        while self.is_active and not self.state.build_index():
+            await trio.lowlevel.checkpoint()
+
+    def _decide(self, decide: "Decide[Q, R]", request: Q) -> Decision[R]:
         if self._epoch is None:
             raise errors.NotController
         state = self.state
@@ -97,7 +112,7 @@ class Controller:
         decision = decide(state, request, self._clock.now())
         if decision.records:
             self._append(decision.records)
-        return decision.reply, self._last
+        return decision
 
     def _append(self, records: Sequence[Any]) -> None:
         assert self._epoch is not None
@@ -173,12 +188,12 @@ class Controller:
         return reply
 
     async def _seen_here(self, names: Sequence[str]) -> None:
-        """What another controller created is known here a little later."""
-        if self._elsewhere is not None:
-            with trio.move_on_after(FOLLOW_SECONDS):
-                await self._publisher.wait_for(
-                    lambda image: all(name in image.topic_ids for name in names)
-                )
+        """Wait until this node serves new topics; not for ever if another controller made them."""
+        limit = math.inf if self._elsewhere is None else FOLLOW_SECONDS
+        with trio.move_on_after(limit):
+            await self._publisher.wait_for(
+                lambda image: all(name in image.topic_ids for name in names)
+            )
 
     async def ensure_topic(self, name: str) -> "Created | None":
         """Create one topic on first use; None if it is there already."""
@@ -237,6 +252,7 @@ class Controller:
         """Fence brokers that fall silent and give leaderships back, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._fence)
+            nursery.start_soon(self._sweep)
             nursery.start_soon(self._balance)
             nursery.start_soon(self._wake_leaderless)
             nursery.start_soon(self._say_nothing)
@@ -252,6 +268,19 @@ class Controller:
                     await news.wait()
                 continue
             await self._try(decide_fence_stale)
+
+    async def _sweep(self) -> None:
+        """Go on with changes that are too large for one decision, also a predecessor's."""
+        resumed: int | None = None
+        while True:
+            await self._wait_indexed()
+            if self._epoch not in (None, resumed):
+                resumed = self._epoch
+                resume_sweeps(self.state)
+            if not self.state.sweeps:
+                await self._news.wait()
+                continue
+            await self._try(decide_sweep)
 
     async def _balance(self) -> None:
         config = self.state.config

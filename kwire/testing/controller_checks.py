@@ -10,14 +10,13 @@ from typing import Any
 import attrs
 
 from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.controller import ControllerState
+from kwire.raftmeta.controller_index import PartitionIndex, Place
 from kwire.raftmeta.image import BROKER, NO_LEADER, TOPIC, MetadataImage, PartitionImage
 from kwire.raftmeta.image_loader import ImageLoader
 from kwire.raftmeta.image_records import image_records
 from kwire.raftmeta.records import pack, unpack
 from kwire.testing.cluster import Violation
-
-Place = tuple[bytes, int]
-"""A partition: its topic's id and its number."""
 
 ELR = "eligible.leader.replicas.version"
 _EPOCHS = ("leader_epoch", "partition_epoch")
@@ -50,18 +49,21 @@ class ControllerChecks:
     _last_epoch: int = -1
     _next_producer_id: int = 0
     _vouched: frozenset[int] = frozenset()
+    _swept: Callable[[int, Place], bool] = lambda _broker, _place: False
 
     def on_written(
         self,
         records: Iterable[Any],
-        after: MetadataImage,
+        state: ControllerState,
         vouched: frozenset[int] = frozenset(),
     ) -> None:
-        """Records were committed that made the controller's image this one.
+        """Records were committed that made the controller's state this one.
 
         ``vouched`` has a leader for that they hold what it holds.
         """
+        after = state.image
         self._vouched = vouched
+        self._swept = state.sweeps.is_pending
         for record in records:
             before = self.image
             self.image, _ = before.apply([record], after.applied)
@@ -72,8 +74,9 @@ class ControllerChecks:
             numbers = sorted(topic.partitions)
             demand(numbers == list(range(len(numbers))), topic.name, "has a gap in its partitions")
             for number, partition in topic.partitions.items():
-                self._partition(f"{topic.name}-{number}", partition)
+                self._partition(f"{topic.name}-{number}", (topic_id, number), partition)
         self._directories()
+        demand(state.index == PartitionIndex.of(after), "the index is not what a scan finds")
 
     # One record ------------------------------------------------------------------------------
 
@@ -146,7 +149,7 @@ class ControllerChecks:
 
     # The whole -------------------------------------------------------------------------------
 
-    def _partition(self, name: str, held: PartitionImage) -> None:
+    def _partition(self, name: str, place: Place, held: PartitionImage) -> None:
         elr = self.image.features.get(ELR, 0) > 0
         brokers = self.image.brokers
         demand(len(set(held.replicas)) == len(held.replicas) > 0, name, "replicas", held.replicas)
@@ -163,11 +166,24 @@ class ControllerChecks:
             return
         demand(held.leader in held.isr, name, "led by who is not in sync", held)
         broker = brokers.get(held.leader)
-        demand(broker is not None and broker.is_active, name, "led by who does not serve", broker)
-        directory = held.directory(held.leader)
+        demand(broker is not None, name, "led by a broker that is not registered", held)
         assert broker is not None
+        if not broker.is_active and self._swept(held.leader, place):
+            return
+        demand(broker.is_active, name, "led by who does not serve", broker)
+        directory = held.directory(held.leader)
         assert directory is not None
         demand(broker.has_online(directory), name, "led from a directory that is offline")
+
+    def nothing_left_to_sweep(self) -> None:
+        """With no sweep under way, no broker leads or holds back an ISR that does not serve."""
+        elr = self.image.features.get(ELR, 0) > 0
+        active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
+        for topic in self.image.topics.values():
+            for number, held in topic.partitions.items():
+                left = set(held.isr) - active
+                demand(held.leader in (NO_LEADER, *active), f"{topic.name}-{number}", held)
+                demand(not left or (not elr and len(held.isr) == 1), "holds back", left, held)
 
     def _directories(self) -> None:
         lying = [d for broker in self.image.brokers.values() for d in broker.log_dirs]

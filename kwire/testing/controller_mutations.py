@@ -6,7 +6,12 @@ from typing import Any, Final
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
-from kwire.raftmeta import controller, controller_brokers, controller_configs, image_records
+from kwire.raftmeta import (
+    controller_brokers,
+    controller_configs,
+    controller_leaders,
+    image_records,
+)
 from kwire.raftmeta import controller_partitions as partitions
 from kwire.raftmeta.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller import ControllerState, Decision
@@ -35,13 +40,12 @@ def _every_directory(state: ControllerState, broker: int, directory: bytes) -> b
     return True
 
 
-def _nothing_lost(state: ControllerState, existing: Any, request: Any) -> list[Any]:
-    broker = request.broker_id
-    return controller.leader_updates(state, lambda p: broker in p.isr, remove=broker)
+def _nothing_lost(state: ControllerState, existing: Any, request: Any) -> tuple[list[Any], bool]:
+    return controller_leaders.slice_without(state, request.broker_id)
 
 
-def _stay_in_office(state: ControllerState, existing: Any, request: Any) -> list[Any]:
-    return []
+def _stay_in_office(state: ControllerState, existing: Any, request: Any) -> tuple[list[Any], bool]:
+    return [], False
 
 
 def _adding_is_enough(change: PartitionChange) -> None:

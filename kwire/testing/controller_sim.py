@@ -55,6 +55,8 @@ class ControllerSim:
         if world.random.random() < 0.01:
             world.fail_over()
         step(world, world.random.choice(list(world.brokers.values())))
+        if world.random.random() < 0.8:
+            world.sweep()
         world.checks.on_data(world.is_alive)
         if world.random.random() < 0.1:
             world.checks.snapshot()
@@ -74,6 +76,8 @@ class ControllerSim:
             for body in world.brokers.values():
                 steps.heartbeat(world, body)
             steps.fence(world)
+            world.sweep(whole=True)
+            world.checks.nothing_left_to_sweep()
             self._catch_up()
             world.checks.on_data(world.is_alive)
         self._wake_the_leaderless()
@@ -86,7 +90,7 @@ class ControllerSim:
     def _catch_up(self) -> None:
         """Leaders tell that all replicas are in sync."""
         world = self.world
-        for place in list(world.state.partitions_where(lambda p: p.leader >= 0)):
+        for place in world.partitions_where(lambda p: p.leader >= 0):
             held = world.state.image.topics[place[0]].partitions[place[1]]
             if held.leader >= 0 and (set(held.isr) != set(held.replicas) or held.recovering):
                 steps.tell_isr(world, place, list(held.replicas))

@@ -31,6 +31,7 @@ from kwire.raftmeta.controller_brokers import (
 )
 from kwire.raftmeta.controller_configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller_index import Place
 from kwire.raftmeta.controller_limits import (
     decide_allocate_producer_ids,
     decide_alter_quotas,
@@ -50,7 +51,7 @@ from kwire.raftmeta.controller_topics import (
     decide_delete_topics,
 )
 from kwire.raftmeta.image import BROKER, NO_LEADER, TOPIC, PartitionImage, TopicImage
-from kwire.testing.controller_checks import ELR, Place, demand
+from kwire.testing.controller_checks import ELR, demand
 from kwire.testing.controller_world import CLUSTER, SimBroker, World
 from kwire.types import ZERO_UUID
 
@@ -172,7 +173,7 @@ def producer_ids(world: World, body: SimBroker) -> None:
 
 
 def _draw_partition(world: World, where: Callable[[PartitionImage], bool]) -> Place | None:
-    found = list(world.state.partitions_where(where))
+    found = world.partitions_where(where)
     return world.random.choice(found) if found else None
 
 
@@ -435,4 +436,4 @@ def bootstrap(world: World, *, eligible: bool) -> None:
 
 def leaderless(world: World) -> list[Place]:
     """Partitions that nobody leads."""
-    return list(world.state.partitions_where(lambda p: p.leader == NO_LEADER))
+    return world.partitions_where(lambda p: p.leader == NO_LEADER)

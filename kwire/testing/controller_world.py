@@ -18,7 +18,9 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_brokers import begin_sessions
 from kwire.raftmeta.controller_features import SUPPORTED
-from kwire.raftmeta.image import Applied, MetadataImage
+from kwire.raftmeta.controller_index import Place
+from kwire.raftmeta.controller_leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.image_records import image_records
 from kwire.testing.controller_checks import ControllerChecks, demand
 
@@ -80,6 +82,8 @@ class World:
     is_calm: bool = False
     heard: dict[int, float] = attrs.field(factory=dict)
     """When each broker was answered last, or a controller began to listen."""
+    slices: int = 1_000
+    """Partitions that one decision looks at."""
     failovers: int = 0
     repeated: int = 0
 
@@ -89,7 +93,10 @@ class World:
             number: SimBroker(number, [_directory(number, n) for n in range(random.choice((1, 2)))])
             for number in range(1, 1 + brokers)
         }
-        return cls(random, racks, _controller(random), ControllerChecks(OWN_ID))
+        slices = random.choice((1, 2, 1_000))
+        world = cls(random, racks, _controller(random), ControllerChecks(OWN_ID), slices=slices)
+        world.state.sweeps.size = slices
+        return world
 
     def ask(
         self,
@@ -102,6 +109,11 @@ class World:
         """A request's reply, None if it was refused. ``once``: asked again, nothing is written."""
         fate = 0.5 if self.is_calm else self.random.random()
         decision = self._decide(decide, request)
+        while decision is not None and decision.again:
+            self.write(decision.records, f"{decide.__name__} slice", vouched=vouched)
+            if not self.is_calm and self.random.random() < 0.05:
+                self.fail_over()
+            decision = self._decide(decide, request)
         if fate < 0.01:
             self.note("lost before it was committed", decide.__name__)
             self.fail_over()
@@ -143,7 +155,16 @@ class World:
         applied = Applied(self.state.next_offset + len(records) - 1, self.failovers, 0)
         self.log.append((applied, tuple(records)))
         self.state.apply(records, applied)
-        self.checks.on_written(records, self.state.image, vouched)
+        self.checks.on_written(records, self.state, vouched)
+
+    def sweep(self, *, whole: bool = False) -> None:
+        """The controller goes on with large changes: a slice of them, or all that are left."""
+        while self.state.sweeps:
+            decision = self._decide(decide_sweep, None)
+            assert decision is not None
+            self.write(decision.records, "sweep")
+            if not whole:
+                return
 
     def fail_over(self) -> None:
         """Another controller begins, from the log or from a snapshot and what came after it."""
@@ -158,10 +179,22 @@ class World:
             image, _ = image.apply(records, applied)
         demand(image == self.checks.image, "the next controller knows something else")
         self.state = _controller(self.random)
+        self.state.sweeps.size = self.slices
         self.state.reset(image, self.log[-1][0].offset + 1 if self.log else 0)
         begin_sessions(self.state, self.now)
+        resume_sweeps(self.state)
         self.heard = dict.fromkeys(self.brokers, self.now)
         self.note("failover, snapshot at", start)
+
+    def partitions_where(self, wanted: Callable[[PartitionImage], bool]) -> list[Place]:
+        """Partitions that ``wanted`` says yes to, in the order of topic names."""
+        image = self.state.image
+        return [
+            (topic_id, number)
+            for _, topic_id in sorted(image.topic_ids.items())
+            for number, partition in sorted(image.topics[topic_id].partitions.items())
+            if wanted(partition)
+        ]
 
     def is_alive(self, broker: int) -> bool:
         """Whether a broker serves, in fact and as the controller knows it."""

@@ -80,8 +80,8 @@ TWICE: Final = (
     "broker; kwire does not."
 )
 ORDER: Final = (
-    "**Topics in the order of their names.** When a broker comes or goes, kwire changes partitions "
-    "in the order of the topics' names; Kafka's order is that of a hash table."
+    "**An order of topics that can be repeated.** When a broker comes or goes, kwire changes "
+    "partitions in the order in which the broker got them; Kafka's order is that of a hash table."
 )
 OFFICE: Final = (
     "**Out of office at once.** A leader that was taken out of the voters goes on answering "

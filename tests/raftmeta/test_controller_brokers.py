@@ -275,6 +275,7 @@ def test_unregistered_broker_is_forgotten() -> None:
 
 
 def test_producer_id_blocks_never_overlap() -> None:
+    """Invariant 47, for producer ids."""
     cluster = Cluster((1, 2))
     starts = []
     for broker in (1, 2, 1):

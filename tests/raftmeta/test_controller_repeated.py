@@ -118,6 +118,7 @@ REPEATED = [
 def test_asked_again_nothing_changes(
     decide: Any, request_: Any, expected: type[errors.KafkaError] | None
 ) -> None:
+    """Invariant 48: the next controller, which knows what was written, writes nothing."""
     cluster = Cluster()
     cluster.topic("t", [1, 2], [2, 1])
     if decide is decide_elect_leaders:
@@ -156,7 +157,10 @@ def codes(reply: Any) -> list[int]:
 
 @pytest.mark.parametrize("survives", [True, False])
 async def test_what_was_seen_is_committed_before_the_answer(survives: bool) -> None:
-    """Neither who created a topic nor who was told that it is there may be told too early."""
+    """Neither who created a topic nor who was told that it is there may be told too early.
+
+    Invariant 48, for an answer that gets lost with the leadership.
+    """
     quorum = OneLeader()
     controller = in_office(quorum, Cluster())
     answers: dict[int, list[int] | str] = {}

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -344,12 +345,13 @@ async def test_reply_waits_for_this_nodes_replicas() -> None:
         await nursery.start(made.quorum.run)
         await nursery.start(made.publisher.run)
         await made.broker(b"a").start()
-        nursery.start_soon(made.controller.call, decide_create_topics, create("t"))
+        call = partial(made.controller.call, in_force=True)
+        nursery.start_soon(call, decide_create_topics, create("t"))
         await trio.testing.wait_all_tasks_blocked()
         assert made.publisher.image.topic("t") is not None
         assert made.publisher.applied.topic("t") is None, "committed, but not in force here"
         slow.set()
-        await made.controller.call(decide_create_topics, create("t"))
+        await call(decide_create_topics, create("t"))
         assert opened == ["t"]
         nursery.cancel_scope.cancel()
 

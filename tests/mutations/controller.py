@@ -1,0 +1,66 @@
+"""Mistakes of the active controller."""
+
+from tests.mutations.table import Mutation
+
+MUTATIONS = (
+    Mutation(
+        name="broker-epoch-is-no-offset",
+        invariants=(47,),
+        path="kwire/raftmeta/controller_brokers.py",
+        old="broker_epoch=state.next_offset,",
+        new="broker_epoch=7,",
+        test="tests/sim/test_controller_sim.py::test_invariants_hold",
+    ),
+    Mutation(
+        name="producer-ids-overlap",
+        invariants=(47,),
+        path="kwire/raftmeta/controller_limits.py",
+        old="next_producer_id=start + PRODUCER_IDS,",
+        new="next_producer_id=start + 1,",
+        test="tests/raftmeta/test_controller_brokers.py::test_producer_id_blocks_never_overlap",
+    ),
+    Mutation(
+        name="topic-that-exists-is-created",
+        invariants=(48,),
+        path="kwire/raftmeta/controller_topics.py",
+        old="if asked.name in state.image.topic_ids:",
+        new="if asked.name in ():",
+        test="tests/raftmeta/test_controller_repeated.py::test_asked_again_nothing_changes",
+    ),
+    Mutation(
+        name="controller-answers-before-commit",
+        invariants=(48,),
+        path="kwire/raftmeta/controller_service.py",
+        old="await commit.wait()",
+        new="await trio.lowlevel.checkpoint()",
+        test="tests/raftmeta/test_controller_repeated.py::"
+        "test_what_was_seen_is_committed_before_the_answer",
+    ),
+    Mutation(
+        name="sweep-is-not-resumed",
+        invariants=(44,),
+        path="kwire/raftmeta/controller_leaders.py",
+        old="if not broker.is_active:",
+        new="if broker.is_active:",
+        test="tests/raftmeta/test_controller_sweeps.py::"
+        "test_next_active_controller_goes_on_with_the_sweep",
+    ),
+    Mutation(
+        name="fencing-in-one-decision",
+        invariants=(44,),
+        path="kwire/raftmeta/controller_sweeps.py",
+        old="SWEEP_PARTITIONS: Final = 1_000",
+        new="SWEEP_PARTITIONS: Final = 1_000_000",
+        test="tests/raftmeta/test_controller_sweeps.py::"
+        "test_fencing_a_broker_of_many_partitions_is_decided_in_slices",
+    ),
+    Mutation(
+        name="timers-wait-for-the-local-disk",
+        invariants=(44,),
+        path="kwire/raftmeta/controller_service.py",
+        old="in_force: bool = False",
+        new="in_force: bool = True",
+        test="tests/raftmeta/test_controller_waits.py::"
+        "test_silent_broker_is_fenced_while_the_local_disk_hangs",
+    ),
+)
