@@ -120,6 +120,7 @@ class LogDirectory:
         self.disk.write(path, checkpoints.partition_metadata_text(topic_id))
         made = create(self.disk, directory, partition, now_ms=now_ms, config=config)
         made.topic_id = topic_id
+        made.unsynced.lazy.add(names.PARTITION_METADATA)
         self.logs[partition] = made
         return made
 
@@ -128,6 +129,7 @@ class LogDirectory:
         path = f"{opened.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=False)
         opened.topic_id = topic_id
+        opened.unsynced.lazy.add(names.PARTITION_METADATA)
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
         """Take a partition out and mark its directory; gives the directory's name now.
@@ -141,12 +143,13 @@ class LogDirectory:
         retired = self.logs.pop(partition)
         self.disk.rename(retired.directory, marked)
         retired.move(marked)
-        retired.active.write_indexes()
+        for segment in retired.segments:
+            segment.write_indexes()
         retired.release()
         return marked
 
     def recovery_points(self) -> bytes:
-        points = {p: log.recovery_point for p, log in self.logs.items()}
+        points = {p: log.stored_recovery_point for p, log in self.logs.items()}
         return self._with_unopened(points, lambda known: known.recovery_point)
 
     def high_watermarks(self) -> bytes:
@@ -154,11 +157,14 @@ class LogDirectory:
         return self._with_unopened(marks, lambda known: known.high_watermark)
 
     def log_starts(self) -> bytes:
-        """Only where the log starts inside its first segment: else its name says it."""
+        """Only where the log starts inside its first segment: else its name says it.
+
+        But names that were removed can come back with the power, until that is synced.
+        """
         starts = {
             partition: log.start_offset
             for partition, log in self.logs.items()
-            if log.start_offset > log.segments[0].base_offset
+            if log.start_offset > log.segments[0].base_offset or log.removal_unsynced
         }
         return self._with_unopened(starts, lambda known: known.start_offset)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kwire.log import names
+from kwire.log import snapshots
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.segment import Segment
 from kwire.records.compression import BadPayload, decompress
@@ -103,12 +103,10 @@ def replay_producers(log: "PartitionLog", end_offset: int) -> None:
 def load_snapshot(log: "PartitionLog", end_offset: int) -> int:
     """Restore the newest good snapshot up to ``end_offset``; where the replay has to begin."""
     for offset in reversed([s for s in log.snapshots if s <= end_offset]):
-        path = f"{log.directory}/{names.stem(offset)}{names.SNAPSHOT}"
         try:
-            log.producers.restore(read_snapshot(log.disk.read(path)))
+            log.producers.restore(read_snapshot(snapshots.read(log, offset)))
         except (CorruptSnapshot, FileNotFoundError):
-            log.disk.remove(path)
-            log.snapshots.remove(offset)
+            snapshots.remove(log, offset)
             continue
         return offset
     log.producers.clear()

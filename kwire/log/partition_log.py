@@ -10,17 +10,17 @@ from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log
 (flat, few calls) is due to that.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from kwire.log import lookup, names, region
+from kwire.log import lookup, names, region, snapshots
 from kwire.log.behind import Behind, Write
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
-from kwire.log.flush import Flush
+from kwire.log.flush import Flush, Unsynced
 from kwire.log.producers import Duplicate, ProducerStates, marker_of
 from kwire.log.region import FileRegion
 from kwire.log.segment import Segment
@@ -30,6 +30,10 @@ from kwire.records.header import CONTROL, LENGTH_END, BatchHeader, Buffer, crc_o
 from kwire.types import ZERO_UUID, TopicPartition
 
 NO_PRODUCER: Final = -1
+SECTOR: Final = 512
+"""A file of at most so many bytes is as it was or as it is after a crash, also in place."""
+CLOSED_MAX: Final = 8
+"""Closed segments that keep their indexes in memory until a flush writes them."""
 
 
 class Appended(NamedTuple):
@@ -82,11 +86,13 @@ class PartitionLog:
         a flush, for changed settings of unsynced records, and after a failure (``disk.failed``)."""
         self.on_roll: Callable[[PartitionLog], None] = _write_now
         """Called when a segment was closed, which is to be synced soon."""
-        self._new_files = self._new_directory = True
+        self.unsynced = Unsynced()
+        self.indexed_end = 0
+        """The segments below it have their indexes on disk, synced."""
+        self._flush: Flush | None = None
+        """The one that runs."""
+        self._finished = False
         self._dirty = False
-        self._truncations = 0
-        self._cut_unsynced = False
-        """What a truncation cut off could come back with the power."""
 
     # -- appending
 
@@ -159,18 +165,29 @@ class PartitionLog:
         if not closing.size and closing.base_offset == base_offset:
             return closing
         with storage_errors(self):
-            closing.close_indexes()
-            closing.write_indexes()
-            closing.modified_ms = now_ms
             if closing.size:
-                self.take_snapshot(base_offset)
+                closing.close_indexes()
+            begun = self._begin(base_offset, now_ms)
+            if closing.size:
+                closing.modified_ms = now_ms
+                self._leave_to_flush(closing, base_offset)
             else:
                 self.remove_segments([closing])
-                if not self.segments:  # an empty log begins where its first batch is
+                if len(self.segments) == 1:  # an empty log begins where its first batch is
                     self.start_offset = max(self.start_offset, base_offset)
-            begun = self._begin(base_offset, now_ms)
         self.on_roll(self)
         return begun
+
+    def _leave_to_flush(self, closing: Segment, end_offset: int) -> None:
+        """Let the next flush write a closed segment's indexes and the snapshot at its end.
+
+        Its thread can wait for the file system, an append should not.
+        """
+        self.unsynced.closed.append(closing)
+        snapshots.add(self, end_offset)
+        if len(self.unsynced.closed) > CLOSED_MAX:
+            self.write_indexes(self.unsynced.closed[0])
+            del self.unsynced.closed[0]
 
     # -- reading
 
@@ -192,7 +209,7 @@ class PartitionLog:
             found = segment.locate(offset)
             if found is not None:
                 end = self._end_position(index, end_offset)
-                return _region(segment, found, max_bytes, end, at_least_one)
+                return region.of_segment(segment, found, max_bytes, end, at_least_one)
             index += 1  # compaction left nothing in this segment from here on
         return region.empty()
 
@@ -211,19 +228,6 @@ class PartitionLog:
         unstable = self.producers.first_unstable(high_watermark)
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to ``epoch`` known here and its end; (-1, -1) if none is."""
-        return self.epochs.end_of(epoch, self.end_offset)
-
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record at least as young as ``timestamp``."""
-        return lookup.run(lookup.first_at_least(self, timestamp))
-
-    def max_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp and the first record that has it, (-1, -1) without one."""
-        found = lookup.run(lookup.youngest(self))
-        return (-1, -1) if found is None else (found.timestamp, found.offset)
-
     @property
     def size(self) -> int:
         """Bytes of all segments."""
@@ -241,12 +245,13 @@ class PartitionLog:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_at(offset, now_ms)
             return True
-        self._truncations += 1
-        self._cut_unsynced = True
+        self._begin_cut()
         with storage_errors(self):
             keep = self.segment_index(offset) + 1
             removed, self.segments = self.segments[keep:], self.segments[:keep]
             self.active = self.segments[-1]
+            self.unsynced.forget(self.active)
+            self.indexed_end = min(self.indexed_end, self.active.base_offset)
             self._cut(self.active, offset)
             self.remove_segments(removed)
             self.end_offset = offset
@@ -259,17 +264,16 @@ class PartitionLog:
 
     def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
         """Forget everything and go on at ``offset``."""
-        self._truncations += 1
-        self._cut_unsynced = True
+        self._begin_cut()
         with storage_errors(self):
             self.behind.forget(offset)
             removed, self.segments = self.segments, []
             self.remove_segments(removed)
             for snapshot in list(self.snapshots):
-                self.remove_snapshot(snapshot)
+                snapshots.remove(self, snapshot)
             self.start_offset = self.end_offset = self.written_offset = offset
             self._begin(offset, now_ms)
-            self.recovery_point = self.high_watermark = offset
+            self.recovery_point = self.high_watermark = self.indexed_end = offset
             self.epochs.clear()
             self.producers.clear()
         self._mark_dirty()
@@ -287,7 +291,12 @@ class PartitionLog:
         return True
 
     def drop_segments(self, count: int) -> list[str]:
-        """Take the oldest segments out; gives their files, now named ``.deleted``."""
+        """Take the oldest segments out; gives their files, now named ``.deleted``.
+
+        Not while a flush runs: it may be writing their indexes.
+        """
+        assert self._flush is None, "a flush is running"
+        self.unsynced.removed = True
         removed, self.segments = self.segments[:count], self.segments[count:]
         self.advance_start(self.segments[0].base_offset)
         with storage_errors(self):
@@ -306,50 +315,65 @@ class PartitionLog:
         """Whether so many messages are unsynced that the topic wants an fsync now."""
         return self.end_offset - self.recovery_point >= self.config.flush_messages
 
-    def start_flush(self, end_offset: int | None = None, *, closing: bool = False) -> Flush | None:
+    def unwritten(self, name: str) -> bytes | None:
+        """What a flush has yet to write into this file of the directory."""
+        running = {} if self._flush is None else self._flush.unsynced.files
+        return self.unsynced.files.get(name) or running.get(name)
+
+    @property
+    def removal_unsynced(self) -> bool:
+        """Whether segments that were removed can come back with the power."""
+        running = self._flush
+        return self.unsynced.removed or (running is not None and running.unsynced.removed)
+
+    @property
+    def stored_recovery_point(self) -> int:
+        """The recovery point for the checkpoint: no segment that ends below it lacks its indexes.
+
+        A recovery trusts the indexes of such segments, and reads the others again.
+        """
+        index = self.segment_index(self.indexed_end)
+        following = self.segments[index + 1 : index + 2]
+        end_offset = following[0].base_offset if following else self.end_offset
+        return min(self.recovery_point, max(self.indexed_end, end_offset - 1))
+
+    def start_flush(self, end_offset: int | None = None) -> Flush | None:
         """What to sync so that everything written (below ``end_offset``) is durable.
 
-        Raises KafkaStorageError when the files cannot be opened for it.
-
-        Run it in any thread, then hand it to :meth:`end_flush`. ``closing``: the indexes of the
-        active segment too, which :meth:`close` writes.
+        Run it in any thread, then hand it to :meth:`end_flush`. Raises KafkaStorageError when the
+        files cannot be opened for it.
         """
+        assert self._flush is None, "a flush is running"
         written = self.written_offset
         end_offset = written if end_offset is None else min(end_offset, written)
-        if end_offset <= self.recovery_point and not self._cut_unsynced:
+        unsynced = self.unsynced
+        if end_offset <= self.recovery_point and not unsynced:
             return None
         # A cut at the recovery point was made in the segment before it, if one begins there.
-        first = self.segment_index(self.recovery_point - self._cut_unsynced)
+        first = self.segment_index(self.recovery_point - unsynced.cut)
         chosen = [s for s in self.segments[first:] if s.base_offset <= end_offset]
-        appended_to = None if closing else self.active
+        chosen += [s for s in unsynced.closed if s not in chosen]
+        indexed_end = self.end_offset if self._finished else self.active.base_offset
         with storage_errors(self):
-            flush = Flush(
-                self.disk,
-                self.directory,
-                chosen,
-                appended_to,
-                end_offset,
-                self._truncations,
-                self._new_files or self._cut_unsynced,
-                self._new_directory,
-            )
-        self._new_files = self._cut_unsynced = self._new_directory = False
+            flush = Flush(self.disk, self.directory, chosen, unsynced, end_offset, indexed_end)
+        self._flush = flush
+        self.unsynced = Unsynced(names=False, directory=False)
         self._dirty = False
         return flush
 
     def end_flush(self, flush: Flush) -> None:
         """The flush has been run; what it covered counts as durable."""
         flush.close()
+        self._flush = None
         if not flush.worked:
-            self._new_files = self._cut_unsynced = self._new_directory = True
-        elif flush.generation == self._truncations and flush.end_offset > self.recovery_point:
-            self.recovery_point = flush.end_offset
-            self._dirty = False
-            self.changed(self)
-
-    def doubt_cuts(self) -> None:
-        """Whether the last cut before a crash was synced is not known: the next flush does it."""
-        self._cut_unsynced = True
+            self.unsynced.put_back(flush.unsynced)
+            return
+        for segment in flush.unsynced.closed:
+            segment.drop_indexes()
+        self.recovery_point = max(self.recovery_point, flush.end_offset)
+        self.indexed_end = max(self.indexed_end, flush.indexed_end)
+        self._dirty = False
+        self.changed(self)
 
     def flush(self) -> None:
         """Sync at once: for those who own a thread."""
@@ -380,15 +404,31 @@ class PartitionLog:
                     raise
                 self.written()
 
-    def close(self) -> None:
-        """Leave the directory as a clean stop does."""
+    def finish(self) -> None:
+        """Write everything as a clean stop leaves it; it counts once the next flush has synced it.
+
+        Nothing is appended afterwards. An empty segment's indexes say nothing, nor does their loss.
+        """
         self.settle()
         with storage_errors(self):
-            self.active.close_indexes()
+            if self.active.has_indexes:
+                self.active.close_indexes()
             for segment in self.segments:
-                segment.write_indexes()
+                written = segment.write_indexes()
+                if segment.size:
+                    self.unsynced.files.update(dict.fromkeys(written))
+            self.unsynced.closed.clear()
             if self.end_offset > self.segments[0].base_offset or len(self.segments) > 1:
-                self.take_snapshot(self.end_offset)
+                snapshots.add(self, self.end_offset)
+            for name, data in self.unsynced.files.items():
+                if data is not None:
+                    self.disk.write(f"{self.directory}/{name}", data)
+                    self.unsynced.files[name] = None
+        self._finished = True
+
+    def close(self) -> None:
+        """Leave the directory as a clean stop does, except that nothing is synced."""
+        self.finish()
         self.release()
 
     def release(self) -> None:
@@ -526,7 +566,7 @@ class PartitionLog:
             segment.allocate(0, self.config)
         self.segments.append(segment)
         self.active = segment
-        self._new_files = True
+        self.unsynced.names = True
         return segment
 
     def segment_index(self, offset: int) -> int:
@@ -555,6 +595,11 @@ class PartitionLog:
         else:
             segment.file.truncate(position)
 
+    def _begin_cut(self) -> None:
+        """A flush that runs would count what it syncs, and write indexes, of what is cut off."""
+        assert self._flush is None, "a flush is running"
+        self.unsynced.cut = True
+
     def _clamp(self) -> None:
         """Nothing may lie outside of the log after its ends have moved."""
         self.start_offset = min(self.start_offset, self.end_offset)
@@ -566,26 +611,27 @@ class PartitionLog:
         self.changed(self)
 
     def write_epochs(self) -> None:
-        """``leader-epoch-checkpoint``: not synced and in place, it can be had from the batches.
+        """Write ``leader-epoch-checkpoint``, synced by the flush that covers the epoch's batches.
 
-        (A rename over the old one makes ext4 flush, which is 2 ms a partition in each start.)
+        In place while it is torn by no crash: a rename over the old one makes ext4 flush, which is
+        2 ms a partition in each start.
         """
+        path, text = f"{self.directory}/{names.EPOCHS_FILE}", self.epochs.to_text()
         with storage_errors(self):
-            self.disk.write(f"{self.directory}/{names.EPOCHS_FILE}", self.epochs.to_text())
+            if len(text) <= SECTOR:
+                self.disk.write(path, text)
+            else:
+                self.disk.replace(path, text, sync=False)
+                self.unsynced.names = True
+        self.unsynced.lazy.add(names.EPOCHS_FILE)
 
-    def take_snapshot(self, offset: int) -> None:
-        """Write down the producers as they are below ``offset``."""
-        path = f"{self.directory}/{names.stem(offset)}{names.SNAPSHOT}"
-        self.disk.write(path, self.producers.snapshot())
-        if offset not in self.snapshots:
-            insort(self.snapshots, offset)
-
-    def remove_snapshot(self, offset: int) -> None:
-        self.disk.remove(f"{self.directory}/{names.stem(offset)}{names.SNAPSHOT}")
-        self.snapshots.remove(offset)
+    def write_indexes(self, segment: Segment) -> None:
+        """Write a closed segment's indexes at once; the next flush syncs them."""
+        self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
 
     def remove_segments(self, segments: list[Segment]) -> None:
         for segment in segments:
+            self.unsynced.forget(segment)
             segment.file.close()
             for suffix in names.SEGMENT_SUFFIXES:
                 self.disk.remove(segment.path(suffix))
@@ -594,8 +640,10 @@ class PartitionLog:
 
     def _mark_deleted(self, segment: Segment) -> list[str]:
         segment.file.close()  # the space of a file comes back when its last descriptor is closed
+        self.unsynced.forget(segment)
         if segment.base_offset in self.snapshots:
             self.snapshots.remove(segment.base_offset)
+            self.unsynced.files.pop(segment.name(names.SNAPSHOT), None)
         paths = []
         for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
             path = segment.path(suffix)
@@ -609,22 +657,9 @@ class PartitionLog:
 
     def _reload_producers(self) -> None:
         for snapshot in [s for s in self.snapshots if s > self.end_offset]:
-            self.remove_snapshot(snapshot)
+            snapshots.remove(self, snapshot)
         if len(self.producers):
             lookup.replay_producers(self, self.end_offset)
-
-
-def _region(
-    segment: Segment, first: tuple[int, int], max_bytes: int, end: int, at_least_one: bool
-) -> FileRegion:
-    position, first_size = first
-    available = end - position
-    size = min(max_bytes, available)
-    if size < first_size <= available and at_least_one:
-        size = first_size
-    if size <= 0:
-        return region.empty()
-    return FileRegion(segment.file, position, size, segment.is_warm)
 
 
 class storage_errors:

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from kwire.log import epochs, lookup, names, offset_index, time_index
+from kwire.log import epochs, lookup, names, offset_index, snapshots, time_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.partition_log import PartitionLog, create
@@ -149,6 +149,8 @@ def opening(
         log.segments.append(segment)
     log.active = log.segments[-1]
     log.start_offset = max(known.start_offset, log.segments[0].base_offset)
+    log.indexed_end = MAX_OFFSET
+    log.unsynced.removed = not known.clean and known.start_offset >= log.segments[0].base_offset > 0
     log.epochs.changed = _later
     has_epochs = _load_epochs(log)
     on_disk = set(log.epochs.entries())
@@ -156,10 +158,12 @@ def opening(
         yield from _open_clean(log, found, has_epochs, now_ms)
     else:
         yield from _recover(log, found, known, has_epochs, now_ms)
+    log.indexed_end = min(log.indexed_end, log.end_offset)
     _fit(log, known, now_ms)
     log.epochs.changed = log.write_epochs
     if set(log.epochs.entries()) - on_disk:  # what is only too much is left out when read again
         log.write_epochs()
+        log.unsynced.files[names.EPOCHS_FILE] = None
     return log
 
 
@@ -253,7 +257,9 @@ def _recover(
     lookup.replay_producers(log, base_offset)
     # Snapshots above were written by what may be torn.
     for snapshot in [s for s in log.snapshots if s > base_offset]:
-        log.remove_snapshot(snapshot)
+        snapshots.remove(log, snapshot)
+    noted = dict(log.epochs.entries())
+    log.epochs.truncate_end(base_offset)
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
@@ -264,25 +270,33 @@ def _recover(
             _drop_from(log, index)
             break
         if index > first:
-            log.take_snapshot(segment.base_offset)
+            snapshots.take(log, segment.base_offset)
         size = segment.size
-        end_offset = yield from _walk_segment(log, segment, point)
+        end_offset = yield from _walk_segment(log, segment, point, noted)
         if segment.size < size:
             _drop_from(log, index + 1)
             break
     log.active = log.segments[-1]
     for segment in log.segments[first:-1]:
-        segment.write_indexes()
+        log.write_indexes(segment)
     log.end_offset = log.written_offset = end_offset
+    log.indexed_end = min(log.indexed_end, base_offset)
     log.recovery_point = min(point, end_offset)
-    log.doubt_cuts()
+    log.unsynced.cut = True  # whether the last cut before a crash was synced is not known
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
-        log.take_snapshot(end_offset)
+        snapshots.take(log, end_offset)
 
 
-def _walk_segment(log: PartitionLog, segment: Segment, point: int) -> Generator[None, None, int]:
-    """Take in a segment's good batches and cut the rest off; gives the offset after them."""
+def _walk_segment(
+    log: PartitionLog, segment: Segment, point: int, noted: dict[int, int]
+) -> Generator[None, None, int]:
+    """Take in a segment's good batches and cut the rest off; gives the offset after them.
+
+    ``noted``: the epochs' starts in the file. The file may be older than a truncation, so it only
+    counts where compaction removed batches: an epoch began at the first one that is left, or in
+    the gap before it.
+    """
     size, segment.size = segment.file.size(), 0
     segment.start_indexes()
     end_offset = segment.base_offset
@@ -292,11 +306,13 @@ def _walk_segment(log: PartitionLog, segment: Segment, point: int) -> Generator[
         if data is None or header is None:
             yield
             continue
-        end_offset = header.next_offset
-        segment.note(header.size, end_offset, header.max_timestamp, interval)
         latest = log.epochs.latest
         if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-            log.epochs.assign(header.leader_epoch, header.base_offset)
+            start = noted.get(header.leader_epoch, header.base_offset)
+            in_gap = end_offset <= start <= header.base_offset
+            log.epochs.assign(header.leader_epoch, start if in_gap else header.base_offset)
+        end_offset = header.next_offset
+        segment.note(header.size, end_offset, header.max_timestamp, interval)
         if header.producer_id > NO_PRODUCER:
             aborted = log.producers.replay(data, pos, header)
             if aborted is not None:
@@ -371,7 +387,21 @@ def _indexes_present(segment: Segment, sizes: dict[str, int]) -> bool:
         and times is not None
         and index % offset_index.ENTRY_SIZE == 0
         and times % time_index.ENTRY_SIZE == 0
+        and not _are_emptied(segment, index, times)
     )
+
+
+def _are_emptied(segment: Segment, index_size: int, times_size: int) -> bool:
+    """Whether an index has nothing of batches that leave an entry: a crash can empty a file."""
+    if index_size and times_size:
+        return False
+    for position, header in segment.scan():
+        past_interval = position > segment.interval
+        if (not times_size and header.max_timestamp >= 0) or (not index_size and past_interval):
+            return True
+        if past_interval:
+            return False
+    return False
 
 
 def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
@@ -400,7 +430,8 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
                 segment.note_aborted(aborted)
         elif header.producer_id > NO_PRODUCER:
             log.producers.replay(b"", 0, header)
-    segment.write_indexes()
+    log.write_indexes(segment)
+    log.indexed_end = min(log.indexed_end, segment.base_offset)
     log.producers.clear()
 
 
@@ -424,4 +455,4 @@ def _fit(log: PartitionLog, known: Known, now_ms: int) -> None:
     bases = {segment.base_offset for segment in log.segments}
     for snapshot in list(log.snapshots):
         if snapshot not in bases and snapshot != log.end_offset:
-            log.remove_snapshot(snapshot)
+            snapshots.remove(log, snapshot)

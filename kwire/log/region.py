@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kwire.log.disk import File
+from kwire.log.segment import Segment
 
 
 class FileRegion:
@@ -62,6 +63,20 @@ class _NoFile:
 def empty() -> FileRegion:
     """A read at the end of the log."""
     return FileRegion(NO_FILE, 0, 0, lambda position, size: True)  # type: ignore[arg-type]
+
+
+def of_segment(
+    segment: Segment, first: tuple[int, int], max_bytes: int, end: int, at_least_one: bool
+) -> FileRegion:
+    """Up to ``max_bytes`` from a batch (its position and size) to ``end``."""
+    position, first_size = first
+    available = end - position
+    size = min(max_bytes, available)
+    if size < first_size <= available and at_least_one:
+        size = first_size
+    if size <= 0:
+        return empty()
+    return FileRegion(segment.file, position, size, segment.is_warm)
 
 
 NO_FILE: Final = _NoFile()

@@ -11,7 +11,7 @@ slow directory writes behind.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from kwire.log import names, offset_index, time_index, txn_index
@@ -37,7 +37,6 @@ class Segment:
     __slots__ = (
         "_disk",
         "_index",
-        "_interval",
         "_recent_next",
         "_recent_position",
         "_since_index",
@@ -49,6 +48,7 @@ class Segment:
         "directory",
         "file",
         "first_timestamp",
+        "interval",
         "max_timestamp",
         "max_timestamp_offset",
         "modified_ms",
@@ -66,7 +66,7 @@ class Segment:
         self.file = disk.open(f"{directory}/{names.stem(base_offset)}{names.LOG}")
         self.size = size
         self.written = size
-        self._interval = config.index_interval_bytes
+        self.interval = config.index_interval_bytes
         self.created_ms = 0
         self.modified_ms = 0
         self.first_timestamp = -1
@@ -84,9 +84,18 @@ class Segment:
         self._recent_next = array("q")
         self._recent_position = array("q")
 
+    def name(self, suffix: str) -> str:
+        """The name of one of the segment's files in the partition's directory."""
+        return f"{names.stem(self.base_offset)}{suffix}"
+
     def path(self, suffix: str) -> str:
-        """The name of one of the segment's files."""
+        """The path of one of the segment's files."""
         return f"{self.directory}/{names.stem(self.base_offset)}{suffix}"
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether the indexes are in memory: it is appended to, or was closed just now."""
+        return self._index is not None
 
     def move(self, directory: str) -> None:
         """The partition's directory was renamed."""
@@ -187,10 +196,22 @@ class Segment:
         self.close_indexes()
         self._since_index = 0
 
-    def write_indexes(self) -> None:
-        """Put the indexes on disk and forget them; the log file gives back what it reserved."""
-        if self._index is None or self._time_index is None or self._txns is None:
-            return
+    def write_indexes(self) -> list[str]:
+        """Put the indexes on disk and forget them; gives the names of the files written."""
+        if not self.has_indexes:
+            return []
+        self.write_index_files()
+        self.drop_indexes()
+        return [self.name(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
+
+    def write_index_files(self) -> None:
+        """Write the indexes, and give back what the log file reserved.
+
+        Nothing in memory changes: a thread may do it, with the log file pinned, as long as nothing
+        is appended or cut off.
+        """
+        assert self._index is not None
+        assert self._time_index is not None
         self._disk.write(self.path(names.INDEX), self._index)
         self._disk.write(self.path(names.TIME_INDEX), self._time_index)
         if self._txns:
@@ -200,19 +221,13 @@ class Segment:
             self._disk.remove(self.path(names.TXN_INDEX))
         if self._trim:
             self.file.truncate(self.size)
-            self._trim = False
+
+    def drop_indexes(self) -> None:
+        """Forget the indexes, which are on disk."""
+        self._trim = False
         self.reserved = ALLOCATE_FROM
         self._index = self._time_index = self._txns = None
         self._recent_next, self._recent_position = array("q"), array("q")
-
-    def sync(self, *, indexes: bool) -> None:
-        """fsync; called from a thread with the log file pinned."""
-        self.file.sync()
-        if not indexes:
-            return
-        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
-            with suppress(FileNotFoundError):
-                self._disk.sync(self.path(suffix))
 
     def reindex(self) -> None:
         """Make offset and time index anew from the batches: what was there is not to be trusted."""
@@ -222,7 +237,7 @@ class Segment:
         self._txns, self.size = txns, 0
         for position, header in self.scan(0, end):
             self.size = position
-            self.note(header.size, header.next_offset, header.max_timestamp, self._interval)
+            self.note(header.size, header.next_offset, header.max_timestamp, self.interval)
         self.size = end
         self.close_indexes()
         if not active:

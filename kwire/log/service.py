@@ -256,13 +256,18 @@ class LogManager:
                     gone.append(wanted)
         return gone
 
-    async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
+    async def flush(
+        self, opened: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
+    ) -> None:
         """Return once everything written by now is durable; one fsync serves all who wait.
 
-        What a slow directory still has to write before ``end_offset`` is waited for.
+        What a slow directory still has to write before ``end_offset`` is waited for. ``indexes``:
+        the files of closed segments too, which a recovery could make anew.
         """
         target = opened.written_offset if end_offset is None else end_offset
-        while opened.recovery_point < (wanted := min(target, opened.end_offset)):
+        while opened.recovery_point < (wanted := min(target, opened.end_offset)) or (
+            indexes and (opened.unsynced or opened in self._flushing)
+        ):
             running = self._flushing.get(opened)
             if running is None and opened.written_offset < wanted:
                 running = self._writing.get(opened)
@@ -277,6 +282,16 @@ class LogManager:
             if flush is None:
                 raise KafkaStorageError(f"{opened.partition}: never written, or deleted")
             await self._run_flush(opened, flush)
+
+    async def truncate(self, opened: PartitionLog, offset: int) -> bool:
+        """Forget everything from ``offset`` on; whether there was anything.
+
+        Returns once no recovery would trust more than is left: what comes instead is not synced.
+        """
+        await self._until_idle(opened)
+        cut = opened.truncate_to(offset, self.clock.now_ms())
+        await self._checkpoint(self.directory_of(opened), names.RECOVERY_POINTS)
+        return cut
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
         """Return once it is written down where these logs start: what was deleted stays so.
@@ -395,7 +410,7 @@ class LogManager:
             self._roll = trio.Event()
             rolled, self._rolled = self._rolled, set()
             for opened in rolled:
-                await self._try_flush(opened, opened.active.base_offset)
+                await self._try_flush(opened, opened.active.base_offset, indexes=True)
 
     async def _high_watermarks(self) -> None:
         while True:
@@ -420,11 +435,15 @@ class LogManager:
             await trio.sleep(self.settings.retention_check_ms / 1000)
             for directory in self.directories:
                 for opened in list(directory.logs.values()) if directory.online else ():
-                    self.retain(opened)
+                    await self._until_idle(opened)
+                    if self._has(opened):
+                        self.retain(opened)
                     await trio.lowlevel.checkpoint()
 
     def retain(self, opened: PartitionLog) -> int:
-        """Delete what a log need not keep; how many segments went."""
+        """Delete what a log need not keep; how many segments went. Not while a flush runs."""
+        if opened in self._flushing:
+            return 0
         now_ms = self.clock.now_ms()
         opened.producers.expire(now_ms, opened.config.producer_id_expiration_ms)
         try:
@@ -445,6 +464,7 @@ class LogManager:
             self._note_error(self.directory_of(opened))
             log.error("retention failed partition=%s error=%s", opened.partition, error)
             return 0
+        self._note_roll(opened)  # its names are to be synced
         self._remove_later(opened.disk, paths, opened.config.file_delete_delay_ms, dropped)
         log.info("deleted segments=%d partition=%s", deletion.count, opened.partition)
         return deletion.count
@@ -472,11 +492,13 @@ class LogManager:
             del self._flushing[opened]
             done.set()
 
-    async def _try_flush(self, opened: PartitionLog, end_offset: int | None) -> None:
+    async def _try_flush(
+        self, opened: PartitionLog, end_offset: int | None, *, indexes: bool = False
+    ) -> None:
         if not self._has(opened):
             return
         try:
-            await self.flush(opened, end_offset)
+            await self.flush(opened, end_offset, indexes=indexes)
         except KafkaStorageError as error:
             log.error("flush failed partition=%s error=%s", opened.partition, error)
 
@@ -515,11 +537,12 @@ class LogManager:
         flushes: list[tuple[PartitionLog, Flush]] = []
         for opened in directory.logs.values():
             await self._until_idle(opened)
-            opened.settle()
-            flush = opened.start_flush(closing=True)
+            opened.finish()
+            flush = opened.start_flush()
             if flush is not None:
                 flushes.append((opened, flush))
-            opened.close()
+            else:
+                opened.release()
             await trio.lowlevel.checkpoint()
 
         def sync_all() -> None:
@@ -531,6 +554,7 @@ class LogManager:
         finally:
             for opened, flush in flushes:
                 opened.end_flush(flush)
+                opened.release()
         await self._in_thread(directory.disk, partial(directory.finish, broker_epoch))
 
     def _has(self, opened: PartitionLog) -> bool:

@@ -1,5 +1,6 @@
 """Batches for tests of the log."""
 
+from kwire.log import lookup
 from kwire.log.partition_log import Appended, PartitionLog
 from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
@@ -50,7 +51,20 @@ def marker(producer_id: int, *, commit: bool, **more: int) -> bytes:
     return end_txn_marker(commit=commit, producer_id=producer_id, **fields)
 
 
-def end_transaction(log: PartitionLog, producer_id: int, *, commit: bool) -> Appended:
+def end_transaction(
+    log: PartitionLog, producer_id: int, *, commit: bool, epoch: int = 0
+) -> Appended:
     """Append a marker as the leader does for the coordinator."""
     data = marker(producer_id, commit=commit)
-    return log.append_leader(memoryview(data), parse(data), 0, TIME_MS, from_client=False)
+    return log.append_leader(memoryview(data), parse(data), epoch, TIME_MS, from_client=False)
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record at least as young as ``timestamp``."""
+    return lookup.run(lookup.first_at_least(log, timestamp))
+
+
+def max_timestamp(log: PartitionLog) -> tuple[int, int]:
+    """The largest timestamp and the first record that has it, (-1, -1) without one."""
+    found = lookup.run(lookup.youngest(log))
+    return (-1, -1) if found is None else (found.timestamp, found.offset)

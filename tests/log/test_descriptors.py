@@ -11,7 +11,7 @@ from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segment import Segment
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content
+from tests.log.batches import TIME_MS, append, content, max_timestamp
 from tests.log.test_service import ID, running
 
 HOUR_MS = 3_600_000
@@ -146,5 +146,5 @@ def test_searching_closed_segments_leaves_no_index_open(tmp_path) -> None:
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
     filled(log)
-    log.max_timestamp()
+    max_timestamp(log)
     assert [name for name in open_files(tmp_path) if not name.endswith(".log")] == []

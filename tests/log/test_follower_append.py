@@ -2,6 +2,7 @@
 
 import pytest
 
+from kwire.log import snapshots
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
@@ -58,7 +59,7 @@ def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_ro
     log.append_follower(data)
     assert len(log.segments) > 5
     for segment in log.segments[1:]:
-        snapshot = read_snapshot(disk.read(segment.path(".snapshot")))
+        snapshot = read_snapshot(snapshots.read(log, segment.base_offset))
         found = sorted((p.producer_id, p.last_sequence, p.open_from) for p in snapshot)
         assert found == replayed(data, segment.base_offset)
         assert found, "nothing was known of any producer at this roll"

@@ -17,6 +17,7 @@ from kwire.records.iterate import records
 from kwire.testing.disk import SimDisk
 from kwire.types import TopicPartition
 from tests.log import golden
+from tests.log.batches import max_timestamp, offset_for_timestamp
 from tests.log.test_golden_files import producers_of
 
 NOW_MS = 1_795_240_000_000
@@ -98,11 +99,11 @@ def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
     assert log.high_watermark == seen["high_watermark"]
     assert log.last_stable_offset(log.high_watermark) == seen["last_stable"]
     if "max_timestamp" in seen:
-        found = log.max_timestamp()
+        found = max_timestamp(log)
         assert found == (seen["max_timestamp"], seen["max_timestamp_offset"])
         if found != (-1, -1):
-            assert log.offset_for_timestamp(found[0]) == (found[1], found[0])
-        assert log.offset_for_timestamp(found[0] + 1) is None
+            assert offset_for_timestamp(log, found[0]) == (found[1], found[0])
+        assert offset_for_timestamp(log, found[0] + 1) is None
     for key, end, committed in (
         ("read_uncommitted_runs", log.high_watermark, False),
         ("read_committed_runs", seen["last_stable"], True),

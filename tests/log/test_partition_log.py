@@ -13,7 +13,7 @@ from kwire.records.control import end_txn_marker
 from kwire.records.header import crc_ok, headers, parse
 from kwire.testing.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content, made
+from tests.log.batches import TIME_MS, append, content, made, max_timestamp, offset_for_timestamp
 
 
 def opened(disk: SimDisk | None = None, **config: Any) -> PartitionLog:
@@ -54,7 +54,7 @@ def test_log_append_time_is_stamped_with_a_new_crc() -> None:
     assert header.is_log_append_time
     assert header.max_timestamp == TIME_MS + 5
     assert crc_ok(stored(log), pos, header)
-    assert log.max_timestamp() == (TIME_MS + 5, 0)
+    assert max_timestamp(log) == (TIME_MS + 5, 0)
 
 
 def test_a_follower_takes_batches_as_they_are() -> None:
@@ -100,6 +100,7 @@ def test_closing_a_segment_writes_its_files() -> None:
     log = opened(disk, segment_bytes=170, index_interval_bytes=10)
     for n in range(3):
         append(log, [b"v"], timestamp_ms=TIME_MS + n)
+    log.flush()
     names = sorted(entry.name for entry in disk.entries("t-0"))
     assert names == [
         "00000000000000000000.index",
@@ -283,13 +284,13 @@ def test_timestamps_are_found_across_segments() -> None:
         append(log, [b"v", b"w"], timestamp_ms=time)
     for wanted in range(1, 32):
         expected = next(((n * 2, t) for n, t in enumerate(times) if t >= wanted), None)
-        assert log.offset_for_timestamp(wanted) == expected
-    assert log.max_timestamp() == (30, 16)
+        assert offset_for_timestamp(log, wanted) == expected
+    assert max_timestamp(log) == (30, 16)
     log.advance_start(17)
-    assert log.max_timestamp() == (30, 17)
+    assert max_timestamp(log) == (30, 17)
     log.advance_start(18)
-    assert log.max_timestamp() == (2, 18)
-    assert log.offset_for_timestamp(1) == (18, 2)
+    assert max_timestamp(log) == (2, 18)
+    assert offset_for_timestamp(log, 1) == (18, 2)
 
 
 def test_a_wrong_index_is_made_anew() -> None:
@@ -299,6 +300,7 @@ def test_a_wrong_index_is_made_anew() -> None:
         log = opened(disk, segment_bytes=500, index_interval_bytes=60)
         for _ in range(12):
             append(log, [b"v"])
+        log.flush()
         index = disk.read("t-0/00000000000000000000.index")
         disk.write("t-0/00000000000000000000.index", damage)
         assert [offset for offset, _ in content(log, 5)] == list(range(5, 12))
@@ -388,17 +390,24 @@ def test_a_write_error_leaves_the_log_as_it_was() -> None:
         append(log, [b"b"])
 
 
-def test_a_flush_counts_only_what_was_not_cut_meanwhile() -> None:
+def test_nothing_is_cut_off_while_a_flush_runs() -> None:
+    """It would count what it syncs, and write indexes, of what is no more."""
     log = opened(segment_bytes=200)
     for _ in range(6):
         append(log, [b"v"])
     flush = log.start_flush()
     assert flush is not None
     flush.run()
-    log.truncate_to(4)
+    with pytest.raises(AssertionError, match="a flush is running"):
+        log.truncate_to(4)
+    with pytest.raises(AssertionError, match="a flush is running"):
+        log.drop_segments(1)
     append(log, [b"w"])
     log.end_flush(flush)
-    assert log.recovery_point == 0
+    assert (log.recovery_point, log.end_offset) == (6, 7)
+    log.truncate_to(4)
+    append(log, [b"w"])
+    assert log.recovery_point == 4
     log.flush()
     assert log.recovery_point == 5
     assert log.start_flush() is None

@@ -265,3 +265,34 @@ def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
     for seed in range(20):
         again = open_log(disk.power_loss(Random(seed)), "t-0", at, now_ms=TIME_MS)
         assert content(again) == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_a_crash_emptied_is_made_anew(suffix: str, clean: bool) -> None:
+    """Invariant 79: the segment lies below the recovery point, so nobody reads its batches."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = attrs.evolve(CONFIG, segment_bytes=500)
+    log = reopen(disk, config)
+    for n in range(20):
+        append(log, [b"%d" % n], timestamp_ms=TIME_MS + n)
+    log.close()
+    before = files(disk)
+    disk.inode(STEM + suffix).data.clear()
+    log = reopen(disk, config, clean=clean, recovery_point=20)
+    assert disk.read(STEM + suffix) == before[STEM + suffix]
+    assert log.segments[0].largest_timestamp() == TIME_MS + 6
+
+
+def test_an_index_that_was_always_empty_is_left_alone() -> None:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = attrs.evolve(CONFIG, segment_bytes=70)
+    log = reopen(disk, config)
+    for n in range(4):
+        append(log, [b"%d" % n], timestamp_ms=-1)
+    log.close()
+    calls = len(disk.calls)
+    reopen(disk, config, recovery_point=4)
+    assert not [call for call in disk.calls[calls:] if call == ("write", STEM + ".index")]

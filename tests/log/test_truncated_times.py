@@ -6,7 +6,7 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import create
 from kwire.testing.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append
+from tests.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
 
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
@@ -22,9 +22,9 @@ def test_what_is_left_is_found(interval: int, cut: int) -> None:
         append(log, [b"v"], timestamp_ms=time)
     log.truncate_to(cut)
     left = times[:cut]
-    assert log.max_timestamp() == (max(left), left.index(max(left)))
+    assert max_timestamp(log) == (max(left), left.index(max(left)))
     for time in left:
         first = next(n for n, other in enumerate(left) if other >= time)
-        assert log.offset_for_timestamp(time) == (first, left[first])
+        assert offset_for_timestamp(log, time) == (first, left[first])
     append(log, [b"v"], timestamp_ms=TIME_MS + 500)
-    assert log.offset_for_timestamp(TIME_MS + 400) == (cut, TIME_MS + 500)
+    assert offset_for_timestamp(log, TIME_MS + 400) == (cut, TIME_MS + 500)

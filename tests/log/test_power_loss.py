@@ -1,0 +1,292 @@
+"""What was flushed is whole after the loss of power: records, indexes, epochs, producers, names."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+import attrs
+import pytest
+import trio
+
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.flush import Flush
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
+from kwire.log.txn_index import Aborted
+from kwire.testing.disk import Killed, SimDisk
+from tests.log.batches import (
+    TIME_MS,
+    append,
+    content,
+    end_transaction,
+    max_timestamp,
+    offset_for_timestamp,
+)
+from tests.log.test_service import ID, Clock, at_once
+
+SEEDS = range(12)
+CONFIG = LogConfig(
+    segment_bytes=700,
+    index_interval_bytes=100,
+    flush_messages=1,
+    retention_ms=-1,
+    producer_id_expiration_ms=1 << 50,
+)
+
+
+@attrs.define
+class Seen:
+    """What a log says of itself."""
+
+    records: list[tuple[int, bytes | None]]
+    epochs: list[tuple[int, int]]
+    producers: list[tuple[int, int, int, int]]
+    aborted: list[Aborted]
+    times: list[tuple[int, int] | None]
+    youngest: tuple[int, int]
+    starts: list[int]
+
+
+def seen(log: PartitionLog) -> Seen:
+    return Seen(
+        content(log),
+        log.epochs.entries(),
+        sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in log.producers.all()),
+        log.aborted(0, log.end_offset),
+        [offset_for_timestamp(log, TIME_MS + n) for n in range(0, 70, 3)],
+        max_timestamp(log),
+        [segment.base_offset for segment in log.segments],
+    )
+
+
+async def fill(logs: LogManager, log: PartitionLog, steps: int, first: int = 0) -> None:
+    """Batches of three producers in new epochs, transactions among them, each synced as asked."""
+    for step in range(first, first + steps):
+        producer, epoch = step % 3, 1 + step // 9
+        if step % 5 == 4 and log.producers.get(producer) is not None:
+            end_transaction(log, producer, commit=step % 10 == 4, epoch=epoch)
+        else:
+            state = log.producers.get(producer)
+            append(
+                log,
+                [b"%d" % step] * 2,
+                epoch=epoch,
+                timestamp_ms=TIME_MS + (step * 7) % 64,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=0 if state is None else state.last_sequence + 1,
+                transactional=True,
+            )
+        if log.must_flush:
+            await logs.flush(log, log.end_offset)
+
+
+@attrs.define
+class Broker:
+    """Runs logs on a disk, and gives the disk after the power was lost."""
+
+    disk: SimDisk
+    config: LogConfig = CONFIG
+
+    async def run(
+        self, work: Callable[[LogManager], object], *, stop: bool, settle_s: float = 0.0
+    ) -> None:
+        logs = LogManager([LogDirectory(self.disk, "dir")], Clock(), in_thread=at_once)
+        await logs.open(lambda topic: self.config)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(logs.run)
+            result = work(logs)
+            if result is not None:
+                await result  # type: ignore[misc]
+            await trio.sleep(settle_s)
+            nursery.cancel_scope.cancel()
+        if stop:
+            await logs.close()
+
+    def lose_power(self, seed: int) -> "Broker":
+        return Broker(self.disk.power_loss(Random(seed)), self.config)
+
+    async def seen(self) -> Seen:
+        found: list[Seen] = []
+        again = Broker(self.disk, self.config)
+
+        def look(logs: LogManager) -> None:
+            log = logs.get("t", 0)
+            assert log is not None
+            found.append(seen(log))
+
+        await again.run(look, stop=False)
+        return found[0]
+
+
+async def delayed_flushes(call: Callable[[], None]) -> None:
+    """A thread that is slow at flushes."""
+    if isinstance(getattr(call, "__self__", None), Flush):
+        await trio.sleep(1000)
+    await at_once(call)
+
+
+@pytest.mark.parametrize("steps", [20, 60])
+@pytest.mark.parametrize(
+    ("stop", "settle_s"),
+    [
+        pytest.param(True, 0.0, id="after a clean stop"),
+        pytest.param(False, 100.0, id="with checkpoints"),
+        pytest.param(False, 0.0, id="without checkpoints"),
+    ],
+)
+async def test_a_log_that_syncs_each_record_loses_nothing(
+    autojump_clock, steps: int, stop: bool, settle_s: float
+) -> None:
+    """Invariants 78, 64, 51 and 85: nothing but what the log itself syncs is synced."""
+    broker = Broker(SimDisk())
+    before: list[Seen] = []
+
+    async def work(logs: LogManager) -> None:
+        log = logs.create("t", ID, 0, CONFIG)
+        await fill(logs, log, steps)
+        assert log.recovery_point == log.end_offset
+        before.append(seen(log))
+
+    await broker.run(work, stop=stop, settle_s=settle_s)
+    for seed in SEEDS:
+        assert await broker.lose_power(seed).seen() == before[0], seed
+
+
+async def test_a_restart_in_order_and_a_loss_before_anything_changes(autojump_clock) -> None:
+    """Invariants 78 and 81: the marker is gone, so a recovery reads what the stop had synced."""
+    broker = Broker(SimDisk())
+    before: list[Seen] = []
+
+    async def work(logs: LogManager) -> None:
+        log = logs.create("t", ID, 0, CONFIG)
+        await fill(logs, log, 45)
+        before.append(seen(log))
+
+    await broker.run(work, stop=True)
+    await broker.run(lambda logs: None, stop=False, settle_s=100)
+    for seed in SEEDS:
+        assert await broker.lose_power(seed).seen() == before[0], seed
+    broker = Broker(broker.disk.killed())
+    await broker.run(lambda logs: None, stop=True)
+    for seed in SEEDS:
+        assert await broker.lose_power(seed).seen() == before[0], seed
+
+
+async def test_a_stop_in_order_syncs_what_was_never_flushed(autojump_clock) -> None:
+    """Invariant 78: the marker of a clean stop speaks for every file."""
+    broker = Broker(SimDisk(), attrs.evolve(CONFIG, flush_messages=1 << 40))
+    before: list[Seen] = []
+
+    async def work(logs: LogManager) -> None:
+        log = logs.create("t", ID, 0, broker.config)
+        await fill(logs, log, 45)
+        before.append(seen(log))
+
+    await broker.run(work, stop=True)
+    for seed in SEEDS:
+        assert await broker.lose_power(seed).seen() == before[0], seed
+
+
+@pytest.mark.parametrize("changes", range(10))
+async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
+    autojump_clock, changes: int
+) -> None:
+    """Invariants 64 and 78: every record was synced and checkpointed before the roll."""
+    disk = SimDisk()
+    before: list[Seen] = []
+    lost: list[SimDisk] = []
+
+    async def work(logs: LogManager) -> None:
+        log = logs.create("t", ID, 0, CONFIG)
+        await fill(logs, log, 30)
+        await trio.sleep(100)
+        logs.in_thread = delayed_flushes
+        assert log.active.aborted()
+        log.roll(TIME_MS)
+        before.append(seen(log))
+        flush = log.start_flush()
+        assert flush is not None
+        disk.changes_left = changes
+        with suppress(Killed):
+            flush.run()
+        disk.changes_left = None
+        lost.extend(disk.power_loss(Random(seed)) for seed in range(40))
+        log.end_flush(flush)
+
+    await Broker(disk).run(work, stop=False)
+    for survivor in lost:
+        found = await Broker(survivor).seen()
+        before[0].starts = found.starts  # the new segment was empty
+        assert found == before[0]
+
+
+async def test_epochs_of_a_second_run(autojump_clock) -> None:
+    """Invariant 85: the file of the first run is good, but of its time."""
+    broker = Broker(SimDisk())
+    before: list[Seen] = []
+
+    async def work(logs: LogManager) -> None:
+        log = logs.get("t", 0) or logs.create("t", ID, 0, CONFIG)
+        await fill(logs, log, 30, first=0 if not log.end_offset else 30)
+        before.append(seen(log))
+
+    await broker.run(work, stop=True)
+    broker = Broker(broker.disk.killed())
+    broker.disk.inode("t-0/leader-epoch-checkpoint").sync()  # as the kernel does by itself
+    await broker.run(work, stop=False, settle_s=100)
+    assert len(before[1].epochs) > len(before[0].epochs)
+    for seed in SEEDS:
+        assert await broker.lose_power(seed).seen() == before[1], seed
+
+
+@pytest.mark.parametrize("synced", [True, False])
+async def test_what_retention_removed_does_not_come_back(autojump_clock, synced: bool) -> None:
+    """Invariants 39 and 83: DeleteRecords was answered, and its segments are gone."""
+    disk = SimDisk()
+    lost: list[SimDisk] = []
+    start = 0
+
+    async def work(logs: LogManager) -> None:
+        nonlocal start
+        log = logs.create("t", ID, 0, CONFIG)
+        await fill(logs, log, 60)
+        log.high_watermark = log.end_offset
+        await trio.sleep(1)  # no flush runs any more
+        if not synced:
+            logs.in_thread = delayed_flushes
+        log.advance_start(log.segments[3].base_offset)
+        await logs.keep_starts([log])
+        start = log.start_offset
+        assert logs.retain(log) == 3
+        if synced:
+            await trio.sleep(1)
+        await logs.keep_starts([log])
+        lost.extend(disk.power_loss(Random(seed)) for seed in SEEDS)
+
+    await Broker(disk).run(work, stop=False)
+    for survivor in lost:
+        assert (await Broker(survivor).seen()).records[0][0] == start
+
+
+async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
+    """Invariant 85: a follower cut off a leader's epoch and took in an older one."""
+    disk = SimDisk()
+    broker = Broker(disk)
+
+    async def work(logs: LogManager) -> None:
+        log = logs.create("t", ID, 0, CONFIG)
+        for epoch in (1, 1, 3):
+            append(log, [b"v"], epoch=epoch)
+        await logs.flush(log)
+        await logs.truncate(log, 1)
+        for epoch in (2, 4):
+            append(log, [b"w"], epoch=epoch)
+        await logs.flush(log)
+        assert log.epochs.entries() == [(1, 0), (2, 1), (4, 2)]
+        disk.write("t-0/leader-epoch-checkpoint", b"0\n2\n1 0\n3 2\n")
+
+    await broker.run(work, stop=False)
+    found = await Broker(disk.killed()).seen()
+    assert found.epochs == [(1, 0), (2, 1), (4, 2)]
