@@ -58,6 +58,37 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"kwire {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
+    add_serve(commands)
+    add_format(
+        commands.add_parser(
+            "format",
+            help="prepare a node's empty data directories",
+            description="Prepare a node's empty data directories, as Kafka's storage tool does. "
+            "`kwire serve` does it itself for a node that is its own quorum.",
+        )
+    )
+
+    dump = commands.add_parser(
+        "dump-log",
+        help="print what is in log, index and snapshot files",
+        description="Print what is in log, index, checkpoint and snapshot files.",
+    )
+    dump.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
+    )
+    dump.add_argument(
+        "--records", action="store_true", help="print each record too, metadata by its fields"
+    )
+    commands.add_parser(
+        "random-uuid",
+        help="print a new uuid, for a cluster or a directory",
+        description="Print a new uuid, for a cluster or a directory.",
+    )
+    return top
+
+
+def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """The options of a node."""
     serve = commands.add_parser(
         "serve",
         help="run a node until it is told to stop",
@@ -102,33 +133,6 @@ def parser() -> Parser:
     serve.add_argument(
         "--metrics-port", type=port, metavar="PORT", help="serve Prometheus metrics over HTTP here"
     )
-
-    add_format(
-        commands.add_parser(
-            "format",
-            help="prepare a node's empty data directories",
-            description="Prepare a node's empty data directories, as Kafka's storage tool does. "
-            "`kwire serve` does it itself for a node that is its own quorum.",
-        )
-    )
-
-    dump = commands.add_parser(
-        "dump-log",
-        help="print what is in log, index and snapshot files",
-        description="Print what is in log, index, checkpoint and snapshot files.",
-    )
-    dump.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
-    )
-    dump.add_argument(
-        "--records", action="store_true", help="print each record too, metadata by its fields"
-    )
-    commands.add_parser(
-        "random-uuid",
-        help="print a new uuid, for a cluster or a directory",
-        description="Print a new uuid, for a cluster or a directory.",
-    )
-    return top
 
 
 def add_format(form: argparse.ArgumentParser) -> None:
