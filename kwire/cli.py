@@ -322,7 +322,7 @@ def format_(asked: argparse.Namespace) -> None:
     from kwire.config import ConfigError
     from kwire.configs.broker import BrokerConfig
     from kwire.formatting import CannotOpenError, format_node
-    from kwire.raftmeta.controller_features import SUPPORTED
+    from kwire.raftmeta.controller_features import RAISABLE
     from kwire.raftmeta.releases import BadLevelError, feature_levels
 
     if asked.add_scram:
@@ -333,7 +333,7 @@ def format_(asked: argparse.Namespace) -> None:
         how = "standalone" if asked.standalone else how
         how = "none" if asked.no_initial_controllers else how
         features = feature_levels(
-            asked.release_version, asked.feature, SUPPORTED, dynamic=not config.voters
+            asked.release_version, asked.feature, RAISABLE, dynamic=not config.voters
         )
         for line in format_node(
             config, asked.cluster_id, asked.ignore_formatted, how=how, features=features
