@@ -24,7 +24,7 @@ from kwire.net.send import Sender
 
 SOFTWARE: Final = "kwire"
 RESPONSE_BYTES_MAX: Final = 256 << 20
-_SCRATCH_BYTES: Final = 64 << 10
+_RECEIVED_BYTES: Final = 64 << 10
 _API_VERSIONS: Final = 18
 _ENDS: Final = (OSError, Disconnect, MalformedError)
 
@@ -168,18 +168,19 @@ class NodeClient:
 
     async def _read(self, sock: socket.socket) -> None:
         framer = Framer(RESPONSE_BYTES_MAX)
-        scratch = memoryview(bytearray(_SCRATCH_BYTES))
         while True:
             await wait_readable(sock)
             target = framer.target()
             with suppress(BlockingIOError):
-                count = sock.recv_into(scratch if target is None else target)
+                if target is None:
+                    data = sock.recv(_RECEIVED_BYTES)
+                    count = len(data)
+                    framer.feed(data)
+                else:
+                    count = sock.recv_into(target)
+                    framer.filled(count)
                 if not count:
                     raise Disconnect("closed by the other node")
-                if target is None:
-                    framer.feed(scratch[:count])
-                else:
-                    framer.filled(count)
             while (frame := framer.take()) is not None:
                 self._answered(frame)
 

@@ -13,7 +13,8 @@ _INT32: Final = Struct(">i")
 _FIRST_BUFFER: Final = 4096
 _GROWTH: Final = 4
 _NOTHING: Final = memoryview(b"")
-SPARES_MAX: Final = 4
+SPARES_MAX: Final = 64
+"""Spares at the same time; larger numbers of large frames get memory of their own."""
 SPARE_BYTES: Final = 2 << 20
 """Room for a request of the usual 1 MB and its header."""
 _SPARE_FROM: Final = 16 << 10
@@ -24,34 +25,56 @@ class Disconnect(Exception):
     """The connection cannot go on; the text says why, for the one log line about it."""
 
 
-class Spares:
-    """A few buffers that are used again and again, by all connections of a node.
+class Spare(bytearray):
+    """A buffer that goes back to :class:`Spares`."""
 
-    Fresh memory for each large frame would cost four times what receiving it costs (1.7 s of CPU
-    per GB in 1 MB frames, 0.4 s with spares), nearly all of it page faults.
+    __slots__ = ()
+
+
+class Spares:
+    """Buffers that are used again and again, by all connections of a node.
+
+    Fresh memory for each large frame would cost two to four times what receiving it costs, nearly
+    all of it page faults.  As many are kept as were in use at the same time since the last
+    :meth:`trim`.
     """
 
-    __slots__ = ("_free",)
+    __slots__ = ("_free", "_in_use", "_peak")
 
     def __init__(self) -> None:
-        self._free = [bytearray() for _ in range(SPARES_MAX)]
+        self._free: list[Spare] = []
+        self._in_use = 0
+        self._peak = 0
 
-    def take(self, size: int) -> bytearray | None:
+    @property
+    def kept(self) -> int:
+        """How many wait to be used again."""
+        return len(self._free)
+
+    def take(self, size: int) -> Spare | None:
         """A buffer of at least ``size`` bytes, unless it is too large or all are in use."""
-        if size > SPARE_BYTES or not self._free:
+        if size > SPARE_BYTES or self._in_use >= SPARES_MAX:
             return None
-        return self._free.pop() or bytearray(SPARE_BYTES)
+        self._in_use += 1
+        self._peak = max(self._peak, self._in_use)
+        return self._free.pop() if self._free else Spare(SPARE_BYTES)
 
     def give(self, buffer: bytearray) -> None:
-        """Back after use; kept only if nobody looks into it any more."""
-        if len(buffer) != SPARE_BYTES:
+        """Take a spare back after use; it is kept only if nobody looks into it any more."""
+        if not isinstance(buffer, Spare):
             return
+        self._in_use -= 1
         try:
             buffer.append(0)
             buffer.pop()
         except BufferError:
-            buffer = bytearray()
+            return
         self._free.append(buffer)
+
+    def trim(self) -> None:
+        """Free what was not needed since the last call."""
+        del self._free[max(0, self._peak - self._in_use) :]
+        self._peak = self._in_use
 
 
 class Framer:
@@ -88,13 +111,11 @@ class Framer:
         """Whether something of a frame is there, but not all of it."""
         return self._body is not None or self._pos < len(self._chunk)
 
-    def feed(self, data: memoryview) -> None:
-        """Take bytes as they came; they are copied.  Only while there is no :meth:`target`."""
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they came.  Only while there is no :meth:`target`."""
         if self._pos < len(self._chunk):
-            self._chunk = memoryview(bytes(self._chunk[self._pos :]) + data)
-        else:
-            self._chunk = memoryview(bytes(data))
-        self._pos = 0
+            data = bytes(self._chunk[self._pos :]) + data
+        self._chunk, self._pos = memoryview(data), 0
 
     def target(self) -> memoryview | None:
         """Where the next bytes of a large frame go, or None: then they are to be fed."""
@@ -137,7 +158,7 @@ class Framer:
     def _moved(self, part: bytearray | memoryview) -> bytearray:
         """A larger buffer with the frame's bytes so far."""
         have = len(part)
-        body = None
+        body: bytearray | None = None
         if have >= _SPARE_FROM and self._spares is not None:
             body = self._spares.take(self._size)
         if body is None:

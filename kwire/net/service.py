@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
-SCRATCH_BYTES: Final = 64 << 10
+RECEIVED_BYTES: Final = 64 << 10
+"""How much one call receives at most, unless it is of a large frame."""
 ACCEPT_BATCH: Final = 32
 EXHAUSTED_PAUSE_S: Final = 0.25
 _IDLE_SCANS: Final = 64
@@ -149,7 +150,6 @@ class NetService:
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(8))
     _hang_ups: hangup.HangUps = attrs.field(factory=hangup.make)
     _spares: Spares = attrs.field(factory=Spares)
-    _scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
     _nursery: trio.Nursery | None = None
     _held_back: HeldBack = attrs.field(factory=HeldBack)
     _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -355,24 +355,15 @@ class NetService:
             await wait_readable(sock)
             more = True
             while more:
-                target = framer.target()
-                if framer.held > connection.claimed:
+                if framer.target() is not None and framer.held > connection.claimed:
                     await self._claim(connection)
-                into = self._scratch if target is None else target
-                room = len(into)
                 try:
-                    count = sock.recv_into(into)
+                    count, more = _receive(sock, framer)
                 except BlockingIOError:
                     break
                 if not count:
                     return
-                more = count == room
                 connection.last_active = self.now()
-                if target is None:
-                    framer.feed(into[:count])
-                else:
-                    framer.filled(count)
-                del target, into  # the buffer of a whole frame must not be held from here
                 await self._turns(connection)
                 if more:
                     await checkpoint()
@@ -389,15 +380,17 @@ class NetService:
     async def _turns(self, connection: Connection) -> None:
         """Answer every whole frame that is there, in turns."""
         framer, started, count = connection.framer, connection.last_active, 0
+        answered = False
         while (frame := framer.take()) is not None:
-            if count >= TURN_FRAMES or (count and self.now() - started > TURN_S):
+            await self._answer(connection, frame)
+            answered = True
+            count += 1
+            if framer.ready and (count >= TURN_FRAMES or self.now() - started > TURN_S):
                 await checkpoint()
                 started, count = self.now(), 0
-            count += 1
-            await self._answer(connection, frame)
         if connection.sender.unsent:
             await connection.sender.send(())
-        if count:
+        if answered:
             connection.last_active = self.now()
 
     async def _answer(self, connection: Connection, frame: memoryview) -> None:
@@ -448,6 +441,7 @@ class NetService:
     async def _close_idle(self) -> None:
         """Close what was not used for the idle time; sleeps until the next one can be due."""
         while True:
+            self._spares.trim()
             if not self.connections:
                 await self._opened.park()
             now = self.now()
@@ -459,6 +453,21 @@ class NetService:
                 elif not connection.reason:
                     connection.close("idle")
             await trio.sleep(max(due, shortest / _IDLE_SCANS))
+
+
+def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
+    """Receive once; how many bytes came, and whether more may be there.
+
+    Neither the bytes nor the buffer may be held afterwards: a connection can wait for long.
+    """
+    target = framer.target()
+    if target is None:
+        data = sock.recv(RECEIVED_BYTES)
+        framer.feed(data)
+        return len(data), len(data) == RECEIVED_BYTES
+    count = sock.recv_into(target)
+    framer.filled(count)
+    return count, count == len(target)
 
 
 def _memory_bound(limits: Limits) -> int:

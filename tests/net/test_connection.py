@@ -20,7 +20,7 @@ def frames_of(framer: Framer, data: bytes, cuts: list[int]) -> list[bytes]:
             piece = memoryview(data)[position:end]
             target = framer.target()
             if target is None:
-                framer.feed(piece)
+                framer.feed(bytes(piece))
                 position = end
             else:
                 count = min(len(target), len(piece))
@@ -50,7 +50,7 @@ def test_byte_by_byte(bodies: list[bytes]) -> None:
 
 def test_memory_follows_the_bytes_that_came() -> None:
     framer = Framer(MAX)
-    framer.feed(memoryview(pack(">i", 90 << 20)))
+    framer.feed(pack(">i", 90 << 20))
     assert framer.take() is None
     assert framer.held <= 4096
     have = 0
@@ -76,14 +76,14 @@ def test_memory_follows_the_bytes_that_came() -> None:
 )
 def test_sizes_that_cannot_be(prefix: bytes, says: str) -> None:
     framer = Framer(MAX)
-    framer.feed(memoryview(prefix))
+    framer.feed(prefix)
     with pytest.raises(Disconnect, match=says):
         framer.take()
 
 
 def test_the_largest_frame_is_allowed() -> None:
     framer = Framer(10)
-    framer.feed(memoryview(pack(">i", 10) + bytes(10)))
+    framer.feed(pack(">i", 10) + bytes(10))
     frame = framer.take()
     assert frame is not None
     assert len(frame) == 10
@@ -91,7 +91,7 @@ def test_the_largest_frame_is_allowed() -> None:
 
 def test_a_large_frame_is_received_into_its_own_buffer() -> None:
     framer = Framer(MAX)
-    framer.feed(memoryview(pack(">i", 100_000) + bytes(60_000)))
+    framer.feed(pack(">i", 100_000) + bytes(60_000))
     assert framer.take() is None
     target = framer.target()
     assert target is not None
@@ -104,7 +104,7 @@ def test_a_large_frame_is_received_into_its_own_buffer() -> None:
 
 def received(framer: Framer, body: bytes) -> memoryview:
     """A large frame, as a socket would deliver it."""
-    framer.feed(memoryview(pack(">i", len(body)) + body[:40_000]))
+    framer.feed(pack(">i", len(body)) + body[:40_000])
     position = 40_000
     while (frame := framer.take()) is None:
         target = framer.target()
@@ -131,6 +131,39 @@ def test_spares_are_used_again() -> None:
     assert len(seen) == 1
 
 
+def test_many_producers_of_large_frames_use_the_same_buffers_again() -> None:
+    """Fresh memory for each frame costs more than receiving it."""
+    spares = Spares()
+    seen = set()
+    for _ in range(3):
+        framers = [Framer(MAX, spares) for _ in range(SPARES_MAX)]
+        for framer in framers:
+            framer.feed(pack(">i", 500_000) + bytes(20_000))
+            assert framer.take() is None
+            assert framer.held == SPARE_BYTES
+            seen.add(id(framer._body))
+        for framer in framers:
+            framer.drop()
+    assert len(seen) == SPARES_MAX
+
+
+def test_memory_for_large_frames_is_bounded_and_given_back() -> None:
+    spares = Spares()
+    framers = [Framer(MAX, spares) for _ in range(SPARES_MAX + 10)]
+    for framer in framers:
+        framer.feed(pack(">i", 500_000) + bytes(20_000))
+        assert framer.take() is None
+    assert [framer.held for framer in framers[SPARES_MAX:]] == [80_000] * 10
+    for framer in framers:
+        framer.drop()
+    assert spares.kept == SPARES_MAX
+    spares.trim()
+    assert spares.kept == SPARES_MAX, "all were needed since the last time"
+    received(Framer(MAX, spares), bytes(500_000))
+    spares.trim()
+    assert spares.kept == 0
+
+
 def test_spares_are_not_used_while_somebody_looks() -> None:
     spares = Spares()
     kept = []
@@ -148,7 +181,7 @@ def test_spares_are_not_used_while_somebody_looks() -> None:
 
 def test_an_idle_connection_holds_nothing() -> None:
     framer = Framer(1 << 20)
-    framer.feed(memoryview(pack(">i", 60_000) + bytes(60_000)))
+    framer.feed(pack(">i", 60_000) + bytes(60_000))
     frame = framer.take()
     assert frame is not None
     assert len(frame) == 60_000
@@ -161,7 +194,7 @@ def test_announcing_gets_no_spare() -> None:
     spares = Spares()
     framers = [Framer(MAX, spares) for _ in range(SPARES_MAX)]
     for framer in framers:
-        framer.feed(memoryview(pack(">i", 1 << 20) + bytes(100)))
+        framer.feed(pack(">i", 1 << 20) + bytes(100))
         assert framer.take() is None
         assert framer.held <= 4096
 
@@ -170,7 +203,7 @@ def test_a_lost_connection_gives_its_spare_back() -> None:
     spares = Spares()
     for _ in range(3 * SPARES_MAX):
         framer = Framer(MAX, spares)
-        framer.feed(memoryview(pack(">i", 1 << 20) + bytes(20_000)))
+        framer.feed(pack(">i", 1 << 20) + bytes(20_000))
         assert framer.take() is None
         assert framer.held == SPARE_BYTES
         framer.drop()

@@ -372,8 +372,8 @@ async def test_buffers_of_large_requests_are_used_again() -> None:
         async with await node.connect() as client:
             await client.send_bytes(framed(b"none." + bytes(300_000), b"done"))
             assert await client.read_frame() == b"done"
-            kept = [buffer for buffer in node.service._spares._free if buffer]
-            assert len(kept) == 1, "nothing holds on to a request that is answered"
+            kept = node.service._spares.kept
+            assert kept == 1, "nothing holds on to a request that is answered"
 
 
 async def test_stop_accepting_leaves_the_open_ones() -> None:
