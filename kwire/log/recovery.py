@@ -9,6 +9,7 @@ millisecond, so that whoever runs it decides what happens meanwhile. Any step ma
 before a crash: all of it may be done again.
 """
 
+import logging
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final
@@ -18,7 +19,7 @@ import attrs
 from kwire.log import epochs, lookup, names, offset_index, snapshots, time_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
-from kwire.log.partition_log import PartitionLog, create
+from kwire.log.partition_log import SECTOR, PartitionLog, create
 from kwire.log.segment import INT32_MAX, Segment
 from kwire.records.crc import crc32c
 from kwire.records.header import (
@@ -30,6 +31,8 @@ from kwire.records.header import (
     BatchHeader,
 )
 from kwire.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 MAX_OFFSET: Final = 1 << 62
 SLICE_BYTES: Final = 64 * 1024
@@ -263,18 +266,16 @@ def _recover(
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
-        lost = segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact
-        if segment.base_offset < end_offset or (lost and index > first):
-            # Overlapping, or the end of the segment before never reached the disk. (Compaction
-            # leaves gaps too; it syncs what it writes, so there nothing is lost.)
-            _drop_from(log, index)
+        if index > first and (problem := _misplaced(log, segment, end_offset, point)):
+            _cut(log, index, 0, end_offset, point, problem)
             break
         if index > first:
             snapshots.take(log, segment.base_offset)
-        size = segment.size
-        end_offset = yield from _walk_segment(log, segment, point, noted)
+        size = segment.file.size()
+        end_offset, problem = yield from _walk_segment(log, segment, point, noted)
         if segment.size < size:
-            _drop_from(log, index + 1)
+            segment.file.truncate(segment.size)
+            _cut(log, index + 1, size - segment.size, end_offset, point, problem)
             break
     log.active = log.segments[-1]
     for segment in log.segments[first:-1]:
@@ -288,10 +289,44 @@ def _recover(
         snapshots.take(log, end_offset)
 
 
+def _misplaced(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
+    """Why a segment cannot follow batches that end at ``end_offset``; empty if it can.
+
+    Compaction leaves gaps too; it syncs what it writes, so there nothing is lost.
+    """
+    if segment.base_offset < end_offset:
+        return "overlapping segments"
+    if segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact:
+        return "end of a segment lost"
+    return ""
+
+
+def _cut(
+    log: PartitionLog, index: int, size: int, end_offset: int, point: int, problem: str
+) -> None:
+    """Drop the segments from ``index`` on and say what goes; ``size`` was cut off before them."""
+    removed, log.segments = log.segments[index:], log.segments[:index]
+    size += sum(segment.size for segment in removed)
+    log.remove_segments(removed)
+    # What was synced cannot be torn by a crash: below the recovery point the disk has failed us.
+    below = end_offset < point
+    logger.log(
+        logging.ERROR if below else logging.WARNING,
+        "recovery cut partition=%s offset=%d bytes=%d segments=%d reason=%r recovery_point=%d%s",
+        log.partition,
+        end_offset,
+        size,
+        len(removed),
+        problem,
+        point,
+        "; synced records are damaged, restore them from another replica" if below else "",
+    )
+
+
 def _walk_segment(
     log: PartitionLog, segment: Segment, point: int, noted: dict[int, int]
-) -> Generator[None, None, int]:
-    """Take in a segment's good batches and cut the rest off; gives the offset after them.
+) -> Generator[None, None, tuple[int, str]]:
+    """Take in a segment's good batches; gives the offset after them, and why they end there.
 
     ``noted``: the epochs' starts in the file. The file may be older than a truncation, so it only
     counts where compaction removed batches: an epoch began at the first one that is left, or in
@@ -302,7 +337,13 @@ def _walk_segment(
     end_offset = segment.base_offset
     interval = log.config.index_interval_bytes
     gaps_until = MAX_OFFSET if log.config.cleanup_compact else point
-    for data, pos, header in _good_batches(segment, size, gaps_until):
+    batches = _good_batches(segment, size, gaps_until)
+    while True:
+        try:
+            data, pos, header = next(batches)
+        except StopIteration as last:
+            problem: str = last.value
+            break
         if data is None or header is None:
             yield
             continue
@@ -318,19 +359,16 @@ def _walk_segment(
             if aborted is not None:
                 segment.note_aborted(aborted)
     segment.written = segment.size
-    if segment.size < size:
-        segment.file.truncate(segment.size)
     segment.resume_indexes()
-    return end_offset
+    return end_offset, problem
 
 
 def _good_batches(
     segment: Segment, size: int, gaps_until: int
-) -> Iterator[tuple[bytes | None, int, BatchHeader | None]]:
+) -> Generator[tuple[bytes | None, int, BatchHeader | None], None, str]:
     """Every batch up to the first bad one: the bytes it lies in, and where; Nones for a pause.
 
-    A batch's offset is not covered by its CRC: torn off from the rest, it shows by a gap, where
-    none was left by compaction.
+    The generator's value says what is wrong behind the last one, nothing at the end of the file.
     """
     start, data, position = 0, b"", 0
     end_offset = segment.base_offset
@@ -344,23 +382,35 @@ def _good_batches(
         following = position + header.length + LENGTH_END
         if header.length < HEADER_SIZE - LENGTH_END or following > size or header.magic != 2:
             _refuse_old_format(segment, position, header, size)
-            return
+            return "cut off batch" if header.magic == 2 and following > size else "no batch"
         if following > start + len(data):
             yield None, 0, None
             start, data = position, segment.file.read(position, max(header.size, SLICE_BYTES))
             pos = 0
         covered = memoryview(data)[pos + ATTRIBUTES_POS : pos + header.size]
+        if crc32c(covered) != header.crc:
+            return "wrong CRC"
+        gap_allowed = header.base_offset <= gaps_until or not _can_be_torn(position)
         if (
-            crc32c(covered) != header.crc
-            or header.base_offset < end_offset
-            or header.base_offset > max(end_offset, gaps_until)
+            header.base_offset < end_offset
+            or (header.base_offset > end_offset and not gap_allowed)
             or header.last_offset_delta < 0
             or header.next_offset - segment.base_offset > INT32_MAX
         ):
-            return
+            return "impossible offset"
         yield data, pos, header
         end_offset = header.next_offset
         position = following
+    return "cut off batch" if position < size else ""
+
+
+def _can_be_torn(position: int) -> bool:
+    """Whether a crash can leave a batch with a good CRC and another offset than it had.
+
+    The CRC does not cover the offset. But where both begin in one sector of the disk, both were
+    written or neither was; a gap there was left by compaction, or by a leader that had it.
+    """
+    return position % SECTOR > SECTOR - ATTRIBUTES_POS - 1
 
 
 def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, size: int) -> None:
@@ -371,12 +421,6 @@ def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, siz
     data = segment.file.read(position, header.length + LENGTH_END)
     if zlib.crc32(memoryview(data)[16:]) == int.from_bytes(data[12:16], "big"):
         raise OldFormat(f"{segment.file.path} holds messages of format {header.magic}")
-
-
-def _drop_from(log: PartitionLog, index: int) -> None:
-    """What follows a cut is not part of the log any more."""
-    removed, log.segments = log.segments[index:], log.segments[:index]
-    log.remove_segments(removed)
 
 
 def _indexes_present(segment: Segment, sizes: dict[str, int]) -> bool:

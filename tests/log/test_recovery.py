@@ -119,20 +119,80 @@ def test_zeros_and_a_crc_of_zero_are_no_batch(disk: SimDisk) -> None:
         assert disk.read(name) == good
 
 
+def offset_at(disk: SimDisk, position: int) -> int:
+    return int.from_bytes(disk.inode(f"{STEM}.log").data[position : position + 8], "big")
+
+
 @pytest.mark.parametrize("wrong", [0, 4, 6, 7, 1 << 20, 1 << 40, (1 << 63) - 1])
 def test_an_offset_torn_off_from_its_batch(wrong: int) -> None:
-    """It is not covered by the CRC; a gap or a step back gives it away."""
+    """It is not covered by the CRC; a gap or a step back gives it away, across a sector's end."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk, LogConfig())
-    for n in range(6):
+    for n in range(4):
         append(log, [b"%d" % n])
+    size = log.size // 4
+    append(log, [b"." * (512 - log.size - size - 4)])
+    place = log.size
+    append(log, [b"5"])
     log.flush()
-    inode = disk.files[f"{STEM}.log"]
-    place = len(inode.data) * 5 // 6
-    assert inode.data[place : place + 8] == (5).to_bytes(8, "big")
-    inode.data[place : place + 8] = wrong.to_bytes(8, "big")
+    assert offset_at(disk, place) == 5
+    assert 490 < place < 512
+    disk.inode(f"{STEM}.log").data[place : place + 8] = wrong.to_bytes(8, "big")
     assert reopen(disk.killed(), LogConfig(), recovery_point=3).end_offset == 5
+
+
+@pytest.mark.parametrize("gap", [1, 1000])
+def test_gaps_of_a_topic_that_is_not_compacted_any_more(gap: int) -> None:
+    """Invariant 84: a follower takes them in, a recovery leaves them alone."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = reopen(disk, LogConfig())
+    for n in range(5):
+        log.append_follower(made([b"%d" % n], base_offset=n * (gap + 1)))
+    found = content(log)
+    again = reopen(disk.killed(), LogConfig(), recovery_point=1)
+    assert content(again) == found
+    assert again.end_offset == log.end_offset
+
+
+def cuts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if "recovery cut" in r.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: data.extend(b"\0" * 99), "no batch"),
+        (lambda data: data.extend(made([b"x"], base_offset=7)[:-1]), "cut off batch"),
+        (lambda data: data.extend(made([b"x"], base_offset=7)[:20]), "cut off batch"),
+        (lambda data: data.extend(made([b"x"], base_offset=7)[:-1] + b"?"), "wrong CRC"),
+        (lambda data: data.extend(made([b"x"], base_offset=6)), "impossible offset"),
+    ],
+)
+def test_what_a_recovery_cuts_off_is_told(disk: SimDisk, caplog, damage, reason: str) -> None:
+    data = disk.inode("t-0/00000000000000000006.log").data
+    before = len(data)
+    damage(data)
+    size = len(data) - before
+    reopen(disk, recovery_point=7)
+    (line,) = cuts(caplog)
+    assert f"partition=t-0 offset=7 bytes={size} segments=0 reason='{reason}'" in line
+    assert caplog.records[-1].levelname == "WARNING"
+    reopen(disk)
+    assert len(cuts(caplog)) == 1, "nothing is left to cut off"
+
+
+def test_damaged_synced_records_are_told_as_an_error(disk: SimDisk, caplog) -> None:
+    """Invariant 80: a bit flipped below the recovery point; later segments go, not silently."""
+    disk.inode("t-0/00000000000000000004.log").data[65] ^= 1
+    log = reopen(disk, recovery_point=5)
+    assert log.end_offset == 4
+    (line,) = cuts(caplog)
+    assert "offset=4" in line
+    assert "segments=1 reason='wrong CRC' recovery_point=5" in line
+    assert "synced records are damaged" in line
+    assert caplog.records[-1].levelname == "ERROR"
 
 
 def test_gaps_of_compaction_are_no_damage() -> None:

@@ -67,4 +67,28 @@ MUTATIONS = (
         new="",
         test="tests/log/test_recovery.py",
     ),
+    Mutation(
+        name="recovery-cuts-without-a-word",
+        invariants=(80,),
+        path="kwire/log/recovery.py",
+        old="    below = end_offset < point",
+        new="    return\n    below = end_offset < point",
+        test="tests/log/test_recovery.py",
+    ),
+    Mutation(
+        name="recovery-takes-gaps-for-damage",
+        invariants=(84,),
+        path="kwire/log/recovery.py",
+        old=" or not _can_be_torn(position)",
+        new="",
+        test="tests/log/test_recovery.py::test_gaps_of_a_topic_that_is_not_compacted_any_more",
+    ),
+    Mutation(
+        name="recovery-skips-the-crc",
+        invariants=(77, 80),
+        path="kwire/log/recovery.py",
+        old="if crc32c(covered) != header.crc:",
+        new="if not covered:",
+        test="tests/log/test_recovery.py",
+    ),
 )
