@@ -1,7 +1,8 @@
 """DescribeLogDirs (API key 35): what lies in which log directory, and how much room is left.
 
 A directory that is offline is named with its error and without partitions. The sizes are those of
-the segment files; the lag is what the high watermark still has to cover.
+the segment files. The lag is how far a log ends before its high watermark, as in Kafka: 0 on a
+leader.
 """
 
 from kwire.codec.messages.describe_log_dirs import (
@@ -58,7 +59,7 @@ async def _described(
             Found(
                 partition_index=index,
                 partition_size=log.size,
-                offset_lag=max(log.end_offset - log.high_watermark, 0),
+                offset_lag=max(log.high_watermark - log.end_offset, 0),
                 is_future_key=False,
             )
         )

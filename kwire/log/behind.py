@@ -6,7 +6,7 @@ of the file waits behind the job.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -14,7 +14,7 @@ import attrs
 
 from kwire.log.disk import pin_all
 from kwire.log.segment import Segment
-from kwire.records.header import Buffer
+from kwire.records.header import BatchHeader, Buffer, headers
 
 JOB_WRITES_MAX: Final = 256
 
@@ -95,18 +95,30 @@ class Behind:
             operation.segment.file.unpin()
         return [op for op in operations if isinstance(op, Write)]
 
+    def locate(self, segment: Segment, offset: int) -> int | None:
+        """Position of the batch that holds ``offset``, if it waits to be written into a segment."""
+        running = self.running.operations if self.running is not None else ()
+        for operation in (*running, *self.queue):
+            if isinstance(operation, Write) and operation.segment is segment:
+                for position, header in _batches(operation):
+                    if offset < header.next_offset <= operation.next_offset:
+                        return position
+        return None
+
     def truncate(self, segment: Segment, position: int, offset: int) -> None:
         """Forget what was to be written from here on, and cut after what is being written.
 
-        The segments that follow are gone, and with them what was to be cut off them.
+        The segments that follow are gone, and with them what was to be cut off them. Of a write
+        that is cut in two the front still counts; the cut that follows it takes the rest.
         """
         self.queue = deque(
             op
             for op in self.queue
             if op.segment.base_offset <= segment.base_offset
-            and (isinstance(op, Cut) or op.next_offset <= offset)
+            and (isinstance(op, Cut) or op.segment is not segment or op.position < position)
         )
-        for operation in self.running.operations if self.running is not None else ():
+        running = self.running.operations if self.running is not None else ()
+        for operation in (*running, *self.queue):
             if isinstance(operation, Write) and operation.next_offset > offset:
                 operation.next_offset = offset
                 operation.end_position = min(operation.end_position, position)
@@ -118,3 +130,10 @@ class Behind:
         for operation in self.running.operations if self.running is not None else ():
             if isinstance(operation, Write):
                 operation.next_offset, operation.end_position = offset, 0
+
+
+def _batches(write: Write) -> Iterator[tuple[int, BatchHeader]]:
+    """Position in the segment and header of each batch of a write."""
+    data = write.parts[0] if len(write.parts) == 1 else b"".join(write.parts)
+    for pos, header in headers(data):
+        yield write.position + pos, header

@@ -586,8 +586,10 @@ class PartitionLog:
         return segment.written if past is None else min(segment.written, past[0])
 
     def _cut(self, segment: Segment, offset: int) -> None:
-        found = segment.locate(offset)
-        position = segment.size if found is None else found[0]
+        position = self.behind.locate(segment, offset)
+        if position is None:
+            found = segment.locate(offset)
+            position = segment.size if found is None else found[0]
         segment.truncate(position, offset)
         if self.behind:
             self.behind.truncate(segment, position, offset)

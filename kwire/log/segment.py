@@ -116,6 +116,7 @@ class Segment:
     def start_indexes(self) -> None:
         """Begin with empty indexes in memory: a new segment, or one to be rebuilt."""
         self._index, self._time_index, self._txns = bytearray(), bytearray(), []
+        self._recent_next, self._recent_position = array("q"), array("q")
         self._since_index = 0
         self.max_timestamp = self.first_timestamp = -1
         self.max_timestamp_offset = self.base_offset
@@ -288,7 +289,7 @@ class Segment:
                 break
             if last >= offset:
                 return position, header.length + LENGTH_END
-        if sound:
+        if sound or self.written < self.size:  # or it waits to be written
             return None
         self.reindex()
         return self.locate(offset)

@@ -259,6 +259,16 @@ async def test_directories(asked: list[tuple[str, list[int]]] | None, expected: 
     assert all((size > 100) == (name == "u") for (name, _), size in sizes.items())
 
 
+async def test_a_leader_has_no_lag_in_its_log_directory():
+    """Kafka counts what is missing up to the high watermark, not what is not committed yet."""
+    subject = broker()
+    partition = await made(subject)
+    write(subject, partition, b"x")
+    partition.log.high_watermark = 0
+    (found,) = (await subject.call(DescribeLogDirsRequest(topics=None))).results
+    assert found.topics[0].partitions[0].offset_lag == 0
+
+
 async def test_a_directory_that_is_offline():
     subject = broker()
     await made(subject)

@@ -358,6 +358,60 @@ def test_a_truncation_while_a_thread_writes() -> None:
     assert len(stored(log)) == log.size
 
 
+@pytest.mark.parametrize("cut", [1, 100, 299, 599, 699])
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_cut_far_back_in_what_is_not_written_yet(cut: int, taken: bool) -> None:
+    """More batches wait than the segment knows the places of by heart."""
+    disk = SimDisk()
+    log = opened(disk, index_interval_bytes=500)
+    log.on_behind = lambda _: None
+    append(log, [b"first"])
+    disk.slow = True
+    for n in range(1, 700):
+        append(log, [b"%d" % n])
+    job = log.behind.take() if taken else None
+    log.truncate_to(cut)
+    append(log, [b"again"])
+    if job is not None:
+        job.run()
+        log.written()
+    log.settle()
+    expected = [b"first", *(b"%d" % n for n in range(1, cut)), b"again"]
+    assert [value for _, value in content(log)] == expected
+    assert len(stored(log)) == log.size
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_cut_inside_of_a_fetch_that_is_not_written_yet(taken: bool) -> None:
+    """A follower's batches of one fetch are one write: its front stays."""
+    disk = SimDisk()
+    log = opened(disk)
+    log.on_behind = lambda _: None
+    disk.slow = True
+    log.append_follower(b"".join(made([b"%d" % n], base_offset=n) for n in range(9)))
+    job = log.behind.take() if taken else None
+    log.truncate_to(4)
+    append(log, [b"again"])
+    append(log, [b"and again"])
+    log.truncate_to(5)
+    if job is not None:
+        job.run()
+        log.written()
+    log.settle()
+    assert [value for _, value in content(log)] == [b"0", b"1", b"2", b"3", b"again"]
+    assert len(stored(log)) == log.size
+
+
+def test_an_index_made_anew_forgets_what_was_known_by_heart() -> None:
+    log = opened(index_interval_bytes=0)
+    for n in range(9):
+        append(log, [b"%d" % n])
+    log.active.reindex()
+    for offset in range(9):
+        with log.read(offset, 1, end_offset=9) as region:
+            assert parse(region.read()).base_offset == offset
+
+
 def test_a_cut_of_a_segment_that_goes_is_forgotten() -> None:
     disk = SimDisk()
     log = opened(disk, segment_bytes=100)

@@ -91,4 +91,20 @@ MUTATIONS = (
         new="if not covered:",
         test="tests/log/test_recovery.py",
     ),
+    Mutation(
+        name="high-watermark-above-what-is-written",
+        invariants=(13,),
+        path="kwire/replica/partition.py",
+        old="        leader.log_end = self.log.written_offset",
+        new="        pass",
+        test="tests/replica/test_taking_over.py",
+    ),
+    Mutation(
+        name="cut-of-unwritten-batches-cuts-nothing",
+        invariants=(91,),
+        path="kwire/log/partition_log.py",
+        old="        position = self.behind.locate(segment, offset)",
+        new="        position = None",
+        test="tests/log/test_partition_log.py",
+    ),
 )

@@ -1,0 +1,37 @@
+"""A partition that becomes leader while its directory is slow."""
+
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import create
+from kwire.replica.leader import Leader
+from kwire.replica.partition import Partition
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.handlers.broker import NOW_MS
+from tests.log.batches import append
+
+
+def test_high_watermark_stays_below_what_is_not_written() -> None:
+    """Invariant 13: a new leader's log ends behind what its disk has taken."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=NOW_MS, config=LogConfig())
+    log.on_behind = lambda _: None
+    append(log, [b"written"])
+    disk.slow = True
+    append(log, [b"waits"])
+    partition = Partition("t", 0, bytes(16), log)
+    leader = Leader.take_over(
+        node=1,
+        leader_epoch=3,
+        partition_epoch=1,
+        replicas=(1,),
+        isr=(1,),
+        log_end=log.end_offset,
+        high_watermark=0,
+        min_isr=1,
+        now=0.0,
+    )
+    partition.lead(leader, 0.0)
+    assert (log.written_offset, log.end_offset) == (1, 2)
+    assert partition.high_watermark == 1
+    assert leader.epoch_start == 2
