@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+import venv
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -42,10 +43,6 @@ def install(kind: str) -> None:
     """Create the environment if need be and install kwire, editable, with its extras."""
     python = VENV / "bin" / "python"
     if not works(python):
-        try:
-            import venv
-        except ImportError:
-            sys.exit("kwire: this Python has no venv module; Debian: apt-get install python3-venv")
         shutil.rmtree(VENV, ignore_errors=True)
         venv.create(VENV, symlinks=True, with_pip=False)
     pip = [str(python), "-m", "pip"]
@@ -119,10 +116,4 @@ def install_system_packages() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1])
-    except OSError as failure:
-        sys.exit(
-            f"kwire: cannot make {VENV}: {failure}; run this once as the owner of {ROOT}, and see "
-            "that there is room"
-        )
+    main(sys.argv[1])

@@ -1,14 +1,15 @@
 """Produce (API key 0): appends one batch per partition.
 
 Every partition succeeds or fails alone. All batches are in the page cache before anything is
-waited for; acks=all then waits for the in-sync replicas, at most the request's timeout. acks=0
-is never answered, but any error closes the connection, or its producer would never know.
+waited for: first for the disk, where a topic's ``flush.messages`` asks for it, all logs at the same
+time; then, with acks=all, for the in-sync replicas, at most the request's timeout. acks=0 is never
+answered, but any error closes the connection, or its producer would never know.
 
 Differences to Kafka: null records are refused (Kafka never answers them), and transactional
 batches are, as long as transactions are not available.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.codec.schema import ZERO_UUID
@@ -27,7 +28,7 @@ from kwire.handlers.dispatch import Context, Disconnect, handles
 from kwire.handlers.hints import leader_hint
 from kwire.records.header import parse
 from kwire.records.validate import check_produced
-from kwire.replica.partition import ACKS_ALL, Partition
+from kwire.replica.partition import ACKS_ALL, Partition, Produced
 
 Topic = ProduceRequest.TopicProduceData
 Asked = Topic.PartitionProduceData
@@ -75,19 +76,13 @@ def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None
     )
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """A batch that has its place here, and whose answer stands unless disk or replicas fail."""
 
-    __slots__ = ("answers", "end_offset", "epoch", "partition", "position")
-
-    def __init__(
-        self, partition: Partition, end_offset: int, answers: list[Answer], position: int
-    ) -> None:
-        self.partition = partition
-        self.epoch = partition.leader_epoch
-        self.end_offset = end_offset
-        self.answers = answers
-        self.position = position
+    partition: Partition
+    produced: Produced
+    answers: list[Answer]
+    position: int
 
 
 @handles(ProduceRequest, versions="3-13", failed=failed)
@@ -147,13 +142,11 @@ async def _append(
         records = await replicas.prepare(partition, records, header)
         if records is not asked.records:
             header = parse(records)
-    done = partition.append(records, header, request.acks, replicas.now(), context.clock.now_ms())
-    replicas.appended(partition, done)
-    if partition.log.must_flush:
-        await replicas.flushed(partition, done.end_offset)
-    counted = partition.high_watermark if request.acks == ACKS_ALL else partition.log.written_offset
-    if counted < done.end_offset:
-        waiting.append(_Waiting(partition, done.end_offset, answers, len(answers)))
+    done = replicas.append(partition, records, header, request.acks, context.clock.now_ms())
+    if not done.is_stored or (
+        request.acks == ACKS_ALL and partition.high_watermark < done.end_offset
+    ):
+        waiting.append(_Waiting(partition, done, answers, len(answers)))
     return Answer(
         index=asked.index,
         base_offset=done.base_offset,
@@ -204,21 +197,14 @@ def _hint(
 async def _acknowledged(
     context: Context, waiting: list[_Waiting], acks: int, timeout_s: float
 ) -> None:
-    """Wait for all of them, for replicas under one deadline.
-
-    For the own disk there is none, whatever is asked for: what waits to be written is in memory,
-    and is bounded by the producers' waiting with it.
-    """
+    """Wait for all of them, for replicas under one deadline."""
     replicas = context.replicas
     deadline = replicas.now() + timeout_s
-    for one in waiting:
+    for partition, produced, answers, position in waiting:
         try:
-            await replicas.written(one.partition, one.end_offset, one.epoch)
-            if acks == ACKS_ALL:
-                left_s = max(0.0, deadline - replicas.now())
-                await replicas.committed(one.partition, one.end_offset, left_s, one.epoch)
+            await replicas.wait_acknowledged(partition, produced, acks, deadline)
         except KafkaError as error:
-            one.answers[one.position] = _refused(one.answers[one.position].index, error)
+            answers[position] = _refused(answers[position].index, error)
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -262,7 +262,8 @@ class LogManager:
         """Return once everything written by now is durable; one fsync serves all who wait.
 
         What a slow directory still has to write before ``end_offset`` is waited for. ``indexes``:
-        the files of closed segments too, which a recovery could make anew.
+        the files of closed segments too, which a recovery could make anew. Raises
+        KafkaStorageError when ``end_offset`` was truncated away meanwhile.
         """
         target = opened.written_offset if end_offset is None else end_offset
         while opened.recovery_point < (wanted := min(target, opened.end_offset)) or (
@@ -282,6 +283,8 @@ class LogManager:
             if flush is None:
                 raise KafkaStorageError(f"{opened.partition}: never written, or deleted")
             await self._run_flush(opened, flush)
+        if target > opened.end_offset:
+            raise KafkaStorageError(f"{opened.partition}: truncated below {target}")
 
     async def truncate(self, opened: PartitionLog, offset: int) -> bool:
         """Forget everything from ``offset`` on; whether there was anything.

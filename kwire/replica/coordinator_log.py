@@ -22,17 +22,15 @@ class CoordinatorLog:
 
     def append(self, partition: TopicPartition, batch: bytes) -> int:
         """Append as the leader; the log end after it."""
-        held = self.replicas.leader(*partition)
-        done = held.append(
+        replicas = self.replicas
+        return replicas.append(
+            replicas.leader(*partition),
             batch,
             parse(batch),
             ACKS_ALL,
-            self.clock.now(),
             self.clock.now_ms(),
             from_client=False,
-        )
-        self.replicas.appended(held, done)
-        return done.end_offset
+        ).end_offset
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """The largest batch that the topic allows."""
@@ -47,7 +45,7 @@ class CoordinatorLog:
 
     async def committed(self, partition: TopicPartition, end_offset: int) -> None:
         held = self.replicas.leader(*partition)
-        await self.replicas.committed(held, end_offset, COMMIT_TIMEOUT_S)
+        await self.replicas.wait_committed(held, end_offset, COMMIT_TIMEOUT_S)
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
         """Whole batches from the one with ``offset`` on; empty at the end."""

@@ -57,6 +57,7 @@ class Leader:
     leader_epoch: int
     partition_epoch: int
     log_end: int
+    """The end of what this broker has stored as durably as the topic wants."""
     epoch_start: int
     """The log end when this epoch began: in sync means at least here (KIP-101)."""
     high_watermark: int

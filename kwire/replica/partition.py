@@ -51,9 +51,14 @@ class Produced(NamedTuple):
     log_start: int
     end_offset: int
     """acks=all waits until the high watermark is here."""
+    leader_epoch: int
+    """In which the batch was appended: in another one these offsets may be of other batches."""
     readable: tuple[Upto, ...] = ()
     """The kinds of readers for whom there is more now."""
     size_bytes: int = 0
+    """0 for a batch that was there before."""
+    is_stored: bool = False
+    """Whether this broker has stored it, so that acks=1 need not wait."""
 
 
 class Read(NamedTuple):
@@ -106,7 +111,7 @@ class Partition:
     commits: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
     """Who waits for the high watermark to reach an offset."""
     writes: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
-    """Who waits for a slow directory to have written up to an offset."""
+    """Who waits for this broker to have stored up to an offset (``leader.log_end``)."""
     _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
     """End offset and size of what was appended above the high watermark."""
 
@@ -123,6 +128,14 @@ class Partition:
         log = self.log
         return log.last_stable_offset(log.high_watermark)
 
+    def _stored_end(self, before: int) -> int:
+        """The end of what is stored: written and, where the topic wants that first, synced.
+
+        It was ``before``. Acknowledgements, the high watermark and consumers stay below it.
+        """
+        log = self.log
+        return max(before, log.recovery_point) if log.must_flush else log.written_offset
+
     def configure(self, config: LogConfig) -> None:
         """Work under changed settings from now on."""
         self.log.configure(config)
@@ -132,6 +145,7 @@ class Partition:
     def lead(self, leader: Leader, now: float) -> None:
         """Become the leader. Whatever is known of the log before stays."""
         self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
+        leader.log_end = self._stored_end(self.log.high_watermark)
         self.leader = leader
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
@@ -196,36 +210,53 @@ class Partition:
         )
         end_offset = done.last_offset + 1
         if done.duplicate:
-            return Produced(done.base_offset, done.timestamp_ms, done.start_offset, end_offset)
+            return Produced(
+                done.base_offset,
+                done.timestamp_ms,
+                done.start_offset,
+                end_offset,
+                leader.leader_epoch,
+                is_stored=end_offset <= leader.log_end,
+            )
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
         readable = self._grew(leader, end_offset, size, now)
-        return Produced(done.base_offset, stamp, done.start_offset, end_offset, readable, size)
+        return Produced(
+            done.base_offset,
+            stamp,
+            done.start_offset,
+            end_offset,
+            leader.leader_epoch,
+            readable,
+            size,
+            end_offset <= leader.log_end,
+        )
 
     def _grew(self, leader: Leader, end_offset: int, size: int, now: float) -> tuple[Upto, ...]:
-        moved = leader.appended(self.log.written_offset, now)
+        log = self.log
+        stored_end = self._stored_end(leader.log_end) if log.must_flush else log.written_offset
+        moved = leader.appended(stored_end, now)
         if moved is None or moved.to_offset < end_offset:
             self._uncommitted.append((end_offset, size))
         if moved is None:
             return _FOLLOWERS
-        self.log.high_watermark = moved.to_offset
-        unstable = self.log.producers.first_unstable(moved.to_offset)
+        log.high_watermark = moved.to_offset
+        unstable = log.producers.first_unstable(moved.to_offset)
         if unstable is None or unstable > moved.from_offset:
             return _EVERYONE
         return _UNCOMMITTED
 
-    def committed(self, moved: Moved) -> int:
-        """Take note that followers moved the high watermark; bytes that became readable."""
+    def on_committed(self, moved: Moved) -> int:
+        """Move the high watermark; returns the number of bytes that became readable."""
         self.log.high_watermark = moved.to_offset
         size = 0
         while self._uncommitted and self._uncommitted[0][0] <= moved.to_offset:
             size += self._uncommitted.popleft()[1]
         return size
 
-    def written(self, now: float) -> Moved | None:
-        """A slow directory caught up: what was reserved can be read now."""
-        if self.leader is None:
-            return None
-        return self.leader.appended(self.log.written_offset, now)
+    def on_stored(self, now: float) -> Moved | None:
+        """Count what a thread has written or synced since the append."""
+        leader = self.leader
+        return None if leader is None else leader.appended(self._stored_end(leader.log_end), now)
 
     def read(
         self,

@@ -39,7 +39,7 @@ from kwire.records.header import BatchHeader, Buffer
 from kwire.records.validate import keyless
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
-from kwire.replica.partition import Located, Partition, Produced, Traffic
+from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced, Traffic
 from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
 
@@ -57,6 +57,7 @@ _THREAD_BYTES: Final = 32 * 1024
 _INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
 """So many new partitions of a publication are made before it is in force."""
+_FLUSH_RETRY_S: Final = 1.0
 _PAYLOAD_MAX: Final = 256 * 1024 * 1024
 
 
@@ -84,6 +85,9 @@ class ReplicaService:
     """Partitions that are still to be made, by whom comes first."""
     _more_due: trio.Event = attrs.field(factory=trio.Event)
     _puts_off: bool = False
+    _nursery: trio.Nursery | None = None
+    _flushing: set[Partition] = attrs.field(factory=set)
+    """Partitions whose logs a task syncs."""
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
 
@@ -179,46 +183,81 @@ class ReplicaService:
             )
         return made
 
-    def appended(self, partition: Partition, produced: Produced) -> None:
-        """Count a new batch, and wake the fetches that it completes."""
-        if not produced.size_bytes:
-            return
-        traffic = partition.traffic
-        traffic.messages_in.value += produced.end_offset - produced.base_offset
-        traffic.bytes_in.value += produced.size_bytes
-        if self._bytes.is_watched(partition):
-            for upto in produced.readable:
-                _set(self._bytes.grew(partition, upto, produced.size_bytes))
+    def append(
+        self,
+        partition: Partition,
+        records: Buffer,
+        header: BatchHeader,
+        acks: int,
+        now_ms: int,
+        *,
+        from_client: bool = True,
+    ) -> Produced:
+        """Append a checked batch as the leader: the one way into a partition.
 
-    async def flushed(self, partition: Partition, end_offset: int) -> None:
-        """Return when a batch is as durable as its topic asks (``flush.messages``)."""
-        await self.logs.flush(partition.log, end_offset)
-
-    async def written(self, partition: Partition, end_offset: int, epoch: int) -> None:
-        """Wait until a slow directory has written everything before ``end_offset``.
-
-        ``epoch`` is the leader epoch that the offset was given in: in another one it may be that
-        of somebody else's batch.
+        Counts it, wakes the fetches that it completes and sees to it that it is synced if the
+        topic asks for that. The batch may be acknowledged after :meth:`wait_acknowledged`.
         """
-        if partition.log.written_offset < end_offset:
-            await self._wait_for(partition, partition.writes, end_offset, math.inf)
-        _check_still(partition, epoch)
+        produced = partition.append(
+            records, header, acks, self.now(), now_ms, from_client=from_client
+        )
+        size = produced.size_bytes
+        if size:
+            traffic = partition.traffic
+            traffic.messages_in.value += produced.end_offset - produced.base_offset
+            traffic.bytes_in.value += size
+            if self._bytes.is_watched(partition):
+                for upto in produced.readable:
+                    _set(self._bytes.grew(partition, upto, size))
+        if not produced.is_stored:
+            self._flush_soon(partition)
+        return produced
 
-    async def committed(
+    async def wait_acknowledged(
+        self, partition: Partition, produced: Produced, acks: int, deadline: float
+    ) -> None:
+        """Wait until a batch may be acknowledged: stored here and, for acks=all, committed.
+
+        The deadline is for the replicas. For the own disk there is none: what waits to be written
+        is in memory, and is bounded by the producers' waiting with it.
+        """
+        end_offset, epoch = produced.end_offset, produced.leader_epoch
+        await self._wait_stored(partition, end_offset, epoch)
+        if acks == ACKS_ALL:
+            left_s = max(0.0, deadline - self.now())
+            await self.wait_committed(partition, end_offset, left_s, epoch)
+
+    async def _wait_stored(self, partition: Partition, end_offset: int, epoch: int) -> None:
+        if self._checked_leader(partition, epoch).log_end < end_offset:
+            await self._wait_for(partition.writes, end_offset, math.inf)
+            if self._checked_leader(partition, epoch).log_end < end_offset:
+                raise KafkaStorageError(f"{partition.log.partition}: not synced")
+
+    async def wait_committed(
         self, partition: Partition, end_offset: int, timeout_s: float, epoch: int | None = None
     ) -> None:
         """Wait until the in-sync replicas hold everything before ``end_offset`` (acks=all)."""
         epoch = partition.leader_epoch if epoch is None else epoch
-        _check_still(partition, epoch)
+        leader = self._checked_leader(partition, epoch)
         if partition.high_watermark < end_offset:
-            await self._wait_for(partition, partition.commits, end_offset, timeout_s)
-            _check_still(partition, epoch)
-        if partition.check_leader().under_min_isr:
+            await self._wait_for(partition.commits, end_offset, timeout_s)
+            leader = self._checked_leader(partition, epoch)
+        if leader.under_min_isr:
             raise NotEnoughReplicasAfterAppend
+        if partition.high_watermark < end_offset:
+            raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
-    async def _wait_for(
-        self, partition: Partition, waits: OffsetWaits[object], end_offset: int, timeout_s: float
-    ) -> None:
+    def _checked_leader(self, partition: Partition, epoch: int) -> Leader:
+        """The leader's state if this broker leads as it did when something was appended."""
+        leader = partition.leader
+        if leader is None or leader.leader_epoch != epoch:
+            if (partition.topic_id, partition.partition) in self._offline:
+                raise KafkaStorageError
+            raise NotLeaderOrFollower
+        return leader
+
+    @staticmethod
+    async def _wait_for(waits: OffsetWaits[object], end_offset: int, timeout_s: float) -> None:
         event = trio.Event()
         waits.watch(end_offset, event)
         with trio.move_on_after(timeout_s) as scope:
@@ -229,6 +268,47 @@ class ReplicaService:
                     waits.forget(event)
         if scope.cancelled_caught:
             raise RequestTimedOut
+
+    # Syncing, for topics that want it before anybody reads (``flush.messages``).
+
+    def _flush_soon(self, partition: Partition) -> None:
+        """Begin to sync a log if its topic asks for that now, at most once at a time."""
+        if not partition.log.must_flush or partition in self._flushing:
+            return
+        if self._nursery is None:
+            partition.log.flush()
+            self._on_stored(partition)
+        else:
+            self._flushing.add(partition)
+            self._nursery.start_soon(self._flush, partition)
+
+    async def _flush(self, partition: Partition) -> None:
+        """Sync until all that must be synced is; each fsync serves every batch before it."""
+        opened = partition.log
+        try:
+            while (
+                (leader := partition.leader) is not None
+                and opened.must_flush
+                and leader.log_end < opened.end_offset
+            ):
+                try:
+                    await self.logs.flush(opened, opened.end_offset)
+                except KafkaStorageError as error:
+                    log.error("flush failed partition=%s error=%s", opened.partition, error)
+                    _set([*partition.commits.all(), *partition.writes.all()])
+                    await trio.sleep(_FLUSH_RETRY_S)
+                else:
+                    self._on_stored(partition)
+        finally:
+            self._flushing.discard(partition)
+
+    def _on_stored(self, partition: Partition) -> None:
+        """More of a log is written or synced: it can be acknowledged and read now."""
+        moved = partition.on_stored(self.now())
+        if partition.leader is not None:
+            _set(partition.writes.reached(partition.leader.log_end))
+        if moved is not None:
+            self._moved(partition, moved)
 
     # Fetching.
 
@@ -267,19 +347,13 @@ class ReplicaService:
         """A slow directory has written what was queued of a log."""
         partition = self._by_name.get(opened.partition)
         if partition is not None and partition.log is opened:
-            self.has_written(partition)
-
-    def has_written(self, partition: Partition) -> None:
-        """What a slow directory has written can be read and counts now."""
-        _set(partition.writes.reached(partition.log.written_offset))
-        moved = partition.written(self.now())
-        if moved is not None:
-            self._moved(partition, moved)
-        _set(self._bytes.changed(partition))
+            self._on_stored(partition)
+            self._flush_soon(partition)
+            _set(self._bytes.changed(partition))
 
     def _moved(self, partition: Partition, moved: Moved) -> None:
         stable_before = partition.last_stable_offset
-        size = partition.committed(moved)
+        size = partition.on_committed(moved)
         _set(partition.commits.reached(moved.to_offset))
         if self._bytes.is_watched(partition):
             kinds = [Upto.HIGH_WATERMARK]
@@ -298,7 +372,7 @@ class ReplicaService:
             found = await _searched(search)
         except OSError as error:
             raise KafkaStorageError(str(error)) from error
-        _check_still(partition, epoch)
+        self._checked_leader(partition, epoch)
         return partition.locate(timestamp, upto, found)
 
     def delete_before(self, partition: Partition, offset: int) -> int:
@@ -317,21 +391,27 @@ class ReplicaService:
     # Following the metadata.
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Make what was put off, one partition at a time, until cancelled.
+        """Make what was put off, one partition at a time, and sync logs, until cancelled.
 
-        Without it nothing is put off.
+        Without it nothing is put off, and logs are synced at once.
         """
         self._puts_off = True
-        task_status.started()
         try:
-            while True:
-                while self._due:
-                    self._make_due(*next(iter(self._due)))
-                    await trio.lowlevel.checkpoint()
-                self._more_due = trio.Event()
-                await self._more_due.wait()
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._make_all_due)
+                task_status.started()
         finally:
             self._puts_off = False
+            self._nursery = None
+
+    async def _make_all_due(self) -> None:
+        while True:
+            while self._due:
+                self._make_due(*next(iter(self._due)))
+                await trio.lowlevel.checkpoint()
+            self._more_due = trio.Event()
+            await self._more_due.wait()
 
     async def apply(self, delta: Delta) -> None:
         """Take up a publication: topics that went, partitions and settings that changed."""
@@ -497,6 +577,7 @@ class ReplicaService:
             now,
         )
         self._wake(partition, lost)
+        self._flush_soon(partition)
 
     def _reconfigure(self, changed: Set[tuple[int, str]]) -> None:
         """Settings changed: of some topics, or of brokers and so of all topics."""
@@ -512,6 +593,8 @@ class ReplicaService:
         partition.configure(config)
         leader = partition.leader
         if leader is not None:
+            self._flush_soon(partition)
+            self._on_stored(partition)
             moved = leader.advance(self.now())
             if moved is not None:
                 self._moved(partition, moved)
@@ -538,12 +621,6 @@ async def _searched(search: Search) -> Spot | None:
             await trio.lowlevel.checkpoint()
         else:
             answer = await trio.to_thread.run_sync(job)
-
-
-def _check_still(partition: Partition, epoch: int) -> None:
-    """Whether we lead as we did when something was appended."""
-    if partition.leader is None or partition.leader_epoch != epoch:
-        raise NotLeaderOrFollower
 
 
 def _set(events: Iterable[object]) -> None:

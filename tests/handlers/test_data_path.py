@@ -27,8 +27,7 @@ async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
 
 def write(subject: Broker, partition: Partition, *values: bytes, **changes: Any) -> None:
     batch = one_batch(*values, **changes)
-    done = partition.append(batch, header.parse(batch), 1, 0.0, NOW_MS)
-    subject.replicas.appended(partition, done)
+    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
 
 
 async def offsets(

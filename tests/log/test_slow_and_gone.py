@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from tests.log.batches import append
@@ -70,4 +71,19 @@ async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) 
         await durable.wait()
         assert log.recovery_point == log.written_offset == 1
         nursery.cancel_scope.cancel()
+    await logs.close()
+
+
+async def test_what_was_truncated_is_never_durable(tmp_path) -> None:
+    """A flush of records that another leader's are to replace does not succeed."""
+    logs = manager(RealDisk(str(tmp_path)))
+    await logs.open(lambda topic: LogConfig())
+    log = logs.create("t", ID, 0, LogConfig())
+    append(log, [b"kept"])
+    append(log, [b"lost"])
+    await logs.truncate(log, 1)
+    with pytest.raises(KafkaStorageError):
+        await logs.flush(log, 2)
+    await logs.flush(log, 1)
+    assert log.recovery_point == 1
     await logs.close()

@@ -27,8 +27,7 @@ async def filled(**changes: Any) -> tuple[Broker, Partition]:
         leader_epoch=-1,
         **changes,
     )
-    done = partition.append(batch, header.parse(batch), 1, 0.0, NOW_MS)
-    subject.replicas.appended(partition, done)
+    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
     return subject, partition
 
 

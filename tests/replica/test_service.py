@@ -10,7 +10,7 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.log.config import LogConfig
 from kwire.records import header
-from kwire.replica.partition import Partition
+from kwire.replica.partition import Partition, Produced
 from kwire.replica.purgatory import Upto
 from tests.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
@@ -22,10 +22,12 @@ async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
 
 
 def write(subject: Broker, partition: Partition) -> int:
+    return append(subject, partition).end_offset
+
+
+def append(subject: Broker, partition: Partition) -> Produced:
     batch = one_batch()
-    done = partition.append(batch, header.parse(batch), -1, 0.0, NOW_MS)
-    subject.replicas.appended(partition, done)
-    return done.end_offset
+    return subject.replicas.append(partition, batch, header.parse(batch), -1, NOW_MS)
 
 
 async def test_only_partitions_of_this_broker_are_held():
@@ -137,7 +139,7 @@ async def test_metadata_settles_the_isr():
     end = write(subject, partition)
     assert partition.high_watermark == 0
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(subject.replicas.committed, partition, end, 1e6)
+        nursery.start_soon(subject.replicas.wait_committed, partition, end, 1e6)
         await trio.testing.wait_all_tasks_blocked()
         await subject.publish(
             r.PartitionChangeRecord(partition_id=0, topic_id=topic_id("t"), isr=[1])
@@ -152,7 +154,7 @@ async def test_a_slow_directory(autojump_clock: Any):
     log = partition.log
     log.on_behind = lambda _: None
     subject.disk.slow = True
-    end = write(subject, partition)
+    produced = append(subject, partition)
     assert (log.end_offset, log.written_offset, partition.high_watermark) == (1, 0, 0)
 
     async def recover() -> None:
@@ -162,8 +164,11 @@ async def test_a_slow_directory(autojump_clock: Any):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recover)
-        nursery.start_soon(subject.replicas.written, partition, end, partition.leader_epoch)
-        nursery.start_soon(subject.replicas.committed, partition, end, 10)
+        for acks in (1, -1):
+            deadline = trio.current_time() + 10
+            nursery.start_soon(
+                subject.replicas.wait_acknowledged, partition, produced, acks, deadline
+            )
         await subject.replicas.wait_for_data(
             [partition], missing_bytes=1, upto=Upto.HIGH_WATERMARK, timeout_s=10
         )
@@ -180,7 +185,7 @@ async def test_a_directory_that_fails_takes_its_partitions_with_it():
 
     async def wait() -> None:
         try:
-            await subject.replicas.committed(partition, 5, 1e6)
+            await subject.replicas.wait_committed(partition, 5, 1e6)
         except errors.KafkaError as error:
             answers.append(type(error))
 
@@ -189,7 +194,7 @@ async def test_a_directory_that_fails_takes_its_partitions_with_it():
         await trio.testing.wait_all_tasks_blocked()
         subject.disk.failed = OSError("io")
         subject.replicas.directory_failed(subject.logs.directories[0])
-    assert answers == [errors.NotLeaderOrFollower]
+    assert answers == [errors.KafkaStorageError]
     with pytest.raises(errors.KafkaStorageError):
         subject.replicas.get("t", 0)
 
