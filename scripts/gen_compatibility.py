@@ -7,7 +7,7 @@ one.  The counts are those that the suites themselves wrote into compat_tests/re
 import ast
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SUITES: Final = ROOT / "compat_tests"
@@ -43,11 +43,17 @@ What is served, with versions: [protocol.md](protocol.md). What is knowingly dif
 [quorum-differences.md](quorum-differences.md). What works between nodes of both in one cluster:
 [quorum-interoperation.md](quorum-interoperation.md).
 
-## Pass counts
+## Counts
 
-| suite | kwire | Apache Kafka 4.3.1 |
-|---|---|---|
+Other people's suites are counted whole: a test that is not run is left out for a reason, which
+the suite's list gives; the table of each suite counts by reason.
+
+| suite | kwire: passed | failed | left out | Apache Kafka 4.3.1: passed | failed | left out |
+|---|---|---|---|---|---|---|
 """
+BROKERS: Final = ("kwire", "kafka")
+Counts = dict[str, dict[str, dict[str, Any]]]
+"""The counts by suite and broker."""
 
 
 def compatibility() -> str:
@@ -58,15 +64,31 @@ def compatibility() -> str:
         for name, title in TITLES.items()
         if name in results
     )
-    return HEAD + counts + "".join(section(name, title) for name, title in TITLES.items())
+    sections = (section(name, title, results) for name, title in TITLES.items())
+    return HEAD + counts + "".join(sections)
 
 
-def count(results: dict[str, dict[str, dict[str, int]]], suite: str, broker: str) -> str:
-    found = results[suite].get(broker)
-    return f"{found['passed']} of {found['of']}" if found else "-"
+def count(results: Counts, suite: str, broker: str) -> str:
+    """The cells of one broker: passed, failed, left out."""
+    counts = results[suite].get(broker)
+    if counts is None:
+        return "- | - | -"
+    return f"{counts['passed']} | {counts['failed']} | {sum(counts['excluded'].values())}"
 
 
-def section(name: str, title: str) -> str:
+def left_out(name: str, results: Counts) -> str:
+    """The table of a suite's reasons, with how many tests each keeps from which broker."""
+    brokers = [results.get(name, {}).get(kind, {}).get("excluded", {}) for kind in BROKERS]
+    reasons = sorted({reason for excluded in brokers for reason in excluded})
+    rows = [
+        f"| {reason} | {' | '.join(str(excluded.get(reason, 0)) for excluded in brokers)} |\n"
+        for reason in reasons
+    ]
+    table = "| left out because | kwire | Apache Kafka |\n|---|---|---|\n" + "".join(rows)
+    return f"{table}\nEvery test, with its reason: [tests.txt](../compat_tests/{name}/tests.txt)\n"
+
+
+def section(name: str, title: str, results: Counts) -> str:
     """What a folder's tests show."""
     rows = []
     for path in sorted((SUITES / name).glob("test_*.py")):
@@ -74,13 +96,16 @@ def section(name: str, title: str) -> str:
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             if is_function and node.name.startswith("test_"):
                 rows.append(f"| {shown(node)} | `{name}/{path.name}::{node.name}` |\n")
+    is_foreign = (SUITES / name / "tests.txt").exists()
     findings = SUITES / name / "FINDINGS.md"
     text = f"\n## {title}\n\n"
     if rows:
         text += "| what | test |\n|---|---|\n" + "".join(rows)
+    if is_foreign:
+        text += ("\n" if rows else "") + left_out(name, results)
     if findings.exists():
-        text += f"\nWhat is left out and why: [FINDINGS.md](../compat_tests/{name}/FINDINGS.md)\n"
-    return text if rows or findings.exists() else ""
+        text += f"\nFindings: [FINDINGS.md](../compat_tests/{name}/FINDINGS.md)\n"
+    return text if rows or is_foreign else ""
 
 
 def shown(test: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

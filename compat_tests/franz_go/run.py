@@ -3,7 +3,8 @@
     python -m compat_tests.franz_go.run --broker kwire|kafka|HOST:PORT
 
 The tests are compiled once into the cache. They learn by ApiVersions what a broker can do and leave
-out the groups of KIP-848, share groups and transactions where it cannot. See FINDINGS.md.
+out the groups of KIP-848, share groups and transactions where it cannot. Which tests a test holds
+shows only when it runs.
 """
 
 from __future__ import annotations
@@ -47,6 +48,18 @@ def binary() -> Path:
     return built
 
 
+def upstream() -> list[str]:
+    """Every test of the package."""
+    command = [str(binary()), "-test.list", "."]
+    listed = subprocess.run(command, cwd=package(), capture_output=True, text=True, check=True)
+    return [line for line in listed.stdout.splitlines() if line.startswith("Test")]
+
+
+def package() -> Path:
+    """The folder that the tests run in."""
+    return binary().parent / "source" / "pkg" / "kgo"
+
+
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     built = binary()
     top = sorted({name.split("/")[0] for name in names})
@@ -62,7 +75,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     command += [f"-test.run=^({'|'.join(top)})$"]
     result = subprocess.run(
         command,
-        cwd=built.parent / "source" / "pkg" / "kgo",
+        cwd=package(),
         env=environment,
         capture_output=True,
         text=True,
@@ -74,7 +87,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("franz_go", FOLDER, run)
+SUITE = Suite("franz_go", FOLDER, run, upstream)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

@@ -22,6 +22,7 @@ func franz() map[string]func(session) {
 		made["franz-"+name+"/group"] = func(s session) { franzGroup(s, version) }
 		made["franz-"+name+"/admin"] = func(s session) { franzAdmin(s, version) }
 		made["franz-"+name+"/offsets"] = func(s session) { franzOffsets(s, version) }
+		made["franz-"+name+"/transaction"] = func(s session) { franzTransaction(s, version) }
 	}
 	return made
 }
@@ -193,4 +194,26 @@ func franzOffsets(s session, version *kversion.Versions) {
 	fetches := client.PollFetches(s)
 	must(fetches.Err(), "fetch")
 	equal(fetches.Records()[0].Offset, 50, "reads from a time on")
+}
+
+// franzTransaction: what is aborted is never read, what is committed is.
+func franzTransaction(s session, version *kversion.Versions) {
+	topic := franzTopic(s, version, 1)
+	producer := s.franzClient(version, kgo.TransactionalID(unique("transaction")), kgo.DefaultProduceTopic(topic))
+	defer producer.Close()
+	headers := []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h"}}
+	send := func(text string) {
+		must(producer.ProduceSync(s, &kgo.Record{Value: []byte(text), Headers: headers}).FirstErr(), "produce")
+	}
+	must(producer.BeginTransaction(), "begin")
+	send("undone")
+	must(producer.EndTransaction(s, kgo.TryAbort), "abort")
+	must(producer.BeginTransaction(), "begin again")
+	for n := range count {
+		send(value(n))
+	}
+	must(producer.EndTransaction(s, kgo.TryCommit), "commit")
+	client := s.franzClient(version, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	defer client.Close()
+	equal(franzRead(s, client), values(count), "values")
 }

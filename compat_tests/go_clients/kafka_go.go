@@ -23,6 +23,7 @@ func kafkaGo() map[string]func(session) {
 		"kafka-go/admin-configs":  kafkaGoConfigs,
 		"kafka-go/admin-groups":   kafkaGoGroups,
 		"kafka-go/errors":         kafkaGoErrors,
+		"kafka-go/transaction":    kafkaGoTransaction,
 	}
 }
 
@@ -395,4 +396,46 @@ func kafkaGoErrors(s session) {
 	message, err := reader.ReadMessage(s)
 	must(err, "read")
 	equal(message.Offset, 0, "offset")
+}
+
+// kafkaGoTransaction: the library has the requests but no transactional writer; a group's offset is
+// committed in a transaction by hand.
+func kafkaGoTransaction(s session) {
+	topic, group, id := s.kafkaGoTopic(1), unique("group"), unique("transaction")
+	client := s.kafkaGoClient()
+	var given *kafka.InitProducerIDResponse
+	eventually(s, func() any {
+		answer, err := client.InitProducerID(s, &kafka.InitProducerIDRequest{TransactionalID: id, TransactionTimeoutMs: 30_000})
+		must(err, "init producer id")
+		given = answer
+		return answer.Error == nil
+	}, true, "producer id")
+	producer, epoch := given.Producer.ProducerID, given.Producer.ProducerEpoch
+	added, err := client.AddPartitionsToTxn(s, &kafka.AddPartitionsToTxnRequest{
+		TransactionalID: id, ProducerID: producer, ProducerEpoch: epoch,
+		Topics: map[string][]kafka.AddPartitionToTxn{topic: {{Partition: 0}}},
+	})
+	must(err, "add partitions")
+	must(added.Topics[topic][0].Error, "add partitions")
+	offsets, err := client.AddOffsetsToTxn(s, &kafka.AddOffsetsToTxnRequest{
+		TransactionalID: id, ProducerID: producer, ProducerEpoch: epoch, GroupID: group,
+	})
+	must(err, "add offsets")
+	must(offsets.Error, "add offsets")
+	committed, err := client.TxnOffsetCommit(s, &kafka.TxnOffsetCommitRequest{
+		TransactionalID: id, GroupID: group, ProducerID: producer, ProducerEpoch: epoch, GenerationID: -1,
+		Topics: map[string][]kafka.TxnOffsetCommit{topic: {{Partition: 0, Offset: 9}}},
+	})
+	must(err, "commit of the offset")
+	must(committed.Topics[topic][0].Error, "commit of the offset")
+	ended, err := client.EndTxn(s, &kafka.EndTxnRequest{
+		TransactionalID: id, ProducerID: producer, ProducerEpoch: epoch, Committed: true,
+	})
+	must(err, "end")
+	must(ended.Error, "end")
+	eventually(s, func() any {
+		fetched, err := client.OffsetFetch(s, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: {0}}})
+		must(err, "offset fetch")
+		return fetched.Topics[topic][0].CommittedOffset
+	}, 9, "committed offset")
 }

@@ -1,6 +1,7 @@
 // Command go_clients runs what users of Go's Kafka clients do against one broker:
 //
 //	go_clients ADDRESS [SCENARIO]...
+//	go_clients scenarios|operations
 //
 // It prints "PASS name" or "FAIL name: reason" for each scenario, in which every client library
 // creates topics of its own, so that scenarios may run in any order and on a broker that is in use.
@@ -128,6 +129,16 @@ func main() {
 			names = append(names, name)
 		}
 		sort.Strings(names)
+	}
+	switch os.Args[1] {
+	case "scenarios":
+		for _, name := range names {
+			fmt.Println(name)
+		}
+		return
+	case "operations":
+		printOperations()
+		return
 	}
 	failed := false
 	for _, name := range names {

@@ -4,7 +4,8 @@
 
 The program beside this file is compiled once per content into the cache; it needs Go, and the Go
 module proxy the first time. kafka-go speaks old versions of everything by its nature, sarama and
-franz-go those of the release of Kafka that they are told.
+franz-go those of the release of Kafka that they are told. Beside the scenarios the list names every
+operation of the libraries' clients for administrators that no scenario calls.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.listing import uncalled
 from compat_tests.harness.suite import Suite, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -37,6 +39,19 @@ def binary() -> Path:
     return built
 
 
+SOURCES = {"kafka-go": "kafka_go.go", "sarama": "sarama.go", "franz": "franz.go"}
+
+
+def upstream() -> list[str]:
+    """The program's scenarios, and the libraries' operations that none of them calls."""
+    return [*_printed("scenarios"), *uncalled(_printed("operations"), SOURCES, FOLDER)]
+
+
+def _printed(what: str) -> list[str]:
+    command = [str(binary()), what]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     command = [str(binary()), address, *names]
     result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -45,7 +60,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("go_clients", FOLDER, run)
+SUITE = Suite("go_clients", FOLDER, run, upstream)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

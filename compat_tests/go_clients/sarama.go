@@ -24,6 +24,7 @@ func saramas() map[string]func(session) {
 			made["sarama-"+name+"/admin"] = func(s session) { saramaAdmin(s, version) }
 		}
 		made["sarama-"+name+"/offsets"] = func(s session) { saramaOffsets(s, version) }
+		made["sarama-"+name+"/transaction"] = func(s session) { saramaTransaction(s, version) }
 	}
 	return made
 }
@@ -318,4 +319,53 @@ func saramaOffsets(s session, version sarama.KafkaVersion) {
 	equal([]any{offset, note}, []any{9, "note"}, "committed")
 	must(partition.Close(), "close")
 	must(manager.Close(), "close")
+}
+
+// saramaTransaction: what is aborted is never read, what is committed is, with the group's offset.
+func saramaTransaction(s session, version sarama.KafkaVersion) {
+	topic, group := s.saramaTopic(version, 1), unique("group")
+	config := saramaConfig(version)
+	config.Producer.Idempotent = true
+	config.Producer.Transaction.ID = unique("transaction")
+	config.Net.MaxOpenRequests = 1
+	config.Consumer.IsolationLevel = sarama.ReadCommitted
+	producer, err := sarama.NewSyncProducer([]string{s.address}, config)
+	must(err, "transactional producer")
+	defer producer.Close()
+	send := func(text string) {
+		_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder(text)})
+		must(err, "send")
+	}
+	must(producer.BeginTxn(), "begin")
+	send("undone")
+	must(producer.AbortTxn(), "abort")
+	must(producer.BeginTxn(), "begin again")
+	for n := range count {
+		send(value(n))
+	}
+	offsets := map[string][]*sarama.PartitionOffsetMetadata{topic: {{Partition: 0, Offset: 9}}}
+	must(producer.AddOffsetsToTxn(offsets, group), "add offsets")
+	must(producer.CommitTxn(), "commit")
+	consumer, err := sarama.NewConsumer([]string{s.address}, config)
+	must(err, "consumer")
+	defer consumer.Close()
+	partition, err := consumer.ConsumePartition(topic, 0, sarama.OffsetOldest)
+	must(err, "consume partition")
+	for n := range count {
+		select {
+		case message := <-partition.Messages():
+			equal(string(message.Value), value(n), "value")
+		case <-s.Done():
+			equal(n, count, "messages")
+		}
+	}
+	must(partition.Close(), "close")
+	admin, err := sarama.NewClusterAdmin([]string{s.address}, config)
+	must(err, "admin")
+	defer admin.Close()
+	eventually(s, func() any {
+		committed, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: {0}})
+		must(err, "list group offsets")
+		return committed.GetBlock(topic, 0).Offset
+	}, 9, "committed offset")
 }

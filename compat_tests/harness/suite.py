@@ -1,10 +1,8 @@
-"""Running other people's suites: fetch, run, compare with a list, report.
+"""Running other people's suites: fetch, run, compare with the list, report.
 
-``allow.txt`` names every test that must pass, one a line; ``name  kafka: reason`` is expected of
-Apache Kafka only, for now, and the reason says what kwire lacks. Rules: a test of the list that did
-not run is a failure; a listed test is never retried unless the suite's FINDINGS.md says it is flaky
-against Kafka itself (``name  flaky: reason``: it may pass at a later try). Results are written to
-``compat_tests/results.json``, from which docs/compatibility.md takes its numbers.
+``tests.txt`` names every test of the suite (compat_tests/harness/listing.py). Rules: an expected
+test that did not run is a failure; a test is retried only if the list calls it flaky. The counts
+are written to ``compat_tests/results.json``, from which docs/compatibility.md takes its numbers.
 """
 
 from __future__ import annotations
@@ -15,13 +13,14 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from compat_tests.harness.broker import ROOT, make_broker
+from compat_tests.harness import listing
+from compat_tests.harness.broker import ROOT, Broker, make_broker
 
 FLAKY_RETRIES = 3
 RESULTS = ROOT / "compat_tests" / "results.json"
@@ -39,63 +38,89 @@ def cache(*parts: str) -> Path:
 
 
 @attrs.frozen
-class Allowed:
-    """One line of allow.txt."""
-
-    name: str
-    mark: str = ""
-    reason: str = ""
-
-
-def read_allowed(path: Path) -> list[Allowed]:
-    found = []
-    for line in path.read_text().splitlines():
-        text = line.split("#")[0].strip()
-        if text:
-            name, _, rest = text.partition("  ")
-            mark, _, reason = rest.strip().partition(":")
-            found.append(Allowed(name.strip(), mark, reason.strip()))
-    return found
-
-
-@attrs.frozen
 class Suite:
-    """How to run one suite: names to run and an address in, name -> passed out."""
+    """One suite.
+
+    ``run`` takes an address and names and returns what passed of each test that ran; ``upstream``
+    lists every test that the suite has. ``settings`` are the broker's; ``variants`` are tests that
+    need others: settings by a name, and which tests.
+    """
 
     name: str
     folder: Path
     run: Callable[[str, Sequence[str]], Mapping[str, bool]]
+    upstream: Callable[[], Iterable[str]]
     settings: Mapping[str, str] = attrs.field(factory=dict)
+    variants: Sequence[Variant] = ()
+
+    def listed(self) -> list[listing.Listed]:
+        return listing.read(self.folder / "tests.txt")
 
 
-def expected(suite: Suite, kind: str) -> list[Allowed]:
-    allowed = read_allowed(suite.folder / "allow.txt")
-    return [one for one in allowed if kind == "kafka" or one.mark != "kafka"]
+@attrs.frozen
+class Variant:
+    """Tests of a suite that need a broker with settings of their own."""
+
+    settings: Mapping[str, str]
+    names: Callable[[], Iterable[str]]
 
 
-def check(suite: Suite, kind: str, address: str) -> list[str]:
-    """Run what the list names; the problems, one a line."""
-    wanted = expected(suite, kind)
-    results = dict(suite.run(address, [one.name for one in wanted]))
+def run_with_retries(
+    suite: Suite, address: str, wanted: Sequence[listing.Listed]
+) -> dict[str, bool]:
+    """Run these tests at one broker; those called flaky again until they pass or tries end."""
+    results = dict(suite.run(address, [entry.name for entry in wanted])) if wanted else {}
     for _ in range(FLAKY_RETRIES):
-        again = [one.name for one in wanted if one.mark == "flaky" and not results.get(one.name)]
-        if again:
-            results.update(suite.run(address, again))
-    problems = []
-    for one in wanted:
-        if one.name not in results:
-            problems.append(f"did not run: {one.name}")
-        elif not results[one.name]:
-            problems.append(f"failed: {one.name}")
-    passed = sum(bool(results.get(one.name)) for one in wanted)
-    every = read_allowed(suite.folder / "allow.txt")
-    print(f"{suite.name} against {kind}: {passed} of {len(every)} passed, {len(wanted)} expected")
+        flaky = [e.name for e in wanted if e.mark == "flaky" and not results.get(e.name)]
+        if flaky:
+            results.update(suite.run(address, flaky))
+    return results
+
+
+def run_all(suite: Suite, kind: str, wanted: Sequence[listing.Listed]) -> dict[str, bool]:
+    """Run the tests, each at a broker with the settings that it needs."""
+    results: dict[str, bool] = {}
+    groups: list[tuple[Mapping[str, str], list[listing.Listed]]] = []
+    left = list(wanted)
+    for variant in suite.variants:
+        names = set(variant.names())
+        groups.append((variant.settings, [entry for entry in left if entry.name in names]))
+        left = [entry for entry in left if entry.name not in names]
+    for settings, entries in [({}, left), *groups]:
+        if entries:
+            with tempfile.TemporaryDirectory() as scratch:
+                broker = make_broker(kind, Path(scratch), {**suite.settings, **settings})
+                try:
+                    outcome = run_with_retries(suite, broker.address, entries)
+                    if not all(outcome.values()):
+                        print_log(broker)
+                    results.update(outcome)
+                finally:
+                    broker.close()
+    return results
+
+
+def print_log(broker: Broker) -> None:
+    """Print the end of a broker's log, which is about to be removed."""
+    log = broker.directory / "server.log"
+    if log.exists():
+        print(f"the end of the broker's log:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def check(suite: Suite, kind: str) -> list[str]:
+    """Run what the list expects and write the counts; return the problems, one a line."""
+    listed = suite.listed()
+    results = run_all(suite, kind, [entry for entry in listed if entry.is_expected(kind)])
+    problems = listing.failures(listed, kind, results)
+    problems += listing.gaps(listed, suite.upstream(), results)
+    counts = listing.tally(listed, kind, results)
+    print(f"{suite.name} against {kind}: {json.dumps(counts)}")
     if kind in ("kafka", "kwire"):
-        record(suite.name, kind, {"passed": passed, "expected": len(wanted), "of": len(every)})
+        record(suite.name, kind, counts)
     return problems
 
 
-def record(name: str, kind: str, counts: Mapping[str, int]) -> None:
+def record(name: str, kind: str, counts: Mapping[str, object]) -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     known.setdefault(name, {})[kind] = dict(counts)
     text = json.dumps(known, indent=2, sort_keys=True) + "\n"
@@ -103,16 +128,22 @@ def record(name: str, kind: str, counts: Mapping[str, int]) -> None:
         RESULTS.write_text(text)
 
 
+def try_out(suite: Suite, kind: str, names: Iterable[str]) -> list[str]:
+    """Run these tests whatever the list says of them, and write no counts."""
+    results = run_all(suite, kind, [listing.Listed(name) for name in names])
+    for name, passed in sorted(results.items()):
+        print("passed" if passed else "FAILED", name)
+    return [name for name, passed in results.items() if not passed]
+
+
 def main(suite: Suite) -> int:
     parser = argparse.ArgumentParser(description=f"Run {suite.name} against a broker.")
     parser.add_argument("--broker", default="kwire", help="kwire, kafka or HOST:PORT")
+    parser.add_argument("--only", default="", help="run these tests alone, by comma, listed or not")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        broker = make_broker(asked.broker, Path(scratch), suite.settings)
-        try:
-            problems = check(suite, asked.broker, broker.address)
-        finally:
-            broker.close()
+    if asked.only:
+        return 1 if try_out(suite, asked.broker, asked.only.split(",")) else 0
+    problems = check(suite, asked.broker)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

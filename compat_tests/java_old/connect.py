@@ -13,7 +13,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ STORES = ("config", "offset", "status")
 class Worker:
     """One Connect worker and its REST interface."""
 
-    def __init__(self, address: str, folder: Path) -> None:
+    def __init__(self, address: str, folder: Path, **more: str) -> None:
         (self.port,) = kafka.free_ports(1)
         self.folder = folder
         name = f"connect-{uuid.uuid4().hex[:8]}"
@@ -46,6 +46,7 @@ class Worker:
             "heartbeat.interval.ms": "500",
             "listeners": f"http://127.0.0.1:{self.port}",
             "plugin.discovery": "service_load",
+            **{key.replace("_", "."): value for key, value in more.items()},
         }
         self.properties = folder / "worker.properties"
         kafka.write_properties(self.properties, settings)
@@ -93,12 +94,27 @@ class Worker:
         return (found["connector"]["state"], *(task["state"] for task in found["tasks"]))
 
 
-def scenarios(address: str) -> dict[str, bool]:
-    """Run them all, in turn: each goes on where the one before it ended."""
+NAMES = ("connect/file-to-file", "connect/restart", "connect/exactly-once")
+
+
+def scenarios(address: str, names: Collection[str]) -> dict[str, bool]:
+    """Run what is asked for."""
+    passed: dict[str, bool] = {}
+    if "connect/exactly-once" in names:
+        whole = in_turn(address, exactly_once_source_support="enabled")
+        passed["connect/exactly-once"] = all(whole.values())
+    if set(NAMES[:2]) & set(names):
+        passed.update(in_turn(address))
+    return passed
+
+
+def in_turn(address: str, **settings: str) -> dict[str, bool]:
+    """Run both parts: the second one goes on where the first one ended."""
     passed: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        worker, source, sink = Worker(address, folder), folder / "in.txt", folder / "out.txt"
+        worker = Worker(address, folder, **settings)
+        source, sink = folder / "in.txt", folder / "out.txt"
         topic = f"lines-{uuid.uuid4().hex[:8]}"
         configs = {
             "source": {"connector.class": "FileStreamSource", "file": str(source), "topic": topic},

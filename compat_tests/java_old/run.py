@@ -2,8 +2,9 @@
 
     python -m compat_tests.java_old.run --broker kwire|kafka|HOST:PORT
 
-A JDK and Maven are needed. The names in allow.txt say what runs: a client's version, ``streams`` or
-``connect``, and the scenario.
+A JDK and Maven are needed. The names in tests.txt say what runs: a client's version, ``streams`` or
+``connect``, and the scenario. Beside the scenarios the list names every operation of the clients'
+interfaces that no scenario calls.
 """
 
 from __future__ import annotations
@@ -16,13 +17,67 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.listing import uncalled
 from compat_tests.harness.suite import Suite, main
 from compat_tests.java_old import connect
-from compat_tests.java_old.jars import classpath, jars, java
+from compat_tests.java_old.jars import classpath, jars, java, need
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 600
 STREAMS = ["org.apache.kafka:kafka-streams:4.3.1"]
+
+
+VERSIONS = ("2.0.1", "2.8.2", "3.9.1")
+CLIENTS = "org.apache.kafka.clients"
+LOCAL = {
+    "AdminClient",
+    "close",
+    "metrics",
+    "wait",
+    "notify",
+    "notifyAll",
+    "equals",
+    "hashCode",
+    "toString",
+}
+
+
+def upstream() -> list[str]:
+    """The scenarios of each client, of Streams and Connect, and the operations not called."""
+    names = [*connect.NAMES, *(f"streams/{name}" for name in _scenarios("Streams"))]
+    for version in VERSIONS:
+        names += [f"{version}/{name}" for name in _scenarios("OldClients")]
+        names += uncalled(_operations(version), {version: "OldClients.java"}, FOLDER / "src")
+    return names
+
+
+def _scenarios(program: str) -> list[str]:
+    source = (FOLDER / "src" / f"{program}.java").read_text()
+    return re.findall(r'scenarios\.put\("([^"]+)"', source)
+
+
+def client(version: str) -> Path:
+    """The jars of the clients of ``version``."""
+    return jars(version, [f"org.apache.kafka:kafka-clients:{version}"])
+
+
+def _operations(version: str) -> list[str]:
+    """What the interfaces of the clients of ``version`` can ask a broker for."""
+    admin = "AdminClient" if version.startswith("2.0") else "Admin"
+    interfaces = {
+        "Admin": f"{CLIENTS}.admin.{admin}",
+        "Producer": f"{CLIENTS}.producer.Producer",
+        "Consumer": f"{CLIENTS}.consumer.Consumer",
+    }
+    operations: dict[str, None] = {}
+    for short, name in interfaces.items():
+        (jar,) = client(version).glob("kafka-clients-*.jar")
+        command = [need("javap", "a JDK"), "-public", "-cp", str(jar), name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for method in re.findall(r"^ +public (?!static).*?(\w+)\(", text, re.MULTILINE):
+            if method not in LOCAL:
+                operations[f"{version}/{short}.{method}"] = None
+    return list(operations)
 
 
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
@@ -33,13 +88,12 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     passed: dict[str, bool] = {}
     for family, scenarios in wanted.items():
         if family == "connect":
-            passed.update(connect.scenarios(address))
+            passed.update(connect.scenarios(address, names))
         elif family == "streams":
             path = classpath(jars("streams-4.3.1", STREAMS), "Report", "Streams")
             passed.update(program(path, "Streams", address, *scenarios))
         else:
-            libraries = jars(family, [f"org.apache.kafka:kafka-clients:{family}"])
-            path = classpath(libraries, "Report", "OldClients")
+            path = classpath(client(family), "Report", "OldClients")
             passed.update(program(path, "OldClients", family, address, *scenarios))
     return passed
 
@@ -57,7 +111,7 @@ def program(path: str, name: str, *arguments: str) -> dict[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("java_old", FOLDER, run)
+SUITE = Suite("java_old", FOLDER, run, upstream)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

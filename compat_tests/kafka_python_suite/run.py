@@ -2,13 +2,14 @@
 
     python -m compat_tests.kafka_python_suite.run --broker kwire|kafka|HOST:PORT
 
-The distribution carries its tests; they run with the installed client of the same version. What is
-left out, and why, is in FINDINGS.md.
+The distribution carries its tests; they run with the installed client of the same version. Its unit
+tests need no broker and are not counted.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from compat_tests.harness.suite import SAFELY, Suite, cache, main
 FOLDER = Path(__file__).resolve().parent
 SECONDS = 900
 VERSION = "4.3.0"
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:trio"]
+PYTEST += ["-p", "no:faulthandler"]
 
 # The distribution lacks the module that starts brokers; with one that runs, its names are enough.
 SERVICE = '''"""Stands for the module that starts brokers: here one runs already."""
@@ -70,24 +73,35 @@ def source() -> Path:
     return tree
 
 
+def upstream() -> list[str]:
+    """Every integration test, with its parameters."""
+    tree = source()
+    command = [*PYTEST, "--collect-only", "-c", os.devnull, f"--rootdir={tree}", "test/integration"]
+    listed = subprocess.run(
+        command, cwd=tree, env=_environment("127.0.0.1:9092"), capture_output=True, text=True
+    )
+    return re.findall(r"^test/integration/(\S+::\S+)$", listed.stdout, re.MULTILINE)
+
+
+def _environment(address: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "KAFKA_VERSION": VERSION,
+        "KAFKA_URI": f"kafka://{address}",
+        "PYTHONPATH": str(source()),
+    }
+
+
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     tree = source()
     report = tree / f"report-{os.getpid()}.xml"
     tests = sorted({name.split("::")[0] for name in names})
     selected = [f"test/integration/{test}" for test in tests] if names else ["test/integration"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:trio"]
-    command += ["-p", "no:faulthandler", "-c", os.devnull, f"--rootdir={tree}"]
+    command = [*PYTEST, "-c", os.devnull, f"--rootdir={tree}"]
     command += ["--tb=short", f"--junitxml={report}", *selected]
-    host, _, port = address.rpartition(":")
-    environment = {
-        **os.environ,
-        "KAFKA_VERSION": VERSION,
-        "KAFKA_URI": f"kafka://{host}:{port}",
-        "PYTHONPATH": str(tree),
-    }
     if names:
         command += ["-k", " or ".join(sorted({_bare(name) for name in names}))]
-    subprocess.run(command, cwd=tree, env=environment, check=False, timeout=SECONDS)
+    subprocess.run(command, cwd=tree, env=_environment(address), check=False, timeout=SECONDS)
     if not report.exists():
         return {}
     try:
@@ -113,7 +127,7 @@ def _results(report: Path) -> dict[str, bool]:
 
 # As the suite configures its own brokers.
 SETTINGS = {"node.id": "0", "group.min.session.timeout.ms": "2000"}
-SUITE = Suite("kafka_python_suite", FOLDER, run, SETTINGS)
+SUITE = Suite("kafka_python_suite", FOLDER, run, upstream, SETTINGS)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

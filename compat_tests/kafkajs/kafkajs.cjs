@@ -231,6 +231,30 @@ async function errors (address) {
   await producer.disconnect()
 }
 
+/** What is aborted is never read, what is committed is, with the group's offset. */
+async function transaction (address) {
+  const topic = await create(address)
+  const groupId = unique('group')
+  const producer = connect(address).producer({ transactionalId: unique('transaction'), idempotent: true, maxInFlightRequests: 1 })
+  await producer.connect()
+  const undone = await producer.transaction()
+  await undone.send({ topic, messages: [{ value: 'undone' }] })
+  await undone.abort()
+  const done = await producer.transaction()
+  await done.send({ topic, messages: messages() })
+  await done.sendOffsets({ consumerGroupId: groupId, topics: [{ topic, partitions: [{ partition: 0, offset: '9' }] }] })
+  await done.commit()
+  await producer.disconnect()
+  const one = await consume(address, unique('group'), topic)
+  await eventually(() => one.found.length >= COUNT, 'committed records')
+  assert.deepEqual(one.found.map(message => message.value.toString()), values(COUNT))
+  await one.stop()
+  await withAdmin(address, admin => eventually(async () => {
+    const [{ partitions: [committed] }] = await admin.fetchOffsets({ groupId, topics: [topic] })
+    return committed.offset === '9'
+  }, 'committed offset'))
+}
+
 module.exports = {
   'kafkajs/codecs': codecs,
   'kafkajs/acks': acks,
@@ -240,5 +264,6 @@ module.exports = {
   'kafkajs/admin-topics': adminTopics,
   'kafkajs/admin-offsets': adminOffsets,
   'kafkajs/admin-groups': adminGroups,
-  'kafkajs/errors': errors
+  'kafkajs/errors': errors,
+  'kafkajs/transaction': transaction
 }

@@ -3,7 +3,8 @@
     python -m compat_tests.kafkajs.run --broker kwire|kafka|HOST:PORT
 
 kafkajs speaks the versions of 2019. The packages are installed once into the cache, by what
-package.json names, and the scripts are copied beside them.
+package.json names, and the scripts are copied beside them. Beside the scenarios the list names
+every operation of the libraries' clients that no scenario calls.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from compat_tests.harness.listing import uncalled
 from compat_tests.harness.suite import Suite, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -42,10 +44,32 @@ def installed() -> Path:
     return folder
 
 
-def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+SOURCES = {"kafkajs": "kafkajs.cjs", "platformatic": "platformatic.mjs"}
+
+
+def upstream() -> list[str]:
+    """The scenarios, and the libraries' operations that none of them calls."""
+    operations = _printed("operations.mjs")
+    return [*_printed("main.cjs", "scenarios"), *uncalled(operations, SOURCES, FOLDER)]
+
+
+def _printed(*arguments: str) -> list[str]:
+    command = [need("node"), *arguments]
+    folder = with_scripts()
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return result.stdout.split()
+
+
+def with_scripts() -> Path:
+    """The folder with the packages and the scripts of this one."""
     folder = installed()
     for script in FOLDER.glob("*.?js"):
         shutil.copy(script, folder)
+    return folder
+
+
+def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
+    folder = with_scripts()
     command = [need("node"), "main.cjs", address, *names]
     result = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -55,7 +79,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     return {name: outcome == "PASS" for outcome, name in lines}
 
 
-SUITE = Suite("kafkajs", FOLDER, run)
+SUITE = Suite("kafkajs", FOLDER, run, upstream)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

@@ -1,4 +1,5 @@
-// What the scenarios share: `node main.cjs ADDRESS [SCENARIO]...` prints PASS or FAIL of each.
+// What the scenarios share: `node main.cjs ADDRESS [SCENARIO]...` prints PASS or FAIL of each,
+// `node main.cjs scenarios` their names.
 'use strict'
 const { randomBytes } = require('node:crypto')
 
@@ -40,6 +41,10 @@ async function run (name, scenario, address) {
 
 async function main (scenarios) {
   const [address, ...asked] = process.argv.slice(2)
+  if (address === 'scenarios') {
+    console.log(Object.keys(scenarios).join('\n'))
+    process.exit(0)
+  }
   let failed = false
   for (const name of asked.length > 0 ? asked : Object.keys(scenarios)) {
     const scenario = scenarios[name] ?? (async () => { throw new Error('no such scenario') })

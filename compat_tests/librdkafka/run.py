@@ -4,22 +4,29 @@
 
 The source with its tests comes from npm, in the package of Confluent's JavaScript client, which
 carries a release of librdkafka whole. Each test runs in a process of its own, in quick mode:
-one that crashes or hangs fails alone. What is left out, and why, is in FINDINGS.md.
+one that crashes or hangs fails alone. Tests of one number share a process. 0081_admin is one test
+upstream; here its parts are tests of their own, so that those about ACLs do not hide the others.
+Tests that call Kafka's shell scripts get scripts that start the same classes from Maven's jars.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from compat_tests.harness.suite import SAFELY, Suite, cache, main
+import attrs
+
+from compat_tests.harness.broker import kafka
+from compat_tests.harness.suite import SAFELY, Suite, Variant, cache, main
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
@@ -28,6 +35,14 @@ SECONDS = 240
 AT_ONCE = 3
 # The suite's own limits suit an idle machine: 0059 needs nine of its ten seconds even there.
 CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
+SCRIPTS = {
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+    "kafka-configs.sh": "org.apache.kafka.tools.ConfigCommand",
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+}
+SPLIT = "0081_admin"
+WHOLE = {"0082"}
+"""Numbers that quick mode would skip."""
 
 
 def _need(program: str, package: str) -> None:
@@ -52,7 +67,7 @@ def runner() -> Path:
     log = folder / "build.log"
     with log.open("w") as output:
         for command, where in (
-            (["sh", "./configure", *leave_out], folder / TREE),
+            (["bash", "./configure", *leave_out], folder / TREE),
             (["make", "-j2", "libs"], folder / TREE),
             (["make", "-j2", "test-runner"], tests),
         ):
@@ -62,32 +77,97 @@ def runner() -> Path:
     return tests / "test-runner"
 
 
+def upstream() -> list[str]:
+    """Every test of the suite by its name, 0081_admin by its parts."""
+    names = [name for name, _ in _tests() if name != SPLIT]
+    source = (runner().parent / "0081-admin.c").read_text()
+    apis = source[source.index("static void do_test_apis(") :]
+    parts = dict.fromkeys(re.findall(r"\b(do_test_\w+)\(", apis))
+    return [*names, *(f"{SPLIT}/{part}" for part in parts if part != "do_test_apis")]
+
+
+def without_auto_creation() -> Iterable[str]:
+    """The tests that the suite runs in its scenario `noautocreate` only."""
+    return [name for name, scenario in _tests() if scenario == "noautocreate"]
+
+
+def _tests() -> list[tuple[str, str]]:
+    """The rows of the suite's table: a name and its scenario."""
+    table = (runner().parent / "test.c").read_text()
+    rows = []
+    for row in re.split(r"^ {4}_TEST\(", table, flags=re.MULTILINE)[1:]:
+        scenario = re.search(r'\.scenario\s*=\s*"([\w,]+)"', row)
+        rows.append((row.partition(",")[0], scenario[1] if scenario else "default"))
+    return rows
+
+
+def scripts() -> Path:
+    """A folder with Kafka's shell scripts in `bin`, as the suite calls them."""
+    folder = cache("kafka-scripts")
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, main_class in SCRIPTS.items():
+        script = folder / "bin" / name
+        command = shlex.join(kafka.java_command("-XX:TieredStopAtLevel=1", main_class))
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+@attrs.frozen
+class Process:
+    """One run of the test program: the tests of one number, or one part of a test."""
+
+    number: str
+    part: str = ""
+    scenario: str = "default"
+
+    @property
+    def log(self) -> str:
+        return "-".join(filter(None, (self.number, self.part, self.scenario))) + ".log"
+
+
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
     program = runner()
-    logs = program.parent / "logs"
-    logs.mkdir(exist_ok=True)
+    logs = program.parent / "logs" / address.replace(":", "-")
+    logs.mkdir(parents=True, exist_ok=True)
     (program.parent / "kwire.conf").write_text(CONF.format(address))
+    noautocreate = set(without_auto_creation())
+    processes: dict[Process, list[str]] = {}
+    for name in names:
+        scenario = "noautocreate" if name in noautocreate else "default"
+        process = Process(name[:4], name.partition("/")[2], scenario)
+        processes.setdefault(process, []).append(name)
+    one = functools.partial(_one, program, logs, address)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        outcomes = pool.map(lambda name: _one(program, logs, name), names)
-        return {
-            name: passed for name, passed in zip(names, outcomes, strict=True) if passed in (0, 1)
-        }
+        outcomes = list(pool.map(one, processes))
+    results: dict[str, bool] = {}
+    for wanted, passed in zip(processes.values(), outcomes, strict=True):
+        for name in wanted:
+            row = name.partition("/")[0]
+            if row in passed:
+                results[name] = passed[row]
+    return results
 
 
-def _one(program: Path, logs: Path, name: str) -> bool | None:
-    """Whether it passed; None when the suite itself skipped it."""
+def _one(program: Path, logs: Path, address: str, process: Process) -> dict[str, bool]:
+    """Run one process; what passed of each test that the suite did not skip."""
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": f"{program.parent}/../src:{program.parent}/../src-cpp",
         "RDKAFKA_TEST_CONF": "kwire.conf",
         "TEST_KAFKA_VERSION": "4.3.0",
-        "TESTS": name[:4],
+        "TESTS": process.number,
+        "KAFKA_PATH": str(scripts()),
+        "BROKERS": address,
     }
-    log = logs / f"{name}.log"
+    if process.part:
+        environment["SUBTESTS"] = f"{process.part}:"
+    quick = [] if process.number in WHOLE else ["-Q"]
+    log = logs / process.log
     with log.open("w") as output:
         try:
             code = subprocess.run(
-                [str(program), "-Q", "-E", "-L", "-p1"],
+                [str(program), *quick, "-L", "-p1", "-s", process.scenario],
                 cwd=program.parent,
                 env=environment,
                 stdout=output,
@@ -97,18 +177,31 @@ def _one(program: Path, logs: Path, name: str) -> bool | None:
                 timeout=SECONDS,
             ).returncode
         except subprocess.TimeoutExpired:
-            return False
-    return _judge(log.read_text(errors="replace"), name[:4]) if code == 0 else False
+            code = -1
+    return _judge(log.read_text(errors="replace"), process, code)
 
 
-def _judge(log: str, number: str) -> bool | None:
-    """One number may stand for several tests; at least one must have run and none failed."""
-    rows = re.findall(r"\|[^|]*?(\d{4})_[^|]*\|\s*(PASSED|FAILED|SKIPPED)", log)
-    outcomes = {outcome for found, outcome in rows if found == number} - {"SKIPPED"}
-    return outcomes == {"PASSED"} if outcomes else None
+def _judge(log: str, process: Process, code: int) -> dict[str, bool]:
+    """Read the summary's rows; a process that died without one fails whatever had begun."""
+    rows = re.findall(r"\|[^|]*?(\d{4}_\w+)[^|]*\|\s*(PASSED|FAILED|SKIPPED)", log)
+    if not rows:
+        started = re.findall(r"=+ Running test (\d{4}_\w+)", log)
+        return dict.fromkeys(started, False)
+    if process.part and f"[ {process.part}:" not in log:
+        return {}
+    passed = {name: outcome == "PASSED" for name, outcome in rows if outcome != "SKIPPED"}
+    if code != 0 and all(passed.values()):
+        return dict.fromkeys(passed, False)
+    return passed
 
 
-SUITE = Suite("librdkafka", FOLDER, run)
+SUITE = Suite(
+    "librdkafka",
+    FOLDER,
+    run,
+    upstream,
+    variants=[Variant({"auto.create.topics.enable": "false"}, without_auto_creation)],
+)
 
 if __name__ == "__main__":
     sys.exit(main(SUITE))

@@ -60,6 +60,7 @@ public final class OldClients {
         scenarios.put("admin-topics", this::adminTopics);
         scenarios.put("admin-groups", this::adminGroups);
         scenarios.put("too-large", this::tooLarge);
+        scenarios.put("transaction", this::transaction);
         scenarios.forEach((name, scenario) -> {
             if (asked.isEmpty() || asked.contains(name)) {
                 Report.scenario(version + "/" + name, scenario);
@@ -105,6 +106,10 @@ public final class OldClients {
     }
 
     private KafkaConsumer<String, String> consumer(String group) {
+        return consumer(group, "read_uncommitted");
+    }
+
+    private KafkaConsumer<String, String> consumer(String group, String isolation) {
         Properties all = new Properties();
         all.put("bootstrap.servers", address);
         all.put("group.id", group);
@@ -113,6 +118,7 @@ public final class OldClients {
         all.put("heartbeat.interval.ms", "200");
         all.put("metadata.max.age.ms", "500");
         all.put("fetch.max.wait.ms", "100");
+        all.put("isolation.level", isolation);
         return new KafkaConsumer<>(all, new StringDeserializer(), new StringDeserializer());
     }
 
@@ -269,6 +275,32 @@ public final class OldClients {
         long committed = admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().get(partition).offset();
         Report.equal(committed, 5, "committed");
         admin.deleteConsumerGroups(List.of(group)).all().get();
+    }
+
+    /** What is aborted is never read, what is committed is, with the group's offset. */
+    private void transaction() throws Exception {
+        String topic = create(1);
+        String group = Report.unique("group");
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaProducer<String, String> producer =
+                producer(Collections.singletonMap("transactional.id", Report.unique("transaction")))) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            producer.send(new ProducerRecord<>(topic, "undone"));
+            producer.abortTransaction();
+            producer.beginTransaction();
+            for (String value : Report.values(COUNT)) {
+                producer.send(new ProducerRecord<>(topic, value));
+            }
+            producer.sendOffsetsToTransaction(Collections.singletonMap(partition, new OffsetAndMetadata(9)), group);
+            producer.commitTransaction();
+        }
+        try (KafkaConsumer<String, String> consumer = consumer(group, "read_committed")) {
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            Report.equal(texts(read(COUNT, consumer)), Report.values(COUNT), "committed records");
+            Report.equal(consumer.committed(partition).offset(), 9, "committed offset");
+        }
     }
 
     private void tooLarge() throws Exception {

@@ -32,13 +32,24 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
 
-/** Kafka Streams 4.3.1, at least once: {@code Streams ADDRESS [SCENARIO]...}. */
+/** Kafka Streams 4.3.1: {@code Streams ADDRESS [SCENARIO]...}. */
 public final class Streams {
     private final String address;
     private final Admin admin;
+    private final Map<String, String> setting;
 
     private Streams(String address) {
+        this(address, Map.of());
+    }
+
+    /** The same scenarios under one more setting. */
+    private Streams with(String key, String value) {
+        return new Streams(address, Map.of(key, value));
+    }
+
+    private Streams(String address, Map<String, String> setting) {
         this.address = address;
+        this.setting = setting;
         this.admin = Admin.create(Map.<String, Object>of("bootstrap.servers", address));
     }
 
@@ -47,6 +58,8 @@ public final class Streams {
         List<String> asked = List.of(arguments).subList(1, arguments.length);
         Map<String, Report.Scenario> scenarios = new TreeMap<>();
         scenarios.put("word-count", streams::wordCount);
+        scenarios.put("exactly-once", () -> streams.with("processing.guarantee", "exactly_once_v2").wordCount());
+        scenarios.put("streams-protocol", () -> streams.with("group.protocol", "streams").wordCount());
         scenarios.put("two-instances", streams::twoInstances);
         scenarios.put("joins", streams::joins);
         scenarios.put("windows", streams::windows);
@@ -94,6 +107,11 @@ public final class Streams {
         settings.put("session.timeout.ms", "6000");
         settings.put("default.key.serde", Serdes.StringSerde.class);
         settings.put("default.value.serde", Serdes.StringSerde.class);
+        settings.putAll(setting);
+        if (setting.containsKey("group.protocol")) { // then the coordinator decides these
+            settings.remove("heartbeat.interval.ms");
+            settings.remove("session.timeout.ms");
+        }
         KafkaStreams streams = new KafkaStreams(topology, settings);
         streams.start();
         return streams;

@@ -1,0 +1,100 @@
+"""The list of a foreign suite: every test it has, and what is expected of it.
+
+``tests.txt`` holds one test a line: ``name``, or ``name  mark: reason; detail``. Without a mark it
+must pass. ``kafka``: it must pass against Apache Kafka, and is not run against kwire for what kwire
+lacks. ``flaky``: it may pass at a later try. ``excluded``: it is run against neither. Rules: the
+reason before the semicolon is what docs/compatibility.md counts by; a test that is neither run nor
+listed is a problem, and so is a line that names no test of the suite.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+
+MARKS = ("", "kafka", "flaky", "excluded")
+
+
+@attrs.frozen
+class Listed:
+    """One line of tests.txt."""
+
+    name: str
+    mark: str = ""
+    reason: str = ""
+
+    def is_expected(self, kind: str) -> bool:
+        """Whether this test must pass against a broker of ``kind``."""
+        return self.mark in ("", "flaky") or (self.mark == "kafka" and kind == "kafka")
+
+
+def read(path: Path) -> list[Listed]:
+    """Read a tests.txt; raise ValueError for a line that says too little or a name twice."""
+    listed: dict[str, Listed] = {}
+    for line in path.read_text().splitlines():
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        name, _, rest = text.partition("  ")
+        mark, _, reason = (part.strip() for part in rest.partition(":"))
+        if mark not in MARKS or bool(mark) != bool(reason):
+            raise ValueError(f"{path}: not `name  mark: reason`: {line!r}")
+        if name in listed:
+            raise ValueError(f"{path}: {name} is listed twice")
+        listed[name] = Listed(name, mark, reason)
+    return list(listed.values())
+
+
+def gaps(listed: Iterable[Listed], upstream: Iterable[str], ran: Iterable[str]) -> list[str]:
+    """Compare the list with the tests that the suite has and those that ran.
+
+    A test may have parts (``name/part``) that only a run tells; they are listed each for itself.
+    """
+    names = {entry.name for entry in listed}
+    whole, seen = set(upstream), set(ran)
+    known = whole | seen
+    problems = [f"neither run nor listed: {name}" for name in sorted(known - names)]
+    strangers = {n for n in names - known if n.partition("/")[0] not in whole}
+    return [*problems, *(f"listed, but no test of the suite: {name}" for name in sorted(strangers))]
+
+
+def failures(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> list[str]:
+    """What was expected of a broker of ``kind`` and did not come true."""
+    problems = []
+    for entry in listed:
+        if entry.is_expected(kind) and not results.get(entry.name, False):
+            what = "failed" if entry.name in results else "did not run"
+            problems.append(f"{what}: {entry.name}")
+    return problems
+
+
+def tally(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> dict[str, object]:
+    """Count the passed, the failed, and by reason those that are left out; together: every test."""
+    passed = failed = 0
+    excluded: Counter[str] = Counter()
+    for entry in listed:
+        if not entry.is_expected(kind):
+            excluded[entry.reason.partition(";")[0].strip()] += 1
+        elif results.get(entry.name, False):
+            passed += 1
+        else:
+            failed += 1
+    return {"passed": passed, "failed": failed, "excluded": dict(sorted(excluded.items()))}
+
+
+def uncalled(operations: Iterable[str], sources: Mapping[str, str], folder: Path) -> list[str]:
+    """The operations (``library/Type.method``) that the library's scenarios never call.
+
+    ``sources`` name the file of each library's scenarios.
+    """
+    texts = {library: (folder / source).read_text() for library, source in sources.items()}
+    missing = []
+    for operation in operations:
+        library, _, method = operation.partition("/")
+        if not re.search(rf"\.{re.escape(method.rpartition('.')[2])}\(", texts[library]):
+            missing.append(operation)
+    return missing

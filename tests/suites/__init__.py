@@ -1,0 +1,1 @@
+"""What the compatibility tests rest on: the lists of suites and the checks of histories."""

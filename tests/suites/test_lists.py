@@ -1,0 +1,98 @@
+"""The lists of foreign suites say of every test what is expected, or why it is left out."""
+
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness import listing
+from compat_tests.harness.listing import Listed
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTS = sorted((ROOT / "compat_tests").glob("*/tests.txt"))
+LISTED = [
+    Listed("plain"),
+    Listed("aborted", "kafka", "transactions; aborts"),
+    Listed("late", "flaky", "gives itself a second"),
+    Listed("secret", "excluded", "needs SSL"),
+]
+ALL_PASS = {"plain": True, "aborted": True, "late": True}
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.name)
+def test_every_list_can_be_read_and_gives_reasons(path: Path) -> None:
+    listed = listing.read(path)
+    assert len(listed) > 20
+    assert all(entry.reason for entry in listed if entry.mark)
+
+
+def test_there_is_a_list_for_each_foreign_suite() -> None:
+    suites = {path.parent for path in (ROOT / "compat_tests").glob("*/run.py")}
+    assert suites == {path.parent for path in LISTS}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "name  excluded",
+        "name  excluded:",
+        "name  skipped: no idea",
+        "twice\ntwice",
+        "name  why not",
+    ],
+)
+def test_line_without_mark_or_reason_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "tests.txt"
+    path.write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"not `name|listed twice"):
+        listing.read(path)
+
+
+def test_reason_may_hold_colons_and_brackets(tmp_path: Path) -> None:
+    path = tmp_path / "tests.txt"
+    path.write_text("a[b: c]  excluded: needs SSL; printed `E: no`  # a remark\n\n# another\n")
+    assert listing.read(path) == [Listed("a[b: c]", "excluded", "needs SSL; printed `E: no`")]
+
+
+def test_suite_is_complete_when_every_test_is_listed() -> None:
+    assert listing.gaps(LISTED, [entry.name for entry in LISTED], ALL_PASS) == []
+
+
+def test_test_that_is_neither_run_nor_listed_is_a_problem() -> None:
+    upstream = [*(entry.name for entry in LISTED), "new"]
+    assert listing.gaps(LISTED, upstream, ALL_PASS) == ["neither run nor listed: new"]
+
+
+def test_part_that_only_a_run_tells_must_be_listed_too() -> None:
+    upstream = [entry.name for entry in LISTED]
+    ran = {**ALL_PASS, "plain/part": True}
+    assert listing.gaps(LISTED, upstream, ran) == ["neither run nor listed: plain/part"]
+    parts = [*LISTED, Listed("plain/part"), Listed("aborted/part", "kafka", "transactions")]
+    assert listing.gaps(parts, upstream, ran) == []
+
+
+def test_line_that_names_no_test_is_a_problem() -> None:
+    upstream = ["plain", "aborted", "late"]
+    assert listing.gaps(LISTED, upstream, {}) == ["listed, but no test of the suite: secret"]
+
+
+def test_expected_test_that_fails_or_does_not_run_is_a_problem() -> None:
+    assert listing.failures(LISTED, "kafka", ALL_PASS) == []
+    assert listing.failures(LISTED, "kwire", {"plain": False}) == [
+        "failed: plain",
+        "did not run: late",
+    ]
+    assert listing.failures(LISTED, "kafka", {**ALL_PASS, "aborted": False}) == ["failed: aborted"]
+
+
+def test_counts_hold_every_listed_test_once() -> None:
+    kwire = listing.tally(LISTED, "kwire", {"plain": True, "late": False})
+    assert kwire == {"passed": 1, "failed": 1, "excluded": {"needs SSL": 1, "transactions": 1}}
+    kafka = listing.tally(LISTED, "kafka", ALL_PASS)
+    assert kafka == {"passed": 3, "failed": 0, "excluded": {"needs SSL": 1}}
+
+
+def test_operation_that_no_scenario_calls_is_found(tmp_path: Path) -> None:
+    (tmp_path / "scenarios.go").write_text("admin.CreateTopic(x)\nadmin.DeleteTopics(y)\n")
+    operations = ["lib/Admin.CreateTopic", "lib/Admin.DeleteTopic", "lib/Admin.DeleteTopics"]
+    sources = {"lib": "scenarios.go"}
+    assert listing.uncalled(operations, sources, tmp_path) == ["lib/Admin.DeleteTopic"]
