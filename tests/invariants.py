@@ -122,9 +122,9 @@ INVARIANTS: Final = {
 REPLICATION: Final = "replication between brokers"
 TRANSACTIONS: Final = "transactions"
 WAITS_FOR: Final = {
-    4: TRANSACTIONS,
-    5: TRANSACTIONS,
-    6: TRANSACTIONS,
+    4: "transactions; refused records are tested, and the check over histories",
+    5: "transactions; the check over histories is tested",
+    6: "transactions; the check over histories is tested",
     12: "replication (partitions between brokers); kills and pauses of one broker are tested",
     **dict.fromkeys((13, 14, 15, *range(21, 42)), REPLICATION),
     19: TRANSACTIONS,

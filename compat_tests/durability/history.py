@@ -1,0 +1,419 @@
+"""What clients saw of a faulted run, and the checks that find what must never be seen.
+
+A history holds only what clients were told: sends with their outcomes, polls with their records,
+commits of offsets and reads of them, transactions, and calls with their time-outs. Every check is
+a pure function from a history to anomalies, one text each; a sound history has none. Times are
+seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal
+
+import attrs
+
+Place = tuple[str, int]
+"""A topic, by its name or id, and a partition."""
+Outcome = Literal["ok", "failed", "unknown"]
+"""`failed` is certain: the server refused. Without an answer the outcome is unknown."""
+FOREVER: Final = float("inf")
+
+
+@attrs.frozen
+class Send:
+    """One record given to a producer. A value is sent once in a history."""
+
+    client: str
+    place: Place
+    value: bytes
+    began: float
+    outcome: Outcome = "unknown"
+    offset: int | None = None
+    is_idempotent: bool = False
+    transaction: str | None = None
+
+
+@attrs.frozen
+class Poll:
+    """One poll that returned; ``session`` changes when the client seeks or is assigned anew."""
+
+    client: str
+    began: float
+    ended: float
+    records: tuple[tuple[Place, int, bytes], ...]
+    session: int = 0
+    group: str | None = None
+    is_read_committed: bool = False
+
+
+@attrs.frozen
+class Commit:
+    """An offset of a group that a client commits."""
+
+    group: str
+    place: Place
+    offset: int
+    began: float
+    ended: float = FOREVER
+    outcome: Outcome = "unknown"
+    transaction: str | None = None
+
+
+@attrs.frozen
+class Committed:
+    """A group's offset as the server gave it when asked; None is no offset."""
+
+    group: str
+    place: Place
+    offset: int | None
+    began: float
+    ended: float
+
+
+@attrs.frozen
+class Transaction:
+    """A transaction's end: when the client asked for it, and what came of it."""
+
+    name: str
+    began: float
+    outcome: Literal["committed", "aborted", "unknown"]
+
+
+@attrs.frozen
+class Call:
+    """One call of a client; ``ended`` is infinite when it never returned."""
+
+    client: str
+    what: str
+    began: float
+    ended: float
+    timeout: float
+
+
+@attrs.define
+class History:
+    """Everything that the clients of one run saw."""
+
+    sends: list[Send] = attrs.field(factory=list)
+    polls: list[Poll] = attrs.field(factory=list)
+    commits: list[Commit] = attrs.field(factory=list)
+    committed: list[Committed] = attrs.field(factory=list)
+    transactions: list[Transaction] = attrs.field(factory=list)
+    calls: list[Call] = attrs.field(factory=list)
+    ends: dict[Place, int] = attrs.field(factory=dict)
+    """End offsets after healing, when nobody sends any more."""
+    healed: float = 0.0
+    """When the last fault ended."""
+
+    def polled(self) -> Iterator[tuple[Poll, Place, int, bytes]]:
+        for poll in self.polls:
+            for place, offset, value in poll.records:
+                yield poll, place, offset, value
+
+    def acknowledged(self) -> Iterator[tuple[Send, int]]:
+        for send in self.sends:
+            if send.outcome == "ok" and send.offset is not None and send.offset >= 0:
+                yield send, send.offset
+
+    def values(self) -> dict[Place, dict[int, set[bytes]]]:
+        """What was seen at each offset, by senders and by readers."""
+        values: dict[Place, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
+        for send, offset in self.acknowledged():
+            values[send.place][offset].add(send.value)
+        for _, place, offset, value in self.polled():
+            values[place][offset].add(value)
+        return values
+
+
+def lost_writes(history: History) -> list[str]:
+    """Find acknowledged records that no reader got (invariant 1)."""
+    polled = {(place, offset, value) for _, place, offset, value in history.polled()}
+    return [
+        f"lost: {_text(send.value)} acknowledged at {_at(send.place, offset)}"
+        for send, offset in history.acknowledged()
+        if (send.place, offset, send.value) not in polled
+    ]
+
+
+def conflicting_values(history: History) -> list[str]:
+    """Find offsets that held two values (invariant 2)."""
+    return [
+        f"two values at {_at(place, offset)}: {sorted(map(_text, values))}"
+        for place, offsets in history.values().items()
+        for offset, values in sorted(offsets.items())
+        if len(values) > 1
+    ]
+
+
+def duplicates(history: History) -> list[str]:
+    """Find values of idempotent producers at more than one offset (invariant 3)."""
+    idempotent = {send.value for send in history.sends if send.is_idempotent}
+    offsets: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
+    for place, seen in history.values().items():
+        for offset, values in seen.items():
+            for value in values & idempotent:
+                offsets[place, value].add(offset)
+    return [
+        f"duplicate: {_text(value)} of {place} at {sorted(found)}"
+        for (place, value), found in offsets.items()
+        if len(found) > 1
+    ]
+
+
+def dirty_reads(history: History) -> list[str]:
+    """Find values of failed sends, and of aborted transactions at read_committed (invariant 4)."""
+    aborted = {t.name for t in history.transactions if t.outcome == "aborted"}
+    failed = {send.value for send in history.sends if send.outcome == "failed"}
+    undone = {send.value for send in history.sends if send.transaction in aborted}
+    return [
+        f"dirty read: {poll.client} got {_text(value)} at {_at(place, offset)}"
+        for poll, place, offset, value in history.polled()
+        if value in failed or (poll.is_read_committed and value in undone)
+    ]
+
+
+def early_reads(history: History) -> list[str]:
+    """Find values seen at read_committed before their transaction was to commit (invariant 5)."""
+    begun = {t.name: t.began for t in history.transactions}
+    open_until = {
+        send.value: begun.get(send.transaction, FOREVER)
+        for send in history.sends
+        if send.transaction is not None
+    }
+    return [
+        f"early read: {poll.client} got {_text(value)} at {_at(place, offset)}"
+        for poll, place, offset, value in history.polled()
+        if poll.is_read_committed and poll.ended < open_until.get(value, 0.0)
+    ]
+
+
+def torn_transactions(history: History) -> list[str]:
+    """Find transactions of which only a part became visible (invariant 6).
+
+    A record is missing only if a read_committed reader got something behind it.
+    """
+    highest: dict[Place, int] = {}
+    seen: set[bytes] = set()
+    for poll, place, offset, value in history.polled():
+        if poll.is_read_committed:
+            highest[place] = max(offset, highest.get(place, -1))
+            seen.add(value)
+    parts: dict[str, list[bool]] = defaultdict(list)
+    for send, offset in history.acknowledged():
+        if send.transaction is not None and offset <= highest.get(send.place, -1):
+            parts[send.transaction].append(send.value in seen)
+    for commit in history.commits:
+        if commit.transaction is not None:
+            observed = _last_observed(history, commit)
+            if observed is not None:
+                parts[commit.transaction].append(observed == commit.offset)
+    return [
+        f"torn transaction: {name} shows {sum(visible)} of {len(visible)} parts"
+        for name, visible in parts.items()
+        if any(visible) and not all(visible)
+    ]
+
+
+def _last_observed(history: History, commit: Commit) -> int | None:
+    """The group's offset after healing, unless a later commit may have replaced this one."""
+    key = (commit.group, commit.place)
+    if any((c.group, c.place) == key and c.began > commit.began for c in history.commits):
+        return None
+    seen = [c for c in history.committed if (c.group, c.place) == key and c.began >= history.healed]
+    return (max(seen, key=lambda c: c.began).offset or 0) if seen else None
+
+
+def skipped_polls(history: History) -> list[str]:
+    """Find records that a reader passed over, between two polls or within one (invariant 7).
+
+    Offsets that nobody knows a record of, such as those of markers, are gaps and no skips.
+    """
+    known = {place: sorted(offsets) for place, offsets in history.values().items()}
+    anomalies = []
+    for client, place, previous, offset in _steps(history):
+        between = (
+            [n for n in known[place] if previous < n < offset] if offset > previous + 1 else []
+        )
+        if between:
+            anomalies.append(
+                f"skip: {client} went from {_at(place, previous)} to {offset}, over {between[:5]}"
+            )
+    return anomalies
+
+
+def nonmonotonic_polls(history: History) -> list[str]:
+    """Find readers that got an offset again, or one before the last (invariant 8)."""
+    return [
+        f"nonmonotonic poll: {client} got {offset} after {_at(place, previous)}"
+        for client, place, previous, offset in _steps(history)
+        if offset <= previous
+    ]
+
+
+def _steps(history: History) -> Iterator[tuple[str, Place, int, int]]:
+    """Each two offsets that follow each other in one session of a reader."""
+    last: dict[tuple[str, int, Place], int] = {}
+    for poll, place, offset, _ in history.polled():
+        key = (poll.client, poll.session, place)
+        if key in last:
+            yield poll.client, place, last[key], offset
+        last[key] = offset
+
+
+def nonmonotonic_sends(history: History) -> list[str]:
+    """Find idempotent producers whose later record lies before an earlier one (invariant 8)."""
+    last: dict[tuple[str, Place], int] = {}
+    anomalies = []
+    for send, offset in history.acknowledged():
+        key = (send.client, send.place)
+        if send.is_idempotent and offset <= last.get(key, -1):
+            anomalies.append(
+                f"nonmonotonic send: {send.client} was given {_at(send.place, offset)},"
+                f" after {last[key]}"
+            )
+        last[key] = max(offset, last.get(key, -1))
+    return anomalies
+
+
+def wrong_offsets(history: History) -> list[str]:
+    """Find acknowledgements that name no offset, or another than the record's (invariant 9)."""
+    found: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
+    for _, place, offset, value in history.polled():
+        found[place, value].add(offset)
+    anomalies = []
+    for send in history.sends:
+        offsets = found.get((send.place, send.value))
+        if send.outcome != "ok":
+            continue
+        if send.offset is None or send.offset < 0:
+            anomalies.append(f"no offset: {_text(send.value)} acknowledged with {send.offset}")
+        elif offsets and send.offset not in offsets:
+            anomalies.append(
+                f"wrong offset: {_text(send.value)} acknowledged at"
+                f" {_at(send.place, send.offset)}, lies at {sorted(offsets)}"
+            )
+    return anomalies
+
+
+def stuck_calls(history: History, bound: float) -> list[str]:
+    """Find calls that outlast their time-out and healing by over ``bound`` s (invariant 10)."""
+    return [
+        f"stuck: {call.what} of {call.client} took {call.ended - call.began:.1f} s"
+        for call in history.calls
+        if call.ended > max(call.began + call.timeout, history.healed) + bound
+    ]
+
+
+def offsets_gone_back(history: History) -> list[str]:
+    """Find committed offsets that no client can have left as they were read (invariant 11).
+
+    A read sees the last commit that was acknowledged before it began, or one that no
+    acknowledgement orders before that. Of a group whose members commit unasked only the reads are
+    known: they never go back.
+    """
+    anomalies = []
+    last_read: dict[tuple[str, Place], int] = {}
+    for read in sorted(history.committed, key=lambda read: read.began):
+        key = (read.group, read.place)
+        own = [c for c in history.commits if (c.group, c.place) == key]
+        if not own:
+            if (read.offset or 0) < last_read.get(key, 0):
+                anomalies.append(
+                    f"committed offset: {read.group} has {read.offset} of {read.place},"
+                    f" after {last_read[key]}"
+                )
+            last_read[key] = max(read.offset or 0, last_read.get(key, 0))
+            continue
+        settled = [c for c in own if c.outcome == "ok" and c.ended <= read.began]
+        last = max((c.began for c in settled), default=-FOREVER)
+        possible: set[int | None] = {
+            c.offset
+            for c in own
+            if c.outcome != "failed" and c.began < read.ended and c.ended > last
+        }
+        if not settled:
+            possible.add(None)
+        if read.offset not in possible:
+            anomalies.append(
+                f"committed offset: {read.group} has {read.offset} of {read.place},"
+                f" possible are {sorted(possible, key=str)[:5]}"
+            )
+    return anomalies
+
+
+def unread_commits(history: History) -> list[str]:
+    """Find offsets committed past records that no member of the group was given (invariant 11)."""
+    returned: dict[tuple[str, Place], dict[int, float]] = defaultdict(dict)
+    for poll, place, offset, _ in history.polled():
+        if poll.group is not None:
+            returned[poll.group, place].setdefault(offset, poll.began)
+    known = history.values()
+    anomalies = []
+    for read in history.committed:
+        times = returned[read.group, read.place]
+        passed = (n for n in known[read.place] if n < (read.offset or 0))
+        unread = sorted(n for n in passed if times.get(n, FOREVER) > read.ended)
+        if unread:
+            anomalies.append(
+                f"unread: {read.group} committed {_at(read.place, read.offset or 0)},"
+                f" never given {unread[:5]}"
+            )
+    return anomalies
+
+
+def lagging_readers(history: History) -> list[str]:
+    """Find readers that did not get to the end after healing (invariant 12).
+
+    A group counts as one reader; of each partition at least one record must lie at its end.
+    """
+    reached: dict[str, dict[Place, int]] = defaultdict(dict)
+    for poll in history.polls:
+        positions = reached[poll.group or poll.client]
+        for place, offset, _ in poll.records:
+            positions[place] = max(offset + 1, positions.get(place, 0))
+    return [
+        f"lag: {reader} is at {positions.get(place, 0)} of {_at(place, end)}"
+        for reader, positions in reached.items()
+        for place, end in history.ends.items()
+        if positions.get(place, 0) < end
+    ]
+
+
+CHECKS: Final[Mapping[str, Callable[[History], list[str]]]] = {
+    check.__name__: check
+    for check in (
+        lost_writes,
+        conflicting_values,
+        duplicates,
+        dirty_reads,
+        early_reads,
+        torn_transactions,
+        skipped_polls,
+        nonmonotonic_polls,
+        nonmonotonic_sends,
+        wrong_offsets,
+        offsets_gone_back,
+        unread_commits,
+        lagging_readers,
+    )
+}
+STUCK_BOUND: Final = 30.0
+"""Seconds that a call may take past its time-out: far more than a working broker needs."""
+
+
+def anomalies(history: History, bound: float = STUCK_BOUND) -> dict[str, list[str]]:
+    """Run every check; the anomalies by the check that found them."""
+    found = {name: check(history) for name, check in CHECKS.items()}
+    found["stuck_calls"] = stuck_calls(history, bound)
+    return {name: texts for name, texts in found.items() if texts}
+
+
+def _at(place: Place, offset: int) -> str:
+    topic, partition = place
+    return f"{topic}-{partition}@{offset}"
+
+
+def _text(value: bytes) -> str:
+    return value[:40].decode("latin-1")

@@ -1,0 +1,397 @@
+"""Producers, consumers and groups that run while faults happen, and write down what they see.
+
+Rules: each client runs in a thread and appends to lists of its own, which ``Run.finish`` joins to
+one history; a client never judges what it sees. A consumer that has no offset to go on from, or one
+out of range, is an error and no silent reset.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from compat_tests.durability.history import (
+    Call,
+    Commit,
+    Committed,
+    History,
+    Outcome,
+    Place,
+    Poll,
+    Send,
+)
+from compat_tests.durability.load import BASE
+from compat_tests.harness.wait import eventually
+
+SEND_SECONDS: Final = 60
+POLL_SECONDS: Final = 0.2
+COMMIT_SECONDS: Final = 60
+WRITERS: Final = {
+    "idempotent": {"enable.idempotence": True},
+    "idempotent-zstd": {"enable.idempotence": True, "compression.type": "zstd"},
+    "all-lz4": {"acks": "all", "compression.type": "lz4"},
+}
+TOO_LARGE: Final = 20_000
+"""Bytes of a record that the topic refuses."""
+REFUSALS: Final = {KafkaError.MSG_SIZE_TOO_LARGE}
+FENCED: Final = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+}
+HARMLESS: Final = {
+    KafkaError._PARTITION_EOF,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+}
+"""What a consumer reports while the broker is away, or at the end of a partition."""
+
+
+@attrs.define
+class Client:
+    """One client in a thread; ``history`` is its own part."""
+
+    name: str
+    run: Run
+    history: History = attrs.field(factory=History, repr=False)
+    errors: list[str] = attrs.field(factory=list)
+    thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self._guarded, daemon=True, name=self.name)
+        self.thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self.work()
+        except Exception as error:
+            self.errors.append(f"{self.name}: {error!r}")
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def timed(self, what: str, timeout: float, call: Callable[[], Any]) -> Any:
+        """Make a call; the history has it as endless unless it returns."""
+        began = time.monotonic()
+        place = len(self.history.calls)
+        self.history.calls.append(Call(self.name, what, began, float("inf"), timeout))
+        try:
+            return call()
+        finally:
+            self.history.calls[place] = Call(self.name, what, began, time.monotonic(), timeout)
+
+
+@attrs.define
+class Writer(Client):
+    """A producer that never pauses, round robin over the partitions; some records are too large."""
+
+    settings: dict[str, Any] = attrs.field(factory=dict)
+
+    def work(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.run.address,
+                **BASE,
+                **self.settings,
+                "message.timeout.ms": SEND_SECONDS * 1000,
+                "message.max.bytes": 1_000_000,
+                "batch.size": 4000,
+            }
+        )
+        sizes = random.Random(self.name)
+        while not self.run.stop_writing.wait(self.run.pause):
+            number = len(self.history.sends)
+            is_large = number % 500 == 250
+            padding = bytes(TOO_LARGE) if is_large else b"." * sizes.randrange(200)
+            self._send(producer, number, b"%s-%d-" % (self.name.encode(), number) + padding)
+            producer.poll(0)
+        self.timed("flush", SEND_SECONDS, lambda: producer.flush(SEND_SECONDS))
+        for send in self.history.sends:
+            if send.value in self.waiting:
+                call = Call(self.name, "send", send.began, float("inf"), SEND_SECONDS)
+                self.history.calls.append(call)
+
+    waiting: set[bytes] = attrs.field(factory=set, repr=False)
+
+    def _send(self, producer: Producer, number: int, value: bytes) -> None:
+        place = (self.run.topic, number % self.run.partitions)
+        began = time.monotonic()
+        once = "enable.idempotence" in self.settings
+        self.history.sends.append(Send(self.name, place, value, began, is_idempotent=once))
+        self.waiting.add(value)
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            outcome: Outcome = "ok"
+            if error is not None:
+                outcome = "failed" if error.code() in REFUSALS else "unknown"
+            self.history.sends[number] = attrs.evolve(
+                self.history.sends[number],
+                outcome=outcome,
+                offset=message.offset() if error is None else None,
+            )
+            self.waiting.discard(value)
+            call = Call(self.name, "send", began, time.monotonic(), SEND_SECONDS)
+            self.history.calls.append(call)
+
+        producer.produce(self.run.topic, value, partition=place[1], on_delivery=delivered)
+
+    def acknowledged(self) -> int:
+        return sum(send.outcome == "ok" for send in list(self.history.sends))
+
+
+@attrs.define
+class Reader(Client):
+    """A consumer; ``session`` changes whenever its positions do not follow from its polls."""
+
+    settings: dict[str, Any] = attrs.field(factory=dict)
+    group: str | None = None
+    session: int = 0
+    positions: dict[Place, int] = attrs.field(factory=dict)
+
+    def consumer(self, group: str | None = None) -> Any:
+        return Consumer(
+            {
+                "bootstrap.servers": self.run.address,
+                "group.id": group or self.group or self.name,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error" if self.group is None else "earliest",
+                "fetch.wait.max.ms": 100,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 500,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+                **self.settings,
+            }
+        )
+
+    def poll(self, consumer: Any) -> int:
+        """Poll once; records are returned one by one, so none is of an earlier assignment."""
+        began = time.monotonic()
+        message = self.timed("poll", POLL_SECONDS, lambda: consumer.poll(POLL_SECONDS))
+        if message is None:
+            return 0
+        if message.error() is not None:
+            if message.error().code() not in HARMLESS:
+                raise KafkaException(message.error())
+            return 0
+        place = (message.topic(), message.partition())
+        record = (place, message.offset(), message.value())
+        self.history.polls.append(
+            Poll(self.name, began, time.monotonic(), (record,), self.session, self.group, True)
+        )
+        self.positions[place] = message.offset() + 1
+        return 1
+
+
+@attrs.define
+class Assigned(Reader):
+    """A consumer that reads all partitions from their start, without a group."""
+
+    def work(self) -> None:
+        consumer = self.consumer()
+        places = [TopicPartition(self.run.topic, n, 0) for n in range(self.run.partitions)]
+        consumer.assign(places)
+        while not (self.run.stop_reading.is_set() or self.run.is_drained(self)):
+            self.poll(consumer)
+        self.timed("close", POLL_SECONDS, consumer.close)
+
+
+@attrs.define
+class Member(Reader):
+    """A member of a group; it commits by itself unless the client library does.
+
+    A visitor leaves after so many seconds and joins again as another member.
+    """
+
+    visit_seconds: float | None = None
+
+    def work(self) -> None:
+        while not self._is_done():
+            self._be_member(time.monotonic() + (self.visit_seconds or float("inf")))
+
+    def _is_done(self) -> bool:
+        return self.run.stop_reading.is_set() or self.run.is_drained(self)
+
+    def _be_member(self, leave: float) -> None:
+        consumer = self.consumer()
+        consumer.subscribe([self.run.topic], on_assign=self._assigned)
+        count = 0
+        while not self._is_done() and time.monotonic() < leave:
+            count += self.poll(consumer)
+            if count >= 40 and "enable.auto.commit" not in self.settings:
+                self._commit(consumer)
+                count = 0
+        self.timed("close", COMMIT_SECONDS, consumer.close)
+
+    def _assigned(self, consumer: Any, places: Any) -> None:
+        self.session += 1
+        self.uncommitted.clear()
+
+    uncommitted: dict[Place, int] = attrs.field(factory=dict)
+
+    def poll(self, consumer: Any) -> int:
+        count = super().poll(consumer)
+        if count:
+            ((place, offset, _),) = self.history.polls[-1].records
+            self.uncommitted[place] = offset + 1
+        return count
+
+    def _commit(self, consumer: Any) -> None:
+        assert self.group is not None
+        wanted = dict(self.uncommitted)
+        began = time.monotonic()
+        first = len(self.history.commits)
+        self.history.commits += [Commit(self.group, p, n, began) for p, n in wanted.items()]
+        offsets = [TopicPartition(*place, offset) for place, offset in wanted.items()]
+        outcome: Outcome = "ok"
+        try:
+            answer = self.timed(
+                "commit",
+                COMMIT_SECONDS,
+                lambda: consumer.commit(offsets=offsets, asynchronous=False),
+            )
+            if any(one.error is not None for one in answer):
+                outcome = "unknown"
+        except KafkaException as error:
+            outcome = "failed" if error.args[0].code() in FENCED else "unknown"
+        ended = time.monotonic() if outcome == "ok" else float("inf")
+        for number in range(first, first + len(wanted)):
+            commit = self.history.commits[number]
+            self.history.commits[number] = attrs.evolve(commit, ended=ended, outcome=outcome)
+
+
+@attrs.define
+class Observer(Reader):
+    """A client that asks for the committed offsets of groups again and again."""
+
+    groups: tuple[str, ...] = ()
+
+    def work(self) -> None:
+        consumers = {group: self.consumer(group) for group in self.groups}
+        while not self.run.stop_reading.wait(0.1):
+            for group, consumer in consumers.items():
+                self.ask(group, consumer)
+        for consumer in consumers.values():
+            consumer.close()
+
+    def ask(self, group: str, consumer: Any) -> None:
+        places = [TopicPartition(self.run.topic, n) for n in range(self.run.partitions)]
+        began = time.monotonic()
+        try:
+            answer = self.timed("committed", 5, lambda: consumer.committed(places, 5))
+        except KafkaException:
+            return  # the broker is away
+        ended = time.monotonic()
+        self.history.committed += [
+            Committed(
+                group,
+                (one.topic, one.partition),
+                one.offset if one.offset >= 0 else None,
+                began,
+                ended,
+            )
+            for one in answer
+            if one.error is None
+        ]
+
+
+@attrs.define
+class Run:
+    """All clients of one run against one broker."""
+
+    address: str
+    topic: str
+    partitions: int
+    pause: float = 0.003
+    ends: dict[Place, int] = attrs.field(factory=dict)
+    stop_writing: threading.Event = attrs.field(factory=threading.Event)
+    stop_reading: threading.Event = attrs.field(factory=threading.Event)
+    clients: list[Client] = attrs.field(factory=list, repr=False)
+
+    def start(self) -> None:
+        groups = (f"{self.topic}-commits", f"{self.topic}-auto")
+        self.clients = [
+            *(Writer(name, self, settings=dict(wanted)) for name, wanted in WRITERS.items()),
+            Assigned("assigned", self),
+            Member("member-1", self, group=groups[0]),
+            Member("member-2", self, group=groups[0]),
+            Member("visitor", self, group=groups[0], visit_seconds=1.5),
+            Member(
+                "auto",
+                self,
+                group=groups[1],
+                settings={"enable.auto.commit": True, "auto.commit.interval.ms": 200},
+            ),
+            Observer("observer", self, groups=groups),
+        ]
+        for client in self.clients:
+            client.start()
+
+    def writers(self) -> list[Writer]:
+        return [client for client in self.clients if isinstance(client, Writer)]
+
+    def wait_for_more(self, count: int) -> None:
+        """Until every producer has ``count`` acknowledgements more."""
+        goals = {writer.name: writer.acknowledged() + count for writer in self.writers()}
+        eventually(
+            lambda: all(w.acknowledged() >= goals[w.name] for w in self.writers()),
+            f"{count} acknowledgements more of each producer; errors: {self.errors()}",
+        )
+
+    def is_drained(self, reader: Reader) -> bool:
+        """Whether everything was read by this reader, or by its group together."""
+        if not self.ends:
+            return False
+        own = [c for c in self.clients if isinstance(c, Reader) and c.group == reader.group]
+        readers = own if reader.group is not None else [reader]
+        return all(
+            max(one.positions.get(place, 0) for one in readers) >= end
+            for place, end in self.ends.items()
+        )
+
+    def errors(self) -> list[str]:
+        return [error for client in self.clients for error in client.errors]
+
+    def finish(self, healed: float, seconds: float = 60.0) -> History:
+        """End the producers, let the consumers read to the end, and join what was seen."""
+        self.stop_writing.set()
+        for writer in self.writers():
+            assert writer.thread is not None
+            writer.thread.join(2 * SEND_SECONDS)
+        self.ends = self._ends()
+        deadline = time.monotonic() + seconds
+        readers = [c for c in self.clients if isinstance(c, Assigned | Member)]
+        for reader in readers:
+            assert reader.thread is not None
+            reader.thread.join(max(deadline - time.monotonic(), 0.1))
+        self.stop_reading.set()
+        for client in self.clients:
+            assert client.thread is not None
+            client.thread.join(seconds)
+        return self._history(healed)
+
+    def _ends(self) -> dict[Place, int]:
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "ends", "log_level": 0})
+        try:
+            places = [TopicPartition(self.topic, n) for n in range(self.partitions)]
+            return {
+                (self.topic, place.partition): consumer.get_watermark_offsets(place, 30)[1]
+                for place in places
+            }
+        finally:
+            consumer.close()
+
+    def _history(self, healed: float) -> History:
+        whole = History(ends=self.ends, healed=healed)
+        for client in self.clients:
+            for part in ("sends", "polls", "commits", "committed", "calls"):
+                getattr(whole, part).extend(getattr(client.history, part))
+        return whole

@@ -1,0 +1,270 @@
+"""The checks of client histories find each anomaly in a history that was made with it.
+
+A check that finds nothing in a bad history would let every faulted run pass.
+"""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from compat_tests.durability.history import (
+    CHECKS,
+    Call,
+    Commit,
+    Committed,
+    History,
+    Place,
+    Poll,
+    Send,
+    Transaction,
+    anomalies,
+)
+
+PLACE: Place = ("orders", 0)
+
+
+def sent(number: int, **changes: Any) -> Send:
+    """One of an idempotent producer's records, each acknowledged at its number."""
+    send = Send("producer", PLACE, b"%d" % number, number, "ok", number, is_idempotent=True)
+    return attrs.evolve(send, **changes)
+
+
+def polled(*numbers: int, client: str = "reader", **changes: Any) -> Poll:
+    records = tuple((PLACE, number, b"%d" % number) for number in numbers)
+    began = float(100 + numbers[0])
+    return attrs.evolve(Poll(client, began, began + 0.5, records), **changes)
+
+
+def sound() -> History:
+    """Ten records, all read by one reader, and by a group that commits as it goes."""
+    return History(
+        sends=[sent(number) for number in range(10)],
+        polls=[
+            polled(0, 1, 2),
+            polled(3, 4, 5, 6, 7, 8, 9),
+            polled(0, 1, 2, 3, 4, client="member", group="group"),
+            polled(5, 6, 7, 8, 9, client="member", group="group"),
+        ],
+        commits=[Commit("group", PLACE, 5, 110.0, 111.0, "ok")],
+        committed=[Committed("group", PLACE, 5, 112.0, 113.0)],
+        calls=[Call("reader", "poll", 100.0, 100.5, 1.0)],
+        ends={PLACE: 10},
+        healed=105.0,
+    )
+
+
+def test_sound_history_has_no_anomalies() -> None:
+    assert anomalies(sound()) == {}
+
+
+def found(history: History) -> set[str]:
+    return set(anomalies(history))
+
+
+def test_acknowledged_record_that_nobody_reads_is_lost() -> None:
+    """Invariant 1."""
+    history = sound()
+    history.polls = [polled(0, 1, 2, 4, 5, 6, 7, 8, 9)]
+    assert CHECKS["lost_writes"](history) == ["lost: 3 acknowledged at orders-0@3"]
+    history.polls = [polled(0, 1, 2)]
+    assert len(CHECKS["lost_writes"](history)) == 7  # also what lies behind all that was read
+
+
+def test_send_without_an_answer_may_be_there_or_not() -> None:
+    """Invariant 1."""
+    history = sound()
+    history.sends.append(Send("producer", PLACE, b"unanswered", 50.0))
+    assert anomalies(history) == {}
+    history.polls.append(Poll("late", 120.0, 121.0, ((PLACE, 10, b"unanswered"),)))
+    history.ends[PLACE] = 10
+    assert anomalies(history) == {}
+
+
+@pytest.mark.parametrize("reader", ["reader", "other"])
+def test_two_values_at_one_offset(reader: str) -> None:
+    """Invariant 2."""
+    history = sound()
+    history.polls.append(Poll(reader, 120.0, 121.0, ((PLACE, 4, b"another"),), session=1))
+    assert "conflicting_values" in found(history)
+
+
+def test_two_acknowledgements_of_one_offset() -> None:
+    """Invariant 2: also where nobody has read it yet."""
+    history = History(sends=[sent(4), sent(5, offset=4)])
+    assert "conflicting_values" in found(history)
+
+
+def test_value_at_two_offsets_is_a_duplicate_of_idempotent_producers_alone() -> None:
+    """Invariant 3."""
+    history = sound()
+    history.polls.append(Poll("late", 120.0, 121.0, ((PLACE, 10, b"4"),)))
+    assert "duplicates" in found(history)
+    history.sends[4] = sent(4, is_idempotent=False)
+    assert "duplicates" not in found(history)
+
+
+def test_refused_record_is_read() -> None:
+    """Invariant 4."""
+    history = sound()
+    history.sends[9] = sent(9, outcome="failed", offset=None)
+    assert found(history) == {"dirty_reads"}
+
+
+def in_transaction(outcome: Any, **changes: Any) -> History:
+    """Two records of one transaction, read at read_committed after its end."""
+    history = History(
+        sends=[sent(0, transaction="t"), sent(1, transaction="t"), sent(2)],
+        polls=[polled(0, 1, 2, is_read_committed=True)],
+        transactions=[Transaction("t", 50.0, outcome)],
+        ends={PLACE: 3},
+    )
+    return attrs.evolve(history, **changes)
+
+
+def test_record_of_an_aborted_transaction_is_read() -> None:
+    """Invariant 4."""
+    assert found(in_transaction("committed")) == set()
+    assert found(in_transaction("aborted")) == {"dirty_reads"}
+    uncommitted = in_transaction("aborted", polls=[polled(0, 1, 2)])
+    assert found(uncommitted) == set()
+
+
+def test_record_is_read_before_its_transaction_commits() -> None:
+    """Invariant 5."""
+    history = in_transaction("committed", transactions=[Transaction("t", 500.0, "committed")])
+    assert found(history) == {"early_reads"}
+    assert found(in_transaction("committed", transactions=[])) == {"early_reads"}
+
+
+def test_half_of_a_transaction_is_read() -> None:
+    """Invariant 6."""
+    history = in_transaction("committed", polls=[polled(0, 2, is_read_committed=True)])
+    assert "torn_transactions" in found(history)
+    behind = in_transaction("committed", polls=[polled(0, is_read_committed=True)], ends={})
+    assert "torn_transactions" not in found(behind)  # the rest may still come
+
+
+def test_offsets_of_a_transaction_are_missing() -> None:
+    """Invariant 6."""
+    commit = Commit("group", PLACE, 2, 40.0, 41.0, "ok", transaction="t")
+    history = in_transaction("committed", commits=[commit])
+    history.committed = [Committed("group", PLACE, 2, 200.0, 201.0)]
+    assert "torn_transactions" not in found(history)
+    history.committed = [Committed("group", PLACE, None, 200.0, 201.0)]
+    assert "torn_transactions" in found(history)
+
+
+def test_reader_skips_a_record_between_two_polls() -> None:
+    """Invariant 7."""
+    history = sound()
+    history.polls[1] = polled(4, 5, 6, 7, 8, 9)
+    assert found(history) == {"skipped_polls"}
+
+
+def test_reader_skips_a_record_within_a_poll() -> None:
+    """Invariant 7."""
+    history = sound()
+    history.polls[1] = polled(3, 5, 6, 7, 8, 9)
+    assert found(history) == {"skipped_polls"}
+
+
+def test_gap_that_nobody_knows_a_record_of_is_no_skip() -> None:
+    """Invariant 7."""
+    history = sound()
+    del history.sends[3]
+    history.polls = [polled(0, 1, 2, 4, 5, 6, 7, 8, 9)]
+    history.committed = []
+    assert anomalies(history) == {}
+
+
+@pytest.mark.parametrize("again", [2, 1])
+def test_reader_gets_an_offset_again_or_an_earlier_one(again: int) -> None:
+    """Invariant 8."""
+    history = sound()
+    history.polls.insert(1, polled(again))
+    assert found(history) == {"nonmonotonic_polls"} | ({"skipped_polls"} if again == 1 else set())
+    history.polls[1] = polled(again, session=7)  # it had sought
+    assert "nonmonotonic_polls" not in found(history)
+
+
+def test_producer_is_given_an_earlier_offset() -> None:
+    """Invariant 8."""
+    history = sound()
+    history.sends[4], history.sends[5] = history.sends[5], history.sends[4]
+    assert found(history) == {"nonmonotonic_sends"}
+
+
+@pytest.mark.parametrize("offset", [None, -1])
+def test_acknowledgement_names_no_offset(offset: int | None) -> None:
+    """Invariant 9."""
+    history = sound()
+    history.sends[4] = sent(4, offset=offset)
+    assert found(history) == {"wrong_offsets"}
+
+
+def test_acknowledgement_names_another_offset() -> None:
+    """Invariant 9."""
+    history = sound()
+    history.sends[4] = sent(4, offset=0, is_idempotent=False)
+    assert "wrong_offsets" in found(history)
+
+
+def test_call_that_does_not_end() -> None:
+    """Invariant 10."""
+    history = sound()
+    history.calls.append(Call("producer", "flush", 101.0, float("inf"), 5.0))
+    assert found(history) == {"stuck_calls"}
+    history.calls[-1] = Call("producer", "flush", 101.0, 139.0, 5.0)
+    assert "stuck_calls" in found(history)
+    history.calls[-1] = Call("producer", "flush", 101.0, 134.0, 5.0)
+    assert anomalies(history) == {}  # the last fault ended at 105
+
+
+@pytest.mark.parametrize("offset", [None, 0, 4])
+def test_committed_offset_goes_back(offset: int | None) -> None:
+    """Invariant 11."""
+    history = sound()
+    history.committed.append(Committed("group", PLACE, offset, 114.0, 115.0))
+    assert found(history) == {"offsets_gone_back"}
+
+
+def test_committed_offset_goes_back_because_a_client_commits_it_so() -> None:
+    """Invariant 11."""
+    history = sound()
+    history.commits.append(Commit("group", PLACE, 2, 113.5, 113.6, "ok"))
+    history.committed.append(Committed("group", PLACE, 2, 114.0, 115.0))
+    assert anomalies(history) == {}
+
+
+def test_commit_without_an_answer_may_be_there_or_not() -> None:
+    """Invariant 11."""
+    for offset in (5, 7):
+        history = sound()
+        history.commits.append(Commit("group", PLACE, 7, 113.5))
+        history.committed.append(Committed("group", PLACE, offset, 114.0, 115.0))
+        assert anomalies(history) == {}
+
+
+def test_offset_of_a_group_that_commits_unasked_goes_back() -> None:
+    """Invariant 11."""
+    history = sound()
+    history.commits = []
+    assert anomalies(history) == {}
+    history.committed.append(Committed("group", PLACE, 4, 114.0, 115.0))
+    assert found(history) == {"offsets_gone_back"}
+
+
+def test_offset_is_committed_past_records_that_were_not_given() -> None:
+    """Invariant 11: auto-commit never passes a record that was not returned."""
+    history = sound()
+    history.commits = [Commit("group", PLACE, 7, 104.5, 104.6, "ok")]
+    history.committed = [Committed("group", PLACE, 7, 104.7, 104.8)]
+    assert found(history) == {"unread_commits"}
+
+
+def test_reader_does_not_reach_the_end() -> None:
+    """Invariant 12."""
+    history = sound()
+    history.polls[3] = polled(5, 6, 7, client="member", group="group")
+    assert found(history) == {"lagging_readers"}
