@@ -1,7 +1,8 @@
 """The command line: reads arguments and hands over; what is done is done elsewhere.
 
-Exit codes: 0 clean, 1 bad usage or configuration, 2 the data can't be opened.  Only what the
-chosen command needs is imported, for a broker that a test waits for should be ready at once.
+Exit codes: 0 clean, 1 bad usage or configuration, 2 the data or an address can't be had; both
+with one line on stderr, `kwire: what failed: why; what to do`.  Only what the chosen command needs
+is imported, for a broker that a test waits for should be ready at once.
 """
 
 import argparse
@@ -49,62 +50,119 @@ def fail(message: object, code: int = BAD_USAGE) -> NoReturn:
 
 
 def parser() -> Parser:
-    top = Parser(prog="kwire", description="A server that speaks the Apache Kafka protocol.")
+    top = Parser(
+        prog="kwire",
+        description="A server that speaks the Apache Kafka protocol.",
+        epilog="`kwire serve` alone runs one node on 127.0.0.1:9092 with its data in ./kwire-data.",
+    )
     top.add_argument("--version", action="version", version=f"kwire {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
-    serve = commands.add_parser("serve", help="run a node")
+    add_serve(commands)
+    add_format(
+        commands.add_parser(
+            "format",
+            help="prepare a node's empty data directories",
+            description="Prepare a node's empty data directories, as Kafka's storage tool does. "
+            "`kwire serve` does it itself for a node that is its own quorum.",
+        )
+    )
+
+    dump = commands.add_parser(
+        "dump-log",
+        help="print what is in log, index and snapshot files",
+        description="Print what is in log, index, checkpoint and snapshot files.",
+    )
+    dump.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
+    )
+    dump.add_argument(
+        "--records", action="store_true", help="print each record too, metadata by its fields"
+    )
+    commands.add_parser(
+        "random-uuid",
+        help="print a new uuid, for a cluster or a directory",
+        description="Print a new uuid, for a cluster or a directory.",
+    )
+    return top
+
+
+def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
+    """The options of a node."""
+    serve = commands.add_parser(
+        "serve",
+        help="run a node until it is told to stop",
+        description="Run a node until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT` when "
+        "every request would be answered; its log goes to stderr.",
+        epilog="Without --config it is a broker and its own controller, for clients on this "
+        "machine. Exit codes: 0 stopped in order, 1 bad usage or configuration, 2 the data or an "
+        "address cannot be had.",
+    )
     serve.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="Kafka's server.properties (else one node, data in ./kwire-data)",
+        help="settings, in the form of Kafka's server.properties",
     )
     serve.add_argument(
         "--override",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting that beats the file's; may be repeated",
+        help="a setting that comes before the file's; may be repeated",
     )
-    serve.add_argument("--cluster-id", metavar="ID", help="for a first start (else made up)")
+    serve.add_argument(
+        "--cluster-id", metavar="ID", help="the id of a cluster that begins (default: a random one)"
+    )
     serve.add_argument(
         "--port",
         type=port,
-        help="for clients (0: any free one); the controller then takes any free one",
+        metavar="PORT",
+        help="listen for clients here (0: any free port) and for controllers on any free port",
     )
-    serve.add_argument("--ephemeral", action="store_true", help="data that is gone on exit")
-    serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     serve.add_argument(
-        "--metrics-port", type=port, metavar="PORT", help="Prometheus metrics over HTTP"
+        "--ephemeral", action="store_true", help="keep data in a temporary directory until exit"
     )
-
-    add_format(commands.add_parser("format", help="prepare a node's empty data directories"))
-
-    dump = commands.add_parser("dump-log", help="print what is in log, index and snapshot files")
-    dump.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="*.log, *.index, *.checkpoint, …"
+    serve.add_argument(
+        "--log-level",
+        default="INFO",
+        metavar="LEVEL",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="DEBUG, INFO (default), WARNING or ERROR",
     )
-    dump.add_argument(
-        "--records", action="store_true", help="also each record; those of metadata by their fields"
+    serve.add_argument(
+        "--metrics-port", type=port, metavar="PORT", help="serve Prometheus metrics over HTTP here"
     )
-    commands.add_parser("random-uuid", help="print a new uuid, for a cluster or a directory")
-    return top
 
 
 def add_format(form: argparse.ArgumentParser) -> None:
     """The options of Kafka's storage tool."""
     form.add_argument(
-        "--cluster-id", "-t", required=True, metavar="ID", help="a uuid in 22 characters of base64"
+        "--cluster-id",
+        "-t",
+        required=True,
+        metavar="ID",
+        help="the cluster's id, as random-uuid prints",
     )
     form.add_argument(
-        "--config", "-c", type=Path, required=True, metavar="FILE", help="Kafka's server.properties"
+        "--config",
+        "-c",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the node's server.properties",
     )
     form.add_argument(
-        "--ignore-formatted", "-g", action="store_true", help="leave formatted ones alone"
+        "--ignore-formatted",
+        "-g",
+        action="store_true",
+        help="leave directories alone that are formatted",
     )
     form.add_argument(
-        "--release-version", "-r", metavar="RELEASE", help="the metadata.version to begin with"
+        "--release-version",
+        "-r",
+        metavar="RELEASE",
+        help="the release whose metadata.version the cluster begins with",
     )
     form.add_argument(
         "--feature",
@@ -112,26 +170,26 @@ def add_format(form: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=LEVEL",
-        help="a feature's level to begin with; may be repeated",
+        help="a feature's level that the cluster begins with; may be repeated",
     )
     form.add_argument(
         "--add-scram", "-S", action="append", metavar="CREDENTIAL", help="not supported yet"
     )
     first = form.add_mutually_exclusive_group()
     first.add_argument(
-        "--standalone", "-s", action="store_true", help="the quorum's only voter at first"
+        "--standalone", "-s", action="store_true", help="this node is the quorum's only voter"
     )
     first.add_argument(
         "--initial-controllers",
         "-I",
         metavar="ID@HOST:PORT:DIRECTORY,…",
-        help="the voters at first, the same on each of them; DIRECTORY is a uuid of one's own",
+        help="the quorum's first voters, the same list on each of them; DIRECTORY is a uuid each",
     )
     first.add_argument(
         "--no-initial-controllers",
         "-N",
         action="store_true",
-        help="no voter at first: a broker, or a controller that is added later",
+        help="the quorum has other voters: this is a broker, or a controller that joins later",
     )
 
 
@@ -169,7 +227,7 @@ def serve(asked: argparse.Namespace) -> None:
         try:
             config = BrokerConfig.from_properties(properties)
         except ConfigError as error:
-            fail(error)
+            fail(error if asked.config is None else f"{asked.config}: {error}")
         from kwire.formatting import CannotOpenError
         from kwire.running import run_until_signal
 
@@ -199,8 +257,15 @@ def data_directory(ephemeral: bool) -> Iterator[Path | None]:
     if not ephemeral:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="kwire-", ignore_cleanup_errors=True) as made:
-        yield Path(made)
+    try:
+        made = tempfile.TemporaryDirectory(prefix="kwire-", ignore_cleanup_errors=True)
+    except OSError as error:
+        fail(
+            f"cannot make a temporary directory: {error.strerror}; name another place in TMPDIR",
+            BAD_DATA,
+        )
+    with made as path:
+        yield Path(path)
 
 
 def serve_properties(asked: argparse.Namespace, directory: Path | None) -> dict[str, str]:
@@ -244,10 +309,12 @@ def read_properties(path: Path) -> dict[str, str]:
     from kwire.configs.properties import parse_properties
 
     try:
-        return parse_properties(path.read_text())
+        return parse_properties(path.read_text(encoding="utf-8"))
     except OSError as error:
-        fail(f"{path}: {error.strerror}")
-    except (ConfigError, ValueError) as error:
+        fail(f"cannot read the configuration {path}: {error.strerror}; give a file to --config")
+    except UnicodeDecodeError as error:
+        fail(f"cannot read the configuration {path}: {error}; save it as UTF-8")
+    except ConfigError as error:
         fail(f"{path}: {error}")
 
 
@@ -255,7 +322,7 @@ def format_(asked: argparse.Namespace) -> None:
     from kwire.config import ConfigError
     from kwire.configs.broker import BrokerConfig
     from kwire.formatting import CannotOpenError, format_node
-    from kwire.raftmeta.controller_features import SUPPORTED
+    from kwire.raftmeta.controller_features import RAISABLE
     from kwire.raftmeta.releases import BadLevelError, feature_levels
 
     if asked.add_scram:
@@ -266,7 +333,7 @@ def format_(asked: argparse.Namespace) -> None:
         how = "standalone" if asked.standalone else how
         how = "none" if asked.no_initial_controllers else how
         features = feature_levels(
-            asked.release_version, asked.feature, SUPPORTED, dynamic=not config.voters
+            asked.release_version, asked.feature, RAISABLE, dynamic=not config.voters
         )
         for line in format_node(
             config, asked.cluster_id, asked.ignore_formatted, how=how, features=features

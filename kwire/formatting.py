@@ -5,12 +5,15 @@ its own when this node is the single voter, for a voter of several that lost its
 all the same can undo what a majority had agreed on.
 """
 
+import errno
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import attrs
 
+from kwire.config import ConfigError
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Address, parse_address
 from kwire.log import names
@@ -26,6 +29,22 @@ from kwire.types import METADATA_TOPIC, uuid_bytes, uuid_text
 
 _RESERVED: Final = 100
 """Directory ids below this number are Kafka's own."""
+_LOG_FILE: Final = re.compile(r"\d{20}\.log")
+_ELSEWHERE: Final = "name another directory in log.dirs"
+_REMEDIES: Final = {
+    errno.EACCES: f"run kwire as the directory's owner, or {_ELSEWHERE}",
+    errno.EPERM: f"run kwire as the directory's owner, or {_ELSEWHERE}",
+    errno.EROFS: f"make the file system writable, or {_ELSEWHERE}",
+    errno.ENOSPC: f"make room, or {_ELSEWHERE}",
+    errno.EDQUOT: f"make room, or {_ELSEWHERE}",
+    errno.ENOTDIR: f"a file has the name of a directory: move it away, or {_ELSEWHERE}",
+    errno.EEXIST: f"a file has the name of a directory: move it away, or {_ELSEWHERE}",
+    errno.EISDIR: f"a directory has the name of a file: move it away, or {_ELSEWHERE}",
+    errno.ENOLCK: f"the file system has no file locks: {_ELSEWHERE}",
+    errno.EOPNOTSUPP: f"the file system has no file locks: {_ELSEWHERE}",
+    errno.EIO: f"look at the disk, or {_ELSEWHERE}",
+}
+_RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
 
 FreshId = Callable[[], bytes]
 """Sixteen random bytes."""
@@ -33,6 +52,13 @@ FreshId = Callable[[], bytes]
 
 class CannotOpenError(Exception):
     """The data cannot be opened; the message is what the operator has to know."""
+
+
+def refusal(path: str, error: OSError) -> str:
+    """One line for an operator: which directory cannot be used, why, and what to do."""
+    what = f"cannot use the data directory {path}: {error.strerror or error}"
+    remedy = _REMEDIES.get(error.errno or 0)
+    return what if remedy is None else f"{what}; {remedy}"
 
 
 @attrs.frozen
@@ -51,29 +77,89 @@ def random_id() -> bytes:
     return made
 
 
-def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = random_id) -> Identity:
-    """The node's identity, formatting what may be; CannotOpenError says what stands against it."""
-    found = {path: read_meta(path) for path in all_directories(config)}
+def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[str]]:
+    """The cluster's id, None if a new one may begin, and the directories to be formatted.
+
+    Changes nothing. CannotOpenError or ConfigError says what stands against a start.
+    """
+    paths = all_directories(config)
+    _check_distinct(paths)
+    found = {path: read_meta(path) for path in paths}
     known = {path: meta for path, meta in found.items() if meta is not None}
-    if not known:
-        if not is_single_voter(config):
-            raise CannotOpenError(
-                f"{config.metadata_directory} is empty and this node is not the single voter: run "
-                "`kwire format --cluster-id ID --config FILE` with the cluster's id"
-            )
-        cluster_id = cluster_id or uuid_text(fresh())
-    else:
-        cluster_id = check(config, known, cluster_id)
     missing = [path for path, meta in found.items() if meta is None]
-    if os.path.abspath(config.metadata_directory) in missing and known:
+    metadata = os.path.abspath(config.metadata_directory)
+    for path in missing:
+        if holds_logs(path) or (path == metadata and known):
+            raise CannotOpenError(f"{path} holds data but lost its meta.properties; {_RESTORE}")
+    if known:
+        if metadata in known and is_alone(config) and not has_metadata_log(metadata):
+            raise CannotOpenError(
+                f"{metadata} lost its metadata log {METADATA_TOPIC}-0, and no other node has a "
+                f"copy; {_RESTORE}"
+            )
+        return check(config, known, wanted), missing
+    if not is_single_voter(config):
         raise CannotOpenError(
-            f"{config.metadata_directory} lost its meta.properties, and the metadata log lies there"
+            f"{config.metadata_directory} is empty and this node is not the single voter: run "
+            "`kwire format --cluster-id ID --config FILE` with the cluster's id"
         )
+    if wanted is not None:
+        check_cluster_id(wanted)
+    return wanted, missing
+
+
+def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = random_id) -> Identity:
+    """The node's identity, formatting what may be; raises what :func:`examine` does."""
+    cluster_id, missing = examine(config, cluster_id)
+    cluster_id = cluster_id or uuid_text(fresh())
     for path in missing:
         made = fresh()
         voters = standalone(config, made) if not config.voters else None
         format_directory(config, path, cluster_id, made, voters)
     return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
+
+
+def _check_distinct(paths: list[str]) -> None:
+    """Two names of one directory would make the node wait for its own lock."""
+    by_target: dict[str, str] = {}
+    for path in paths:
+        other = by_target.setdefault(os.path.realpath(path), path)
+        if other != path:
+            raise ConfigError(
+                f"log.dirs names one directory twice: {path} and {other} are the same; "
+                "remove one of them"
+            )
+
+
+def holds_logs(path: str) -> bool:
+    """Whether a directory holds log segments of any partition."""
+    try:
+        folders = [entry.path for entry in os.scandir(path) if entry.is_dir()]
+        return any(_LOG_FILE.fullmatch(name) for folder in folders for name in os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CannotOpenError(refusal(path, error)) from error
+
+
+def has_metadata_log(path: str) -> bool:
+    return os.path.isdir(os.path.join(path, f"{METADATA_TOPIC}-0"))
+
+
+def is_alone(config: BrokerConfig) -> bool:
+    """Whether this node holds the only copy of the metadata, in a quorum that it formatted."""
+    return not config.voters and is_single_voter(config)
+
+
+def check_cluster_id(text: str) -> None:
+    """Refuse an id that no tool would take."""
+    try:
+        uuid_bytes(text)
+    except ValueError:
+        raise ConfigError(
+            f"cluster id {text!r} is not a uuid in 22 characters of base64; "
+            "`kwire random-uuid` prints a new one"
+        ) from None
 
 
 def all_directories(config: BrokerConfig) -> list[str]:
@@ -89,14 +175,16 @@ def read_meta(path: str) -> MetaProperties | None:
         return parse_meta_properties(RealDisk(path).read(names.META_PROPERTIES))
     except FileNotFoundError:
         return None
-    except (CorruptFile, OSError) as error:
-        raise CannotOpenError(f"{path}: {error}") from error
+    except OSError as error:
+        raise CannotOpenError(refusal(path, error)) from error
+    except CorruptFile as error:
+        raise CannotOpenError(f"{path}: {error}; {_RESTORE}") from error
 
 
 def directory_id(path: str) -> bytes:
     meta = read_meta(path)
     if meta is None or meta.directory_id is None:
-        raise CannotOpenError(f"{path}/{names.META_PROPERTIES} has no directory.id")
+        raise CannotOpenError(f"{path}/{names.META_PROPERTIES} has no directory.id; {_RESTORE}")
     return meta.directory_id
 
 
@@ -105,9 +193,15 @@ def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str
     cluster_id = wanted or next(iter(known.values())).cluster_id
     for path, meta in known.items():
         if meta.node_id != config.node_id:
-            raise CannotOpenError(f"{path} belongs to node.id {meta.node_id}, not {config.node_id}")
+            raise CannotOpenError(
+                f"{path} belongs to node.id {meta.node_id}, not {config.node_id}; "
+                f"set node.id, or {_ELSEWHERE}"
+            )
         if meta.cluster_id != cluster_id:
-            raise CannotOpenError(f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}")
+            raise CannotOpenError(
+                f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}; "
+                f"start it with the former, or {_ELSEWHERE}"
+            )
     return cluster_id
 
 
@@ -201,7 +295,7 @@ def format_directory(
                 disk.replace(name, data, sync=True)
         disk.replace(names.META_PROPERTIES, meta_properties(wanted, made), sync=True)
     except OSError as error:
-        raise CannotOpenError(f"cannot format {path}: {error.strerror or error}") from error
+        raise CannotOpenError(refusal(path, error)) from error
 
 
 def format_node(
@@ -214,13 +308,10 @@ def format_node(
     fresh: FreshId = random_id,
 ) -> Iterator[str]:
     """Format every directory that is not, saying so; as Kafka's storage tool does."""
-    try:
-        uuid_bytes(cluster_id)
-    except ValueError:
-        raise CannotOpenError(
-            f"cluster id {cluster_id!r} is not a uuid in 22 characters of base64"
-        ) from None
-    formatted = [path for path in all_directories(config) if read_meta(path) is not None]
+    check_cluster_id(cluster_id)
+    paths = all_directories(config)
+    _check_distinct(paths)
+    formatted = [path for path in paths if read_meta(path) is not None]
     if formatted and not ignore_formatted:
         raise CannotOpenError(
             f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"

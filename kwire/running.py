@@ -15,7 +15,7 @@ import trio
 
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import KafkaStorageError
-from kwire.formatting import CannotOpenError
+from kwire.formatting import CannotOpenError, refusal
 from kwire.server import Server
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,13 @@ def run_until_signal(
         if not all(map(_is_of_the_disk, errors)):
             raise
         log.debug("the disk failed", exc_info=failed)
-        raise CannotOpenError(f"cannot go on: {errors[0]}") from failed
+        raise CannotOpenError(f"cannot go on: {_in_words(errors[0])}") from failed
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return refusal(str(error.filename), error)
+    return str(error)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

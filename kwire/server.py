@@ -12,7 +12,7 @@ import trio
 
 from kwire import wiring
 from kwire.configs.broker import BrokerConfig
-from kwire.formatting import CannotOpenError, format_node, identify
+from kwire.formatting import CannotOpenError, format_node
 from kwire.net.service import Address
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core, make_core
@@ -36,9 +36,9 @@ class Server:
     """One node: controller, broker or both."""
 
     def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
-        """Claim directories and addresses; CannotOpenError or OSError says what is wrong."""
+        """Claim addresses and directories; CannotOpenError or ConfigError says what is wrong."""
         self.config = config
-        self.core: Core = make_core(config, identify(config, cluster_id))
+        self.core: Core = make_core(config, cluster_id)
         self.services = self.core.services
         self.ready = trio.Event()
         self._stop = trio.Event()

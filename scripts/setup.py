@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-import venv
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -43,6 +42,10 @@ def install(kind: str) -> None:
     """Create the environment if need be and install kwire, editable, with its extras."""
     python = VENV / "bin" / "python"
     if not works(python):
+        try:
+            import venv
+        except ImportError:
+            sys.exit("kwire: this Python has no venv module; Debian: apt-get install python3-venv")
         shutil.rmtree(VENV, ignore_errors=True)
         venv.create(VENV, symlinks=True, with_pip=False)
     pip = [str(python), "-m", "pip"]
@@ -116,4 +119,10 @@ def install_system_packages() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except OSError as failure:
+        sys.exit(
+            f"kwire: cannot make {VENV}: {failure}; run this once as the owner of {ROOT}, and see "
+            "that there is room"
+        )

@@ -43,6 +43,9 @@ REFUSED = [
     ((UP, "--release-version", "4.2", "--dry-run"), "without setting the upgrade type"),
     ((UP, "--release-version", "9"), "Unknown metadata.version '9'"),
     ((DOWN, "--release-version", "4.1", "--dry-run"), "Can't downgrade to a newer version"),
+    ((UP, "--feature", "group.version=1"), "not more than 0 works yet"),
+    ((UP, "--feature", "transaction.version=2", "--dry-run"), "not more than 0 works yet"),
+    ((UP, "--release-version", "4.3", "--dry-run"), "not more than 0 works yet"),
     (("disable", "--feature", "metadata.version"), "only supports versions 7-30"),
     (("disable", "--feature", "foo"), "Feature foo not found"),
 ]
@@ -98,7 +101,6 @@ def test_static_quorum(jvm, static):
     assert "only supports versions 7-30" in ran.out
     for arguments, said in (
         ((UP, "--metadata", "4.3-IV0"), "metadata.version was upgraded to 30"),
-        ((UP, "--release-version", "4.3", "--dry-run"), "streams.version can be upgraded to 1"),
         ((DOWN, "--feature", "kraft.version=0"), "kraft.version was downgraded to 0"),
         (("disable", "--feature", "transaction.version"), "transaction.version was disabled"),
         (("version-mapping",), "metadata.version=30"),
@@ -109,16 +111,17 @@ def test_static_quorum(jvm, static):
     assert levels(jvm, how) == told
 
 
-def test_group_version_up_and_down(jvm, static):
+def test_feature_up_and_down(jvm, static):
     """A feature without a history goes both ways; a dry run goes nowhere."""
     how = by_broker(static)
-    one = ("--feature", "group.version=1")
+    name = "eligible.leader.replicas.version"
+    one = ("--feature", f"{name}=1")
     assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *one, "--dry-run").ok()
-    assert levels(jvm, how)["group.version"][2] == "0"
+    assert levels(jvm, how)[name][2] == "0"
     jvm.tool(FEATURES, *by_controller(static.active()), UP, *one).ok()
-    eventually(lambda: levels(jvm, how)["group.version"][2] == "1", "finalized")
-    jvm.tool(FEATURES, *how, DOWN, "--feature", "group.version=0").ok()
-    eventually(lambda: levels(jvm, how)["group.version"][2] == "0", "not finalized")
+    eventually(lambda: levels(jvm, how)[name][2] == "1", "finalized")
+    jvm.tool(FEATURES, *how, DOWN, "--feature", f"{name}=0").ok()
+    eventually(lambda: levels(jvm, how)[name][2] == "0", "not finalized")
 
 
 def test_kraft_version_of_a_running_static_quorum(jvm, static):

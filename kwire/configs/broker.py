@@ -509,11 +509,15 @@ class BrokerConfig(Config):
         Names that Kafka does not know are warned about. A value that is wrong, a combination
         that cannot work and a wish for protection that kwire lacks are a ConfigError.
         """
-        from kwire.configs.checks import check_node, check_protection, unknown_names
+        from kwire.configs.checks import check_node, check_protection, nearest_name, unknown_names
 
         check_protection(properties)
         for name in unknown_names(properties):
-            logger.warning("unknown setting ignored name=%s", name)
+            nearest = nearest_name(name)
+            if nearest is None:
+                logger.warning("unknown setting ignored name=%s", name)
+            else:
+                logger.warning("unknown setting ignored name=%s nearest=%s", name, nearest)
         config = cls(properties)
         check_node(config)
         return config

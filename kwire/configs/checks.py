@@ -44,6 +44,14 @@ def unknown_names(properties: Mapping[str, str]) -> Iterator[str]:
             yield name
 
 
+def nearest_name(name: str) -> str | None:
+    """The setting that was probably meant; None if nothing is like it."""
+    import difflib
+
+    names = {*BrokerConfig.keys(), *all_broker_keys()}
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.8)), None)
+
+
 def check_node(config: BrokerConfig) -> None:
     """Refuse combinations that cannot work."""
     _check_roles(config)

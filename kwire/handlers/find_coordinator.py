@@ -14,11 +14,13 @@ from kwire.coordinator.groups import GROUPS_TOPIC
 from kwire.errors import (
     CoordinatorNotAvailable,
     GroupAuthorizationFailed,
+    InvalidReplicationFactor,
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.dispatch import Context, handles
+from kwire.raftmeta.internal_topics import lacks_replication
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +78,18 @@ async def find_coordinator(
 
 
 async def _create(context: Context) -> None:
-    """Make the topic; if that fails the client is told to come back."""
+    """Make the topic; if that fails the client is told to come back.
+
+    Raises InvalidReplicationFactor when coming back would not help: there are as many brokers as
+    the topic is to have replicas, and yet it cannot have them.
+    """
     try:
-        await context.controller.ensure_topic(GROUPS_TOPIC)
+        made = await context.controller.ensure_topic(GROUPS_TOPIC)
     except KafkaError as error:
         log.warning("internal topic not created topic=%s error=%r", GROUPS_TOPIC, error)
+        return
+    if made is not None and lacks_replication(made, context.config, len(context.image.brokers)):
+        raise InvalidReplicationFactor(made.error_message)
 
 
 def _find(context: Context, kind: KeyType, key: str) -> Coordinator:

@@ -8,6 +8,7 @@ The answer shows one image, however long it takes: 1.8 us a partition, in slices
 """
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from kwire import errors
@@ -23,7 +24,7 @@ from kwire.handlers.describing import (
 )
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.image import MetadataImage, TopicImage
-from kwire.raftmeta.internal_topics import is_internal
+from kwire.raftmeta.internal_topics import is_internal, lacks_replication
 from kwire.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,9 @@ def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
 @handles(MetadataRequest, versions="0-13", failed=failed)
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
+    refused: Collection[str] = ()
     if may_create and request.topics:
-        await _create_missing(context, request.topics)
+        refused = await _create_missing(context, request.topics)
     image = context.image
     view = View(image, context.listener)
     slices = Slices(context.clock.now)
@@ -62,6 +64,9 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     else:
         by_key = {(asked.name or "", asked.topic_id): asked for asked in request.topics}
         topics = [await _asked(context, image, view, asked, slices) for asked in by_key.values()]
+        for topic in topics:
+            if topic.name in refused:
+                topic.error_code = errors.InvalidReplicationFactor.code
     if request.include_topic_authorized_operations:
         for topic in topics:
             denied = topic.error_code == errors.TopicAuthorizationFailed.code
@@ -83,8 +88,11 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 
 async def _create_missing(
     context: Context, asked: list[MetadataRequest.MetadataRequestTopic]
-) -> None:
-    """Create the topics that are named and unknown; whatever fails is simply still unknown."""
+) -> Collection[str]:
+    """Create the topics that are named and unknown; whatever fails is simply still unknown.
+
+    Return those of them that cannot have as many replicas as they are to have.
+    """
     missing = []
     for topic in asked:
         name = topic.name
@@ -95,11 +103,15 @@ async def _create_missing(
         cluster = context.authorize("Create", "Cluster", CLUSTER)
         if cluster or context.authorize("Create", "Topic", name):
             missing.append(name)
-    if missing:
-        try:
-            await context.controller.ensure_topics(missing)
-        except KafkaError as error:
-            log.warning("topics not created count=%d error=%r", len(missing), error)
+    if not missing:
+        return ()
+    try:
+        made = await context.controller.ensure_topics(missing)
+    except KafkaError as error:
+        log.warning("topics not created count=%d error=%r", len(missing), error)
+        return ()
+    brokers = len(context.image.brokers)
+    return [n for n, one in made.items() if lacks_replication(one, context.config, brokers)]
 
 
 async def _asked(

@@ -427,6 +427,10 @@ class _Failing:
             self._disk.judge(error, by_sync=self._by_sync)
 
 
+_LOCKED: Final = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+"""What locking a file answers while somebody else has it; anything else is a lack of locks."""
+
+
 class RealLock:
     """Kafka's lock: a POSIX record lock. ``flock`` beside it tells two brokers of one process."""
 
@@ -437,6 +441,8 @@ class RealLock:
             _lock(self._file.fileno())
         except OSError as error:
             self._file.close()
+            if error.errno not in _LOCKED:
+                raise
             raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
 
     def release(self) -> None:

@@ -10,7 +10,7 @@ from kwire.formatting import random_id
 from kwire.log.config import LogConfig
 from kwire.node.core import Core
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, raise_for
-from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller_features import REGISTERED
 from kwire.raftmeta.image import MetadataImage
 from kwire.raftmeta.image_change import MetadataDelta
 from kwire.replica.coordinator_log import CoordinatorLog
@@ -101,7 +101,7 @@ class BrokerHalf:
             cluster_id=core.identity.cluster_id,
             incarnation_id=core.incarnation_id,
             endpoints=core.broker_listeners,
-            features=SUPPORTED,
+            features=REGISTERED,
             log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
             ask=core.ask,

@@ -3,11 +3,11 @@
 Rules: what only several nodes need is made, but neither loaded nor woken, for one that is alone.
 """
 
+import errno
 import os
 import random
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -16,7 +16,15 @@ from kwire import wiring
 from kwire.clock import SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
-from kwire.formatting import CannotOpenError, Identity, random_id
+from kwire.formatting import (
+    CannotOpenError,
+    Identity,
+    all_directories,
+    examine,
+    identify,
+    random_id,
+    refusal,
+)
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.forwarding import Forwarding
@@ -89,21 +97,30 @@ class Core:
         return controller_registration(self.config, self.incarnation_id, told, SUPPORTED)
 
 
-def make_core(config: BrokerConfig, identity: Identity) -> Core:
-    """Claim directories and addresses; CannotOpenError says what is wrong."""
+def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
+    """Claim addresses and directories; CannotOpenError or ConfigError says what is wrong.
+
+    In this order: what can be looked at without a change, addresses, locks, and only then the
+    formatting of empty directories.  So a start that fails leaves no directory formatted.
+    """
     clock = SystemClock()
-    source = random.Random(os.urandom(16))
-    services = Services(
-        config=config, clock=clock, cluster_id=identity.cluster_id, supported_features=SUPPORTED
-    )
-    logs = _lock_directories(config, identity, clock)
+    examine(config, cluster_id)
+    services = Services(config=config, clock=clock, supported_features=SUPPORTED)
     net = NetService(wiring.limits(config), services.metrics)
+    logs: LogManager | None = None
     try:
-        return _assemble(config, identity, clock, source, services, logs, net)
+        endpoints = _bind(config, services, net)
+        logs = _lock_directories(config, clock)
+        identity = identify(config, cluster_id)
+        for directory in (*logs.directories, *logs.claimed):
+            directory.directory_id = identity.directories[directory.name]
+        services.cluster_id = identity.cluster_id
+        return _assemble(config, identity, clock, services, logs, net, endpoints)
     except BaseException:
         for listener in net.listeners.values():
             listener.sock.close()
-        logs.abandon()
+        if logs is not None:
+            logs.abandon()
         raise
 
 
@@ -111,12 +128,12 @@ def _assemble(
     config: BrokerConfig,
     identity: Identity,
     clock: SystemClock,
-    source: random.Random,
     services: Services,
     logs: LogManager,
     net: NetService,
+    endpoints: tuple[wiring.Told, ...],
 ) -> Core:
-    endpoints = _bind(config, services, net)
+    source = random.Random(os.urandom(16))
     network = Network(clock, source)
     publisher = MetadataPublisher()
     quorum = _make_quorum(config, identity, logs, endpoints, network)
@@ -146,12 +163,13 @@ def _assemble(
     )
 
 
-def _lock_directories(config: BrokerConfig, identity: Identity, clock: SystemClock) -> LogManager:
+def _lock_directories(config: BrokerConfig, clock: SystemClock) -> LogManager:
+    """Claim the directories, making those that are missing; their ids are not known yet."""
     data = [os.path.abspath(path) for path in config.data_directories]
     descriptors = Descriptors(files_limit(raise_descriptor_limit()))
     opened = [
-        LogDirectory(RealDisk(path, descriptors=descriptors), path, own)
-        for path, own in identity.directories.items()
+        LogDirectory(RealDisk(path, descriptors=descriptors), path)
+        for path in all_directories(config)
     ]
     logs = LogManager(
         [directory for directory in opened if directory.name in data],
@@ -160,10 +178,22 @@ def _lock_directories(config: BrokerConfig, identity: Identity, clock: SystemClo
         claimed=[directory for directory in opened if directory.name not in data],
     )
     try:
+        for directory in opened:
+            directory.disk.make_directory("")
         logs.lock()
     except AlreadyLocked as error:
-        raise CannotOpenError(str(error.strerror)) from error
+        raise CannotOpenError(
+            f"{error.strerror}; stop it, or name other directories in log.dirs"
+        ) from error
+    except OSError as error:
+        raise CannotOpenError(refusal(_directory_of(error, opened), error)) from error
     return logs
+
+
+def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
+    """The data directory that an error is about."""
+    path = str(error.filename or "")
+    return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
 
 
 def _bind(config: BrokerConfig, services: Services, net: NetService) -> tuple[wiring.Told, ...]:
@@ -182,9 +212,23 @@ def _bind(config: BrokerConfig, services: Services, net: NetService) -> tuple[wi
                 protected=endpoint.name == config.inter_broker_listener,
             )
         except OSError as error:
-            raise CannotOpenError(f"cannot listen on {endpoint}: {error.strerror}") from error
+            raise CannotOpenError(_unbound(str(endpoint), error)) from error
         bound[endpoint.name] = address.port
     return wiring.advertised(config, bound, socket.gethostname())
+
+
+def _unbound(endpoint: str, error: OSError) -> str:
+    """One line for an operator: which address cannot be had, why, and what to do."""
+    what = f"cannot listen on {endpoint}: {error.strerror or error}"
+    if isinstance(error, socket.gaierror):
+        return f"{what}; name this host or an address of it in listeners"
+    remedy = {
+        errno.EADDRINUSE: "stop the program that has it, or choose another port (--port, or "
+        "listeners in the configuration)",
+        errno.EACCES: "ports below 1024 need a privilege, choose a higher one",
+        errno.EADDRNOTAVAIL: "no interface of this machine has the address, change listeners",
+    }.get(error.errno or 0)
+    return what if remedy is None else f"{what}; {remedy}"
 
 
 def _make_quorum(
@@ -231,8 +275,13 @@ def _make_controller(
 ) -> Controller:
     disk = RealDisk(config.metadata_directory)
     bootstrap = []
-    with suppress(FileNotFoundError):
+    try:
         bootstrap = list(read_bootstrap(disk.read(BOOTSTRAP)))
+    except FileNotFoundError:
+        pass
+    except (CorruptMessage, ValueError) as error:
+        path = os.path.join(config.metadata_directory, BOOTSTRAP)
+        raise CannotOpenError(f"{path} is damaged: {error}; bring back a copy") from error
     features: Mapping[str, tuple[int, int]] = SUPPORTED
     state = ControllerState(
         config=config,

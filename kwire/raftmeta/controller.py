@@ -28,6 +28,7 @@ from kwire.raftmeta.image import (
     MetadataImage,
     PartitionImage,
 )
+from kwire.raftmeta.levels import level_of
 from kwire.raftmeta.partition_change import PartitionChange
 from kwire.raftmeta.placement import spread
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
@@ -36,6 +37,8 @@ R = TypeVar("R")
 
 ELR: Final = "eligible.leader.replicas.version"
 _DONE: Final = object()
+NO_BUMP_ON_SHRINK: Final = 12
+"""The level of metadata.version, 3.6-IV0, from which on a shrunken ISR needs no leader epoch."""
 USER_RECORDS_MAX: Final = 10_000
 """Records that one request may lead to, as in Kafka."""
 
@@ -159,7 +162,7 @@ class ControllerState:
 
     def stripe_of(self, first: PartitionImage) -> int:
         """Where a topic's striping began, as far as its first partition shows."""
-        order = spread(b for b in self.image.brokers.values() if not b.fenced)
+        order = spread(b for b in self.image.brokers.values() if b.is_active)
         return order.index(first.replicas[0]) if first.replicas[0] in order else 0
 
     def new_id(self) -> bytes:
@@ -250,6 +253,7 @@ class ControllerState:
             has_online=self.has_online,
             min_isr=min(min_isr, len(topic.partitions[0].replicas)),
             elr_enabled=self.elr_enabled,
+            bump_on_shrink=level_of(self.image.features) < NO_BUMP_ON_SHRINK,
             unclean=unclean,
         )
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.controller import ELR, ControllerState
-from kwire.raftmeta.image import BROKER
+from kwire.raftmeta.image import BROKER, ONE_REPLICA
 from kwire.raftmeta.levels import METADATA_VERSION, NEWEST
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
@@ -18,6 +18,20 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     "transaction.version": (0, 2),
 }
 """What data directories may be at for this node to serve them."""
+
+WORKING: Final[Mapping[str, int]] = {
+    "group.version": 0,
+    "share.version": 0,
+    "streams.version": 0,
+    "transaction.version": 0,
+}
+"""The highest levels that features may be raised to: beyond, they are opened and do not work."""
+RAISABLE: Final[Mapping[str, tuple[int, int]]] = {
+    name: (low, WORKING.get(name, high)) for name, (low, high) in SUPPORTED.items()
+}
+"""The levels that a new cluster may begin with."""
+REGISTERED: Final[Mapping[str, tuple[int, int]]] = {**SUPPORTED, ONE_REPLICA: (0, 0)}
+"""What this node's broker registers. Without ``ONE_REPLICA``, partitions are replicated to it."""
 
 
 def bootstrap_records(state: ControllerState, given: list[Any]) -> list[Any]:

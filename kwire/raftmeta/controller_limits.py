@@ -25,7 +25,7 @@ from kwire.raftmeta.controller import (
     check_bound,
     outcome,
 )
-from kwire.raftmeta.controller_features import elr_safety_records
+from kwire.raftmeta.controller_features import WORKING, elr_safety_records
 from kwire.raftmeta.image import QuotaEntity
 from kwire.raftmeta.levels import METADATA_VERSION
 from kwire.raftmeta.releases import NEEDS
@@ -116,6 +116,8 @@ def _update(
     if level < 0:
         raise wrong("A feature version cannot be less than 0.")
     _check_supported(state, name, level, wrong)
+    if current < level and WORKING.get(name, level) < level:
+        raise wrong(f"Data at this version is served, but not more than {WORKING[name]} works yet.")
     _check_direction(name, level, current, kind, wrong)
     if name == KRAFT_VERSION:
         return []

@@ -1,5 +1,6 @@
 """Who leads what: elections, replicas in sync, reassignments, directories."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from kwire.raftmeta.controller_leaders import leader_updates
 from kwire.raftmeta.image import NO_LEADER, PartitionImage
 from kwire.raftmeta.image_change import merged
 from kwire.raftmeta.partition_change import Election
+from kwire.raftmeta.placement import check_replicas
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -41,13 +43,28 @@ def decide_alter_partition(
     state.broker(request.broker_id, request.broker_epoch)
     records: list[Any] = []
     topics = []
+    decided: set[tuple[bytes, int]] = set()
     for asked in request.topics:
-        answers = [
-            _alter_isr(state, request.broker_id, asked.topic_id, data, records)
-            for data in asked.partitions
-        ]
+        answers = []
+        for data in asked.partitions:
+            place = (asked.topic_id, data.partition_index)
+            if place in decided:
+                answers.append(_isr_refused(data, errors.InvalidRequest.code))
+            else:
+                answers.append(_alter_isr(state, request.broker_id, asked.topic_id, data, records))
+            decided.add(place)
         topics.append(IsrTopic(topic_id=asked.topic_id, partitions=answers))
     return Decision(tuple(records), AlterPartitionResponse(topics=topics))
+
+
+def _isr_refused(data: IsrData, code: int) -> IsrAnswer:
+    return IsrAnswer(
+        partition_index=data.partition_index,
+        error_code=code,
+        leader_id=0,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
 
 
 def _alter_isr(
@@ -71,13 +88,7 @@ def _alter_isr(
             if record.leader not in (broker, -2):
                 raise errors.NewLeaderElected
     except KafkaError as error:
-        return IsrAnswer(
-            partition_index=data.partition_index,
-            error_code=error.code,
-            leader_id=0,
-            leader_epoch=0,
-            partition_epoch=0,
-        )
+        return _isr_refused(data, error.code)
     return IsrAnswer(
         partition_index=data.partition_index,
         leader_id=partition.leader,
@@ -133,10 +144,14 @@ def decide_elect_leaders(
     )
     records: list[Any] = []
     results = []
+    times = Counter((name, number) for name, numbers in asked for number in numbers)
     for name, numbers in asked:
         found = []
         for number in numbers:
-            went = _elect(state, name, number, request.election_type, records)
+            if times[name, number] > 1:
+                went = _TWICE
+            else:
+                went = _elect(state, name, number, request.election_type, records)
             if everything and went.code == errors.ElectionNotNeeded.code:
                 continue
             found.append(
@@ -217,10 +232,14 @@ def decide_reassign(
         return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
     records: list[Any] = []
     responses = []
+    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
-            went = _reassign(state, request, topic.name, asked, records)
+            if times[topic.name, asked.partition_index] > 1:
+                went = _TWICE
+            else:
+                went = _reassign(state, request, topic.name, asked, records)
             answers.append(
                 Reassigned.ReassignablePartitionResponse(
                     partition_index=asked.partition_index,
@@ -270,6 +289,10 @@ def _reassign(
     return Outcome()
 
 
+_TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more than once.")
+"""Changes are decided one by one from the same state, so two of one partition would not fit."""
+
+
 def _retarget(change: Any, wanted: list[int]) -> None:
     """Old and new replicas side by side, until the new ones are in sync.
 
@@ -316,6 +339,7 @@ def check_assignment(
             )
         if place and broker == chosen[place - 1]:
             raise errors.InvalidReplicaAssignment(f"{begin} the broker {broker} more than once.")
+    check_replicas(state.image.brokers[broker] for broker in chosen)
     if replicas is not None and len(chosen) != replicas:
         raise errors.InvalidReplicaAssignment(
             f"{begin} a partition with {len(chosen)} replica(s), but this is not consistent with "

@@ -22,7 +22,7 @@ from kwire.raftmeta.controller_partitions import check_assignment
 from kwire.raftmeta.image import TOPIC, PartitionImage, TopicImage
 from kwire.raftmeta.image_records import partition_record
 from kwire.raftmeta.names import check_topic_name
-from kwire.raftmeta.placement import place
+from kwire.raftmeta.placement import ACTIVE_ONLY, place
 from kwire.types import ZERO_UUID
 
 Asked = CreateTopicsRequest.CreatableTopic
@@ -34,7 +34,6 @@ Shown = dict[tuple[tuple[str, str], ...], list[Created.CreatableTopicConfigs]]
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions that one request may make, as in Kafka."""
-ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
 
 
 def decide_create_topics(

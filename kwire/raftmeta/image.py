@@ -36,6 +36,10 @@ GROUP: Final = 32
 """Types of config resources."""
 
 
+ONE_REPLICA: Final = "kwire.one.replica"
+"""A feature that brokers register which do not copy partitions from other brokers."""
+
+
 class Endpoint(NamedTuple):
     """An address that a node registered."""
 
@@ -76,6 +80,11 @@ class BrokerImage:
     def is_active(self) -> bool:
         """Whether it may lead partitions and join replicas in sync."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def replicates(self) -> bool:
+        """Whether it copies partitions from other brokers, and lets them copy its own."""
+        return ONE_REPLICA not in self.features
 
     def has_online(self, directory: bytes) -> bool:
         """Whether a directory is there, as far as is known: that of a replica may be open yet."""

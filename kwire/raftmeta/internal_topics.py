@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from kwire.configs.broker import BrokerConfig
+from kwire.errors import InvalidReplicationFactor
 
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
@@ -11,8 +12,9 @@ INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_ST
 """Topics that Metadata marks as internal."""
 
 if TYPE_CHECKING:
-    from kwire.codec.messages.create_topics import CreateTopicsRequest
+    from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
+    Created = CreateTopicsResponse.CreatableTopicResult
     Topic = CreateTopicsRequest.CreatableTopic
 
 
@@ -50,6 +52,13 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
     if name == SHARE_GROUP_STATE:
         return _share_state(config)
     return _topic(name, -1, -1, {})
+
+
+def lacks_replication(made: "Created", config: BrokerConfig, brokers: int) -> bool:
+    """Whether a topic was not created though there are enough brokers: waiting does not help."""
+    factor = creatable(made.name, config).replication_factor
+    wanted = config.default_replication_factor if factor == -1 else factor
+    return made.error_code == InvalidReplicationFactor.code and wanted <= brokers
 
 
 def _share_state(config: BrokerConfig) -> "Topic":

@@ -4,7 +4,8 @@ Rules, Kafka's: the leader stays if it may; otherwise the first replica in assig
 is in sync (or, when nobody is, eligible) and acceptable; uncleanly only if the topic allows it,
 and then the leader alone is in sync and has to recover. A reassignment is complete when all its
 new replicas are in sync, and, if fewer come than go, all that stay as well. A leader epoch begins
-when a leader is named, and also when a replica leaves the assignment.
+when a leader is named, also when a replica leaves the assignment, and below metadata.version
+3.6-IV0 when the ISR shrinks.
 """
 
 import enum
@@ -51,6 +52,8 @@ class PartitionChange:
     """Whether a broker can read a directory of its own."""
     min_isr: int = 1
     elr_enabled: bool = False
+    bump_on_shrink: bool = False
+    """Whether a leader epoch begins when the ISR shrinks."""
     unclean: bool = False
     """Whether the topic lets a replica lead that is not in sync."""
     election: Election = Election.ONLINE
@@ -91,11 +94,19 @@ class PartitionChange:
         isr_moved = record.isr is None and self.isr != list(self.partition.isr)
         if isr_moved and (self.isr or self.elr_enabled):
             record.isr = self.isr
+        self._bump_for_shrink(record)
         self._update_last_known_leader(record)
         self._assign(record)
         if self.recovering != self.partition.recovering:
             record.leader_recovery_state = int(self.recovering)
         return None if record == unchanged else record
+
+    def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
+        """Brokers of old levels notice a smaller ISR only with a new leader epoch (KAFKA-15021)."""
+        if not self.bump_on_shrink or record.leader != _KEEP_LEADER or record.isr is None:
+            return
+        if not set(self.partition.isr) <= set(record.isr):
+            record.leader = self.partition.leader
 
     # Reassignment
 

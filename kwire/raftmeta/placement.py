@@ -2,16 +2,20 @@
 
 Partition i's replica j lies on broker (start + i + j) mod n of the serving brokers, ordered so
 that racks alternate; where racks differ in size, a broker is passed over for the next one in a
-rack that has fewer of the partition's replicas. Brokers that do not serve just now are used only
-when there are not enough others, and never first. The caller moves ``start`` on from topic to
-topic: with a fixed start every one-partition topic would lead on the same broker.
+rack that has fewer of the partition's replicas. Brokers that do not serve just now, or are about to
+stop, are used only when there are not enough others, and never first. The caller moves ``start``
+on from topic to topic: with a fixed start every one-partition topic would lead on the same broker.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kwire.errors import InvalidReplicationFactor
 from kwire.raftmeta.image import BrokerImage
+
+ALL_FENCED: Final = "All brokers are currently fenced."
+ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
 
 
 def spread(brokers: Iterable[BrokerImage]) -> list[int]:
@@ -35,10 +39,13 @@ def place(
             f"{len(usable)} broker(s) are registered or some brokers have all their log "
             "directories cordoned."
         )
-    serving = spread(broker for broker in usable if not broker.fenced)
+    if replicas > 1:
+        usable = _replicating(usable, replicas)
+    serving = spread(broker for broker in usable if broker.is_active)
     if not serving:
-        raise InvalidReplicationFactor("All brokers are currently fenced.")
-    spare = spread(broker for broker in usable if broker.fenced)
+        leaving = any(not broker.fenced for broker in usable)
+        raise InvalidReplicationFactor(ACTIVE_ONLY if leaving else ALL_FENCED)
+    spare = spread(broker for broker in usable if not broker.is_active)
     racks = {broker.id: broker.rack for broker in usable}
     placed = []
     for turn in range(start + first, start + first + count):
@@ -47,6 +54,37 @@ def place(
         _choose(chosen, _rotated(spare, turn), racks, replicas)
         placed.append(chosen)
     return placed
+
+
+def check_replicas(brokers: Iterable[BrokerImage]) -> None:
+    """Refuse replicas that would never be copied: acknowledged records could be lost with one.
+
+    This and the choice of brokers in :func:`place` are all that keeps such partitions away. A
+    broker says by a feature of its registration that it does not copy.
+    """
+    chosen = list(brokers)
+    alone = sorted(broker.id for broker in chosen if not broker.replicates)
+    if alone and len(chosen) > 1:
+        raise InvalidReplicationFactor(
+            f"{_not_copied(alone)} so a partition on them can have one replica only."
+        )
+
+
+def _replicating(usable: list[BrokerImage], replicas: int) -> list[BrokerImage]:
+    """The brokers that a partition with several replicas may lie on."""
+    replicating = [broker for broker in usable if broker.replicates]
+    if replicas > len(replicating):
+        alone = sorted(broker.id for broker in usable if not broker.replicates)
+        raise InvalidReplicationFactor(
+            f"{_not_copied(alone)} so use a replication factor of 1 (for __consumer_offsets: "
+            "offsets.topic.replication.factor=1)."
+        )
+    return replicating
+
+
+def _not_copied(brokers: list[int]) -> str:
+    names = ", ".join(map(str, brokers))
+    return f"kwire's broker(s) {names} do not copy partitions from other brokers yet,"
 
 
 def _rotated(brokers: list[int], turn: int) -> list[int]:

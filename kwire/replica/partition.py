@@ -150,7 +150,6 @@ class Partition:
         self.leader_id = leader.node
         self.leader_epoch = leader.leader_epoch
         self._uncommitted.clear()
-        leader.log_end = self.log.written_offset  # readers may not have what is not written yet
         leader.advance(now)
         self.log.high_watermark = max(self.log.high_watermark, leader.high_watermark)
 

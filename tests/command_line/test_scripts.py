@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,52 @@ def test_a_failed_set_up_is_exit_1(checkout: Path) -> None:
     script(checkout / "scripts" / "with-python", "exit 3\n")
     done = subprocess.run([checkout / "scripts" / "kwire"], check=False, timeout=30)
     assert done.returncode == 1
+
+
+SET_UP_AS_NOBODY = """
+import fcntl, os, pathlib, pkgutil, re, runpy, shutil, subprocess, sys, urllib.request, venv
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+sys.argv = ["setup.py", "base"]
+runpy.run_path("scripts/setup.py", run_name="__main__")
+"""
+
+
+def test_a_checkout_of_another_user_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "setup.py", tmp_path / "scripts" / "setup.py")
+    (tmp_path / "pyproject.toml").touch()
+    tmp_path.parent.chmod(0o755)
+    tmp_path.parent.parent.chmod(0o755)
+    tmp_path.chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", SET_UP_AS_NOBODY],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"kwire: cannot make {tmp_path}/.venv: [Errno 13] Permission denied")
+    assert f"run this once as the owner of {tmp_path}" in line
+
+
+def test_a_python_that_is_too_old_is_told_in_one_line(tmp_path: Path) -> None:
+    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14"):
+        script(tmp_path / name, "exit 1\n")
+    done = subprocess.run(
+        ["/bin/sh", SCRIPTS / "with-python", "setup.py"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "kwire needs Python 3.11 or newer (Debian: apt-get install python3)"
+    ]

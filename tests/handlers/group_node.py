@@ -33,10 +33,15 @@ class Creator:
     asked: list[str] = attrs.field(factory=list)
     failure: Exception | None = None
 
-    async def ensure_topic(self, name: str) -> None:
+    made: Any = None
+    """What comes of the creation instead of a topic."""
+
+    async def ensure_topic(self, name: str) -> Any:
         self.asked.append(name)
         if self.failure is not None:
             raise self.failure
+        if self.made is not None:
+            return self.made
         await self.subject.create(name, partitions=PARTITIONS)
 
 

@@ -2,10 +2,12 @@
 
 import pytest
 
+from kwire.codec.messages.create_topics import CreateTopicsResponse
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.coordinator.groups import GROUPS_TOPIC
 from kwire.errors import NotController
 from tests.handlers.group_node import GroupNode, group_node
+from tests.raftmeta.clusters import node_config
 
 
 async def ask(node: GroupNode, key: str, kind: int = 0, version: int = 6) -> tuple[int, int, str]:
@@ -38,6 +40,20 @@ async def test_a_topic_that_cannot_be_made_yet() -> None:
     async with group_node(topics=False) as node:
         node.controller.failure = NotController()
         assert await ask(node, "g") == (15, -1, "")
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1, 38), (3, 15)])
+async def test_a_topic_that_will_never_be_made(factor: int, code: int) -> None:
+    """Told in words when waiting does not help; with too few brokers others may come yet."""
+    async with group_node(topics=False) as node:
+        text = "kwire's broker(s) 1 do not copy partitions"
+        node.controller.made = CreateTopicsResponse.CreatableTopicResult(
+            name=GROUPS_TOPIC, error_code=38, error_message=text
+        )
+        node.broker.services.config = node_config(offsets_topic_replication_factor=str(factor))
+        reply = await node.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 6)
+        (found,) = reply.coordinators
+        assert (found.error_code, found.error_message) == (code, text if code == 38 else "")
 
 
 @pytest.mark.parametrize(

@@ -63,4 +63,21 @@ MUTATIONS = (
         test="tests/raftmeta/test_controller_waits.py::"
         "test_silent_broker_is_fenced_while_the_local_disk_hangs",
     ),
+    Mutation(
+        name="replicas-on-brokers-that-do-not-copy",
+        invariants=(1,),
+        path="kwire/raftmeta/image.py",
+        old="return ONE_REPLICA not in self.features",
+        new="return True",
+        test="tests/raftmeta/test_one_replica.py",
+    ),
+    Mutation(
+        name="new-partitions-on-leaving-brokers",
+        invariants=(108,),
+        path="kwire/raftmeta/placement.py",
+        old="serving = spread(broker for broker in usable if broker.is_active)",
+        new="serving = spread(broker for broker in usable if not broker.fenced)",
+        test="tests/raftmeta/test_controller_rules.py::"
+        "test_topics_are_created_during_a_rolling_restart",
+    ),
 )

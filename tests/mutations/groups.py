@@ -4,6 +4,7 @@ from tests.mutations.table import Mutation
 
 _OFFSETS = "tests/handlers/test_offset_commit.py"
 _NODE = "tests/server/test_groups.py"
+_FIRST_USE = "tests/command_line/test_first_use.py"
 _SERVICE = "tests/coordinator/test_service.py"
 
 MUTATIONS = (
@@ -70,5 +71,30 @@ MUTATIONS = (
         old="if any(len(stored) > max_batch_bytes for",
         new="if any(len(stored) > max_batch_bytes << 30 for",
         test=f"{_SERVICE}::test_records_above_max_message_bytes_are_refused_not_written",
+    ),
+    Mutation(
+        name="format-before-the-address-is-taken",
+        invariants=(92,),
+        path="kwire/node/core.py",
+        old="    examine(config, cluster_id)\n    services",
+        new="    identify(config, cluster_id)\n    services",
+        test=f"{_FIRST_USE}::test_a_taken_port_leaves_no_files",
+    ),
+    Mutation(
+        name="format-over-data-that-lost-its-name",
+        invariants=(45, 93),
+        path="kwire/formatting.py",
+        old="if holds_logs(path) or (path == metadata and known):",
+        new="if path == metadata and known:",
+        test=f"{_FIRST_USE}::test_a_damaged_directory_is_left_as_it_is",
+    ),
+    Mutation(
+        name="call-every-failed-lock-another-broker",
+        invariants=(92,),
+        path="kwire/log/disk.py",
+        old="            if error.errno not in _LOCKED:\n                raise\n",
+        new="",
+        test="tests/server/test_running.py"
+        "::test_a_file_system_without_locks_is_not_taken_for_another_broker",
     ),
 )

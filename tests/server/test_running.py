@@ -1,6 +1,7 @@
 """One node until a signal: what a disk without space makes of it."""
 
 import errno
+import os
 import signal
 from pathlib import Path
 
@@ -38,6 +39,45 @@ def test_no_space_at_the_start_is_one_line_and_space_makes_it_good(
             run(tmp_path)
         assert "\n" not in str(caught.value)
     run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOLCK, "the file system has no file locks"),
+        (errno.EOPNOTSUPP, "the file system has no file locks"),
+        (errno.EAGAIN, "locked by another broker"),
+        (errno.EACCES, "locked by another broker"),
+    ],
+)
+def test_a_file_system_without_locks_is_not_taken_for_another_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: str
+) -> None:
+    """Invariant 92: without a lock the node does not start either."""
+
+    def lock(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("kwire.log.disk._lock", lock)
+    with pytest.raises(CannotOpenError) as caught:
+        run(tmp_path)
+    assert told in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
+def test_no_directory_can_be_formatted_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def make_directory(disk: RealDisk, path: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(RealDisk, "make_directory", make_directory)
+    with pytest.raises(CannotOpenError) as caught:
+        run(tmp_path / "data")
+    assert f"cannot use the data directory {tmp_path}/data: " in str(caught.value)
+    assert "; make" in str(caught.value)
+    assert not (tmp_path / "data").exists()
 
 
 def test_other_failures_keep_their_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,309 @@
+"""What `kwire serve` says of a set-up that cannot work: one line, what failed, why, what to do.
+
+Exit code 1 is for usage and configuration, 2 for data and addresses that cannot be had.  None of
+these starts may change anything on the disk.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.command_line.test_contract import CLUSTER_ID, config_file, free_port, run, serve
+
+pytestmark = pytest.mark.slow
+
+AS_NOBODY = """
+import encodings.idna, os, sys, tempfile
+import kwire.cli, kwire.config, kwire.configs.broker, kwire.configs.checks, kwire.running
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+kwire.cli.main(["serve", *sys.argv[1:]])
+"""
+"""A start without root's right to do everything; its modules may lie where only root can read."""
+
+
+def refused(folder: Path, *arguments: str, code: int = 2) -> str:
+    """The one line that a start ends with."""
+    return only_line(run(folder, "serve", *arguments), code)
+
+
+def only_line(result: "subprocess.CompletedProcess[str]", code: int) -> str:
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("kwire: ")
+    assert result.returncode == code, line
+    return line
+
+
+def refused_to_nobody(folder: Path, *arguments: str) -> str:
+    """The same for a user who owns nothing here."""
+    for parent in (folder, *folder.parents):
+        if parent.owner() == "root" and os.geteuid() == 0 and str(parent).startswith("/tmp/"):
+            parent.chmod(0o755)
+    command = [sys.executable, "-c", AS_NOBODY, *arguments]
+    result = subprocess.run(
+        command, cwd=folder, text=True, capture_output=True, timeout=60, check=False
+    )
+    return only_line(result, 2)
+
+
+def data(path: Path) -> tuple[str, ...]:
+    return ("--port", "0", "--override", f"log.dirs={path}")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a node that ran, was stopped and is to be copied."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with serve(folder, *data(folder / "data"), "--cluster-id", CLUSTER_ID) as node:
+        assert node.stop() == 0
+    return folder / "data"
+
+
+# Directories
+
+
+@pytest.mark.parametrize("below", ["", "/data"])
+def test_a_file_in_place_of_the_data_directory(tmp_path: Path, below: str) -> None:
+    (tmp_path / "taken").write_text("a file")
+    line = refused(tmp_path, *data(Path(f"{tmp_path}/taken{below}")))
+    assert f"{tmp_path}/taken{below}: Not a directory; a file has the name" in line
+
+
+def test_a_directory_in_which_nobody_may_write(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir(mode=0o555)
+    line = refused_to_nobody(tmp_path, *data(place / "data"))
+    assert f"{place}/data: Permission denied; run kwire as the directory's owner" in line
+    assert files(place) == {}
+
+
+def test_an_empty_directory_of_another_user(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir(mode=0o555)
+    assert "Permission denied; run kwire as" in refused_to_nobody(tmp_path, *data(place))
+    assert files(place) == {}
+
+
+def test_the_data_of_another_user(tmp_path: Path, stopped: Path) -> None:
+    place = tmp_path / "data"
+    shutil.copytree(stopped, place)
+    place.chmod(0o555)
+    before = files(place)
+    line = refused_to_nobody(tmp_path, *data(place))
+    assert f"cannot use the data directory {place}: Permission denied; run kwire as" in line
+    assert files(place) == before
+    place.chmod(0o000)
+    assert f"{place}: Permission denied" in refused_to_nobody(tmp_path, *data(place))
+    place.chmod(0o755)
+
+
+def test_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.setenv(name, str(tmp_path / "absent"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    program = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/absent']; "
+    program += "import kwire.cli; kwire.cli.main(['serve', '--ephemeral'])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert "cannot make a temporary directory" in only_line(result, 2)
+
+
+def test_one_directory_under_two_names(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    both = f"log.dirs={tmp_path}/one,{tmp_path}/other"
+    line = refused(tmp_path, "--port", "0", "--override", both, code=1)
+    assert f"{tmp_path}/other and {tmp_path}/one are the same" in line
+    assert files(tmp_path / "one") == {}
+
+
+def test_a_directory_in_use(tmp_path: Path) -> None:
+    with serve(tmp_path, "--port", "0"):
+        line = refused(tmp_path, "--port", "0")
+    assert "kwire-data/.lock is locked by another broker; stop it" in line
+
+
+def test_a_taken_port_leaves_no_files(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refused(tmp_path, "--port", str(port), "--override", f"log.dirs={tmp_path}/data")
+    assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use; stop" in line
+    assert "--port" in line
+    assert files(tmp_path) == {}
+
+
+def test_a_second_start_on_the_same_port(tmp_path: Path) -> None:
+    port = str(free_port())
+    with serve(tmp_path, "--port", port) as node:
+        before = (tmp_path / "kwire-data" / "meta.properties").read_bytes()
+        assert "Address already in use" in refused(tmp_path, "--port", port)
+        assert (tmp_path / "kwire-data" / "meta.properties").read_bytes() == before
+        assert node.stop() == 0
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("no.such.host.invalid", "name this host or an address of it in listeners"),
+        ("192.0.2.1", "no interface of this machine has the address"),
+    ],
+)
+def test_an_address_that_is_not_here(tmp_path: Path, host: str, told: str) -> None:
+    listeners = f"listeners=PLAINTEXT://{host}:0,CONTROLLER://127.0.0.1:0"
+    line = refused(
+        tmp_path, "--override", listeners, "--override", "advertised.listeners=PLAINTEXT://a:1"
+    )
+    assert f"cannot listen on PLAINTEXT://{host}:0: " in line
+    assert told in line
+    assert files(tmp_path) == {}
+
+
+def test_a_privileged_port(tmp_path: Path) -> None:
+    lowest = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if lowest.exists() and int(lowest.read_text()) <= 81:
+        pytest.skip("every user may listen on port 81 here")
+    line = refused_to_nobody(tmp_path, "--port", "81", "--ephemeral")
+    assert "127.0.0.1:81: Permission denied; ports below 1024 need a privilege" in line
+
+
+# What lies in the directory
+
+
+def damage_version(place: Path) -> None:
+    (place / "meta.properties").write_text("version=7\nnode.id=1\n")
+
+
+def damage_text(place: Path) -> None:
+    (place / "meta.properties").write_bytes(b"\xff\xfe\x00garbage")
+
+
+def damage_empty(place: Path) -> None:
+    (place / "meta.properties").write_bytes(b"")
+
+
+def damage_directory(place: Path) -> None:
+    (place / "meta.properties").unlink()
+    (place / "meta.properties").mkdir()
+
+
+def damage_identity(place: Path) -> None:
+    path = place / "meta.properties"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if "directory.id" not in line))
+
+
+def lose_meta(place: Path) -> None:
+    (place / "meta.properties").unlink()
+
+
+def lose_metadata_log(place: Path) -> None:
+    shutil.rmtree(place / "__cluster_metadata-0")
+
+
+def damage_bootstrap(place: Path) -> None:
+    (place / "bootstrap.checkpoint").write_bytes(b"no snapshot")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (damage_version, "meta.properties has version 7"),
+        (damage_text, "meta.properties"),
+        (damage_empty, "meta.properties"),
+        (damage_directory, "Is a directory; a directory has the name of a file"),
+        (damage_identity, "meta.properties has no directory.id"),
+        (lose_meta, "holds data but lost its meta.properties; bring back a copy"),
+        (lose_metadata_log, "lost its metadata log __cluster_metadata-0"),
+        (damage_bootstrap, "bootstrap.checkpoint is damaged"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or "",
+)
+def test_a_damaged_directory_is_left_as_it_is(
+    tmp_path: Path, stopped: Path, damage: Callable[[Path], None], told: str
+) -> None:
+    place = tmp_path / "data"
+    shutil.copytree(stopped, place)
+    damage(place)
+    before = files(place)
+    line = refused(tmp_path, *data(place))
+    assert told in line
+    assert str(place) in line
+    assert files(place) == before
+
+
+def test_the_directory_of_another_node_or_cluster(tmp_path: Path, stopped: Path) -> None:
+    place = tmp_path / "data"
+    shutil.copytree(stopped, place)
+    before = files(place)
+    line = refused(tmp_path, *data(place), "--override", "node.id=7")
+    assert f"{place} belongs to node.id 1, not 7; set node.id" in line
+    other = "A" * 21 + "Q"
+    line = refused(tmp_path, *data(place), "--cluster-id", other)
+    assert f"{place} belongs to cluster {CLUSTER_ID}, not {other}" in line
+    assert files(place) == before
+
+
+# Settings
+
+
+def test_a_cluster_id_that_no_tool_would_take(tmp_path: Path) -> None:
+    line = refused(tmp_path, "--port", "0", "--cluster-id", "mine", code=1)
+    assert "'mine' is not a uuid in 22 characters of base64; `kwire random-uuid`" in line
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", ["absent", "directory", "latin-1", "unreadable"])
+def test_a_configuration_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "server.properties"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "latin-1":
+        path.write_bytes("# für Müller\n".encode("latin-1"))
+    elif kind == "unreadable":
+        path.write_text("node.id=1\n")
+        path.chmod(0)
+        if os.geteuid() == 0:
+            pytest.skip("root reads everything")
+    line = refused(tmp_path, "--config", str(path), code=1)
+    assert f"cannot read the configuration {path}: " in line
+    assert "; give a file to --config" in line or "; save it as UTF-8" in line
+
+
+def test_an_error_in_the_file_names_the_file(tmp_path: Path) -> None:
+    path = config_file(tmp_path, node_id="-1")
+    line = refused(tmp_path, "--config", str(path), code=1)
+    assert f"{path}: Invalid value -1 for configuration node.id" in line
+
+
+def test_an_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    wrong = ("log.retension.hours=1", "utterly.different=1")
+    overrides = [part for text in wrong for part in ("--override", text)]
+    with serve(tmp_path, "--port", "0", "--ephemeral", *overrides) as node:
+        warnings = node.errors.read_text()
+    assert (
+        "unknown setting ignored name=log.retension.hours nearest=log.retention.hours" in warnings
+    )
+    assert "unknown setting ignored name=utterly.different\n" in warnings
