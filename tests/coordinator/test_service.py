@@ -29,6 +29,7 @@ from kwire.errors import (
     RebalanceInProgress,
     UnknownMemberId,
     UnknownServerError,
+    UnstableOffsetCommit,
 )
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
@@ -36,6 +37,7 @@ from kwire.group.turn import Asker
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, control_key, end_txn_value
 from kwire.records.header import parse
+from kwire.records.iterate import records
 from kwire.types import TopicPartition
 
 Spot = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
@@ -341,8 +343,9 @@ async def test_resigning_answers_everyone(autojump_clock: object) -> None:
     """Invariant 72: no answer from the old coordinator."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 3)
-    told = []
+    for partition in range(4):
+        one.service.elected(partition, 3)
+    told: list[int] = []
 
     async def attempt(ask: object) -> None:
         with pytest.raises(NotCoordinator):
@@ -359,13 +362,14 @@ async def test_resigning_answers_everyone(autojump_clock: object) -> None:
         nursery.start_soon(attempt, one.groups.commit(committing(1, "h")))
         await trio.testing.wait_all_tasks_blocked()
         one.service.resigned(index, 2)
-        assert one.service.active == [index]
+        assert index in one.service.active
+        assert told == []
         for partition in range(4):
             one.service.resigned(partition, 4)
         one.log.gone = True
         one.log.wake()
         await trio.testing.wait_all_tasks_blocked()
-        assert len(told) >= 1
+        assert len(told) == 2
         nursery.cancel_scope.cancel()
     assert one.service.statistics()["waiting"] == 0
 
@@ -393,8 +397,53 @@ async def test_a_log_that_cannot_be_read_costs_ever_less(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_new_leader_goes_on_with_generation_and_members(autojump_clock: object) -> None:
+    """Invariant 72: members notice nothing, and the coordinator before answers nobody."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 1)
+    two = node(one.log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+        await nursery.start(two.service.run)
+        joined = await one.groups.join(joining(), OLD)
+        sync = SyncGroupRequest(
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            must_name_protocol=False,
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(
+                    member_id=joined.member_id, assignment=b"everything"
+                )
+            ],
+        )
+        await one.groups.sync(sync)
+        beat = HeartbeatRequest(
+            group_id="g", generation_id=joined.generation_id, member_id=joined.member_id
+        )
+        one.service.resigned(index, 2)
+        two.service.elected(index, 2)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await two.groups.sync(sync)
+        for ask in (one.groups.heartbeat(beat), one.groups.sync(sync)):
+            with pytest.raises(NotCoordinator):
+                await ask
+        while two.service.loading:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+        assert (await two.groups.heartbeat(beat)).error_code == 0
+        assert (await two.groups.sync(sync)).assignment == b"everything"
+        # its session began anew: it is whole, and then it is over
+        await trio.sleep(9.8)
+        assert (await two.groups.heartbeat(beat)).error_code == 0
+        await trio.sleep(10.1)
+        with pytest.raises(UnknownMemberId):
+            await two.groups.heartbeat(beat)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
-    """Invariant 72: LOAD_IN_PROGRESS, then the same offsets, generation and members."""
+    """Invariant 72: LOAD_IN_PROGRESS, then the same offsets and groups."""
     one = node()
     index = one.groups.partition_of("g")
     one.service.elected(index, 1)
@@ -497,18 +546,18 @@ async def test_poison_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     assert len(warned) == 6
 
 
-async def test_offsets_of_transactions(caplog: pytest.LogCaptureFixture) -> None:
-    """Invariant 62 at loading: an open transaction's offsets are unstable, then in or out."""
+async def test_offsets_of_transactions_found_in_the_log() -> None:
+    """Invariant 62: unstable while the transaction is open, seen if it commits, else never."""
     one = node()
     index = one.groups.partition_of("g")
     one.service.elected(index, 1)
+    await one.groups.commit(committing(9))
     await one.groups.commit(committing(5))
     partition = TopicPartition("__consumer_offsets", index)
     stored = one.log.data[index][0]
 
     def begin(producer: int) -> None:
-        from kwire.records.iterate import records
-
+        """A transaction commits the offset 9."""
         (record,) = records(stored, 0, parse(stored, 0))
         new = [New(record.key, record.value)]
         written = batch(
@@ -528,26 +577,49 @@ async def test_offsets_of_transactions(caplog: pytest.LogCaptureFixture) -> None
         )
         one.log.append(partition, written)
 
-    async def loaded() -> tuple[int, int]:
+    async def loaded(stable: bool = True) -> tuple[int, int]:
         again = node(one.log)
         async with trio.open_nursery() as nursery:
             await nursery.start(again.service.run)
             again.service.elected(index, 2)
             while again.service.loading:
                 await trio.lowlevel.checkpoint()
-            (topic,) = await again.groups.fetch("g", [("t", [0])], require_stable=True)
+            (topic,) = await again.groups.fetch("g", [("t", [0])], require_stable=stable)
             nursery.cancel_scope.cancel()
         return topic.partitions[0].error_code, topic.partitions[0].committed_offset
 
     one.service.resigned(index)
     one.service.elected(index, 2)
     begin(1)
-    assert await loaded() == (88, -1)
+    assert await loaded() == (UnstableOffsetCommit.code, -1)
+    assert await loaded(stable=False) == (0, 5)
     end(1, ControlType.ABORT)
     assert await loaded() == (0, 5)
-    begin(2)
-    end(2, ControlType.COMMIT)
+    end(1, ControlType.COMMIT)  # of a later transaction without offsets
     assert await loaded() == (0, 5)
+    begin(2)
+    assert await loaded(stable=False) == (0, 5)
+    end(2, ControlType.COMMIT)
+    assert await loaded() == (0, 9)
+
+
+async def test_a_marker_ends_a_transaction_that_the_coordinator_holds() -> None:
+    """Invariant 62 while it runs: the same without a load in between."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 1)
+    await one.groups.commit(committing(5))
+    machine = one.service._shards[index].machine
+    (record,) = records(one.log.data[index][0], 0, parse(one.log.data[index][0], 0))
+    decoded = machine.decode(record.key or b"", record.value)
+    assert decoded is not None
+    decoded.value.offset = 9
+    for producer, committed, offset in ((1, False, 5), (2, True, 9)):
+        machine.apply(decoded, producer)
+        (topic,) = await one.groups.fetch("g", [("t", [0])], require_stable=True)
+        assert topic.partitions[0].error_code == UnstableOffsetCommit.code
+        one.service.transaction_ended(index, producer, committed=committed)
+        assert await fetched(one) == offset
 
 
 async def test_records_of_one_decision_may_need_several_batches() -> None:
