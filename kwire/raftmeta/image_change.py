@@ -6,7 +6,7 @@ closed at the end. A record that does not fit (a change of an unknown partition)
 damaged log and raises :class:`ReplayError`; the image it started from is unharmed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -89,6 +89,8 @@ class ImageChange:
         self._features: set[str] = set()
         self._quotas: set[QuotaEntity] = set()
         self._next_producer_id = image.next_producer_id
+        self._shared: dict[Any, Any] = {}
+        """Ids and tuples that many partitions have, each kept once."""
 
     def replay(self, record: Any) -> None:
         """Take one record in."""
@@ -97,10 +99,17 @@ class ImageChange:
             raise ReplayError(f"unknown metadata record {type(record).__name__}")
         found(self, record)
 
+    def close(self) -> Iterator[None]:
+        """Close what was opened for changing, a topic at a time; ``finish`` closes the rest."""
+        while self._topics:
+            topic_id, (topic, partitions) = self._topics.popitem()
+            self._map("topics")[topic_id] = TopicImage(topic.name, topic.id, partitions.finish())
+            yield
+
     def finish(self, applied: Applied) -> tuple[MetadataImage, MetadataDelta]:
         """The new image and what is new in it. The change must not be used any more."""
-        for topic_id, (topic, partitions) in self._topics.items():
-            self._map("topics")[topic_id] = TopicImage(topic.name, topic.id, partitions.finish())
+        for _ in self.close():
+            pass
         after = attrs.evolve(
             self._before,
             applied=applied,
@@ -168,7 +177,7 @@ class ImageChange:
 
     def partition(self, record: r.PartitionRecord) -> None:
         partitions = self._opened_topic(record.topic_id)
-        partitions[record.partition_id] = partition_of(record)
+        partitions[record.partition_id] = partition_of(record, self._share)
         self._partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
     def partition_change(self, record: r.PartitionChangeRecord) -> None:
@@ -176,8 +185,20 @@ class ImageChange:
         partition = partitions.get(record.partition_id)
         if partition is None:
             raise ReplayError(f"a change of partition {record.partition_id} that does not exist")
-        partitions[record.partition_id] = merged(partition, record)
+        partitions[record.partition_id] = merged(partition, record, self._share)
         self._partitions.setdefault(record.topic_id, set()).add(record.partition_id)
+
+    def _share(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """A tuple of brokers or of directory ids that is in memory once, however many have it.
+
+        A directory's id is the very object that its broker has.
+        """
+        shared = self._shared
+        if not shared:
+            brokers = self._before.brokers.values()
+            shared.update((one, one) for broker in brokers for one in broker.log_dirs)
+        held = tuple(shared.setdefault(value, value) for value in values)
+        return shared.setdefault(held, held)  # type: ignore[no-any-return]
 
     def clear_elr(self, record: r.ClearElrRecord) -> None:
         if not record.topic_name:
@@ -214,7 +235,7 @@ class ImageChange:
             rack=record.rack,
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
-            log_dirs=tuple(record.log_dirs),
+            log_dirs=self._share(record.log_dirs),
             cordoned_log_dirs=None if cordoned is None else tuple(cordoned),
             is_migrating_zk_broker=record.is_migrating_zk_broker,
         )
@@ -233,7 +254,7 @@ class ImageChange:
         if record.in_controlled_shutdown:
             changes["in_controlled_shutdown"] = record.in_controlled_shutdown > 0
         if record.log_dirs:
-            changes["log_dirs"] = tuple(record.log_dirs)
+            changes["log_dirs"] = self._share(record.log_dirs)
         if record.cordoned_log_dirs is not None:
             changes["cordoned_log_dirs"] = tuple(record.cordoned_log_dirs)
         self._change_broker(broker, **changes)
@@ -325,12 +346,14 @@ class ImageChange:
         """Records that are for the reader of the log, or of a migration long over."""
 
 
-def partition_of(record: r.PartitionRecord) -> PartitionImage:
-    """What a PartitionRecord says."""
+def partition_of(
+    record: r.PartitionRecord, share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple
+) -> PartitionImage:
+    """What a PartitionRecord says; ``share`` makes its tuples."""
     return PartitionImage(
-        replicas=tuple(record.replicas),
-        directories=tuple(record.directories),
-        isr=tuple(record.isr),
+        replicas=share(record.replicas),
+        directories=share(record.directories),
+        isr=share(record.isr),
         removing=tuple(record.removing_replicas),
         adding=tuple(record.adding_replicas),
         leader=record.leader,
@@ -342,10 +365,14 @@ def partition_of(record: r.PartitionRecord) -> PartitionImage:
     )
 
 
-def merged(partition: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
+def merged(
+    partition: PartitionImage,
+    record: r.PartitionChangeRecord,
+    share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple,
+) -> PartitionImage:
     """A partition after a change. Naming a leader begins a leader epoch, even the same leader."""
     changes: dict[str, Any] = {
-        attribute: tuple(value)
+        attribute: share(value)
         for attribute, value in (
             ("replicas", record.replicas),
             ("directories", record.directories),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -87,11 +87,14 @@ class LeaderAndEpoch:
 
 
 class Listener(Protocol):
-    """Who wants to know; all calls are synchronous and short."""
+    """An observer of committed metadata.
 
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
+    Calls are short. What takes longer is returned to be awaited: the next delivery waits for it.
+    """
 
-    def on_snapshot(self, reader: SnapshotReader) -> None: ...
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None: ...
+
+    def on_snapshot(self, reader: SnapshotReader) -> Awaitable[None] | None: ...
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None: ...
 
@@ -472,7 +475,8 @@ class Quorum:
             batches = [b for b in batches if b.last_offset >= self._delivered]
             assert batches, (self._delivered, end_offset)
             for listener in self._listeners:
-                listener.on_commit(batches)
+                if (rest := listener.on_commit(batches)) is not None:
+                    await rest
             self._has_delivered(batches[-1].end_offset)
             if self._delivered < end_offset:
                 await trio.lowlevel.checkpoint()
@@ -489,7 +493,8 @@ class Quorum:
             return
         reader = await decode_snapshot(SnapshotReader(snapshot, data), Slices(self._clock.now))
         for listener in self._listeners:
-            listener.on_snapshot(reader)
+            if (rest := listener.on_snapshot(reader)) is not None:
+                await rest
         self._has_delivered(snapshot.end_offset)
 
     async def _read_snapshot(self, snapshot: SnapshotId) -> bytes | None:

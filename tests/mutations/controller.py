@@ -80,4 +80,30 @@ MUTATIONS = (
         test="tests/raftmeta/test_controller_rules.py::"
         "test_topics_are_created_during_a_rolling_restart",
     ),
+    Mutation(
+        name="half-loaded-snapshot-is-shown",
+        invariants=(49,),
+        path="kwire/raftmeta/image_loader.py",
+        old="delta = yield from _comparing(before, fresh)",
+        new="self.image = image; delta = yield from _comparing(before, fresh)",
+        test="tests/raftmeta/test_image_slices.py::"
+        "test_large_snapshot_is_seen_as_a_whole_or_not_at_all",
+    ),
+    Mutation(
+        name="unfinished-transaction-is-published",
+        invariants=(49,),
+        path="kwire/raftmeta/image_loader.py",
+        old="            return None\n        ready",
+        new="            pass\n        ready",
+        test="tests/raftmeta/test_image_slices.py::test_published_images_are_prefixes_of_the_log",
+    ),
+    Mutation(
+        name="delivery-overtakes-a-load",
+        invariants=(49,),
+        path="kwire/raftmeta/service.py",
+        old="if (rest := listener.on_commit(batches)) is not None:",
+        new="if (rest := listener.on_commit(batches)) is None:",
+        test="tests/raftmeta/test_image_slices.py::"
+        "test_the_quorum_delivers_nothing_behind_a_load_that_goes_on",
+    ),
 )
