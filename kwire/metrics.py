@@ -99,6 +99,9 @@ OFFLINE_REPLICAS: Final = gauge(
 OFFLINE_DIRECTORIES: Final = gauge(
     "kafka_log_logmanager_offlinelogdirectorycount", "Log directories that failed."
 )
+FULL_DIRECTORIES: Final = gauge(
+    "kwire_log_full_directories", "Log directories without room for records."
+)
 LOG_SIZE: Final = gauge(
     "kafka_log_log_size", "Bytes of a partition's segments.", "topic", "partition"
 )

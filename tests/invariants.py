@@ -94,7 +94,7 @@ INVARIANTS: Final = {
     85: "a lost leader-epoch file is made anew from the batches",
     86: "retention removes whole closed segments below the high watermark",
     87: "compaction keeps the last value of each key, order, offsets and fresh tombstones",
-    88: "a full disk refuses appends, and works again once there is room",
+    88: "a full disk refuses appends alone, serves after a restart, and works again with room",
     89: "after a failed fsync nothing of it is acknowledged; other directories go on",
     90: "without descriptors the open connections are served on",
     91: "a slow disk keeps nobody else from being served",

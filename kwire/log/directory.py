@@ -16,6 +16,7 @@ from kwire.log.checkpoints import Offsets
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
 from kwire.log.partition_log import PartitionLog, create
+from kwire.log.trouble import if_room
 from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class LogDirectory:
         """Claim the directory; raises AlreadyLocked."""
         if self._lock is None:
             self._lock = self.disk.lock(names.LOCK)
+            self.disk.keep_room()
 
     def load(
         self, config_of: Callable[[str], LogConfig], now_ms: int
@@ -143,8 +145,9 @@ class LogDirectory:
         retired = self.logs.pop(partition)
         self.disk.rename(retired.directory, marked)
         retired.move(marked)
-        for segment in retired.segments:
-            segment.write_indexes()
+        with if_room():
+            for segment in retired.segments:
+                segment.write_indexes()
         retired.release()
         return marked
 
@@ -199,6 +202,7 @@ class LogDirectory:
 
     def unlock(self) -> None:
         if self._lock is not None:
+            self.disk.drop_reserve()
             self._lock.release()
             self._lock = None
 

@@ -14,13 +14,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import IO, Final, NamedTuple, Protocol
+from typing import IO, Final, NamedTuple, Protocol, TypeVar
 
 from kwire.log.descriptors import Descriptors
-from kwire.log.trouble import Health, Trouble, trouble
+from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble
 from kwire.records.header import Buffer
 
 SLOW_WRITE_SECONDS: Final = 0.05
@@ -29,6 +29,7 @@ PARTS_MAX: Final = 1000
 """Buffers of one gathered write; the kernel's limit is 1024."""
 TEMPORARY: Final = ".tmp"
 DESCRIPTORS_MAX: Final = 1 << 20
+T = TypeVar("T")
 
 
 class Entry(NamedTuple):
@@ -93,6 +94,14 @@ class Disk(Protocol):
 
     slow: bool
     failed: OSError | None
+    full: bool
+    """Records are refused; see :class:`kwire.log.trouble.Health`."""
+
+    def keep_room(self) -> None: ...
+
+    def has_room(self) -> bool: ...
+
+    def drop_reserve(self) -> None: ...
 
     def open(self, path: str, *, create: bool = False) -> File:
         """A handle; nothing is opened before it is used unless ``create``."""
@@ -277,13 +286,18 @@ class RealDisk(Health):
         self.root = root
         self.slow = False
         self.can_probe = True
+        self.can_allocate = True
         self.descriptors = Descriptors() if descriptors is None else descriptors
+
+    def __str__(self) -> str:
+        return self.root
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = RealFile(self, path)
         if create:
             with self.failing():
-                os.close(self.descriptor(path, os.O_RDWR | os.O_CREAT))
+                flags = os.O_RDWR | os.O_CREAT
+                os.close(self._with_reserve(lambda: self.descriptor(path, flags)))
         return file
 
     def entries(self, path: str = "") -> list[Entry]:
@@ -311,32 +325,43 @@ class RealDisk(Health):
     def write(self, path: str, data: Buffer) -> None:
         """Over what is there, then cut: ext4 flushes a file that was emptied first (2 ms)."""
         with self.failing():
-            fd = self.descriptor(path, os.O_WRONLY | os.O_CREAT)
-            try:
-                self._write_all(fd, data)
-                if os.fstat(fd).st_size > len(data):
-                    os.ftruncate(fd, len(data))
-            finally:
-                os.close(fd)
+            self._with_reserve(lambda: self._overwrite(path, data))
+
+    def _overwrite(self, path: str, data: Buffer) -> None:
+        fd = self.descriptor(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            self.write_all(fd, data)
+            if os.fstat(fd).st_size > len(data):
+                os.ftruncate(fd, len(data))
+        finally:
+            os.close(fd)
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
-        temporary = path + TEMPORARY
         with self.failing():
-            fd = self.descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            self._with_reserve(lambda: self._replace(path, data, sync))
+        if sync:
+            self.sync_directory(path.rpartition("/")[0])
+
+    def _replace(self, path: str, data: Buffer, sync: bool) -> None:
+        temporary = path + TEMPORARY
+        fd = self.descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
             try:
-                self._write_all(fd, data)
+                self.write_all(fd, data)
                 if sync:
                     with self.failing(by_sync=True):
                         os.fsync(fd)
             finally:
                 os.close(fd)
             os.replace(self._full(temporary), self._full(path))
-        if sync:
-            self.sync_directory(path.rpartition("/")[0])
+        except OSError:
+            with suppress(OSError):  # it would take the room that there is too little of
+                os.unlink(self._full(temporary))
+            raise
 
     def rename(self, source: str, target: str) -> None:
         with self.failing():
-            os.replace(self._full(source), self._full(target))
+            self._with_reserve(lambda: os.replace(self._full(source), self._full(target)))
 
     def remove(self, path: str) -> None:
         with self.failing(), suppress(FileNotFoundError):
@@ -344,7 +369,7 @@ class RealDisk(Health):
 
     def make_directory(self, path: str) -> None:
         with self.failing():
-            os.makedirs(self._full(path), exist_ok=True)
+            self._with_reserve(lambda: os.makedirs(self._full(path), exist_ok=True))
 
     def remove_tree(self, path: str) -> None:
         with self.failing(), suppress(FileNotFoundError):
@@ -395,16 +420,63 @@ class RealDisk(Health):
         return self.descriptors.shed()
 
     def allocate(self, fd: int, position: int, size: int) -> None:
-        """Linux: reserve blocks ahead; an append into them costs a fraction."""
-        fallocate = _fallocate()
-        if fallocate is not None:
-            fallocate(fd, 1, position, size)
+        """Linux: reserve blocks ahead; an append into them costs a fraction.
+
+        A refusal is no error but where the disk is broken: the write that follows will tell.
+        """
+        fallocate = _fallocate() if self.can_allocate else None
+        while fallocate is not None:
+            number = fallocate(fd, _KEEP_SIZE, position, size)
+            if number == errno.EIO:
+                error = OSError(number, os.strerror(number))
+                self.judge(error)
+                raise error
+            if number in _CANNOT_ALLOCATE:
+                self.can_allocate = False
+            if number != errno.EINTR:
+                return
+
+    def take_reserve(self, free: int) -> bool:
+        path = self._full(RESERVE)
+        try:
+            if not self.full and os.path.getsize(path) == RESERVE_BYTES:
+                return True  # left by a process that was killed
+        except OSError:
+            pass
+        if self.space().usable < free:
+            return False
+        try:
+            fd = self.descriptor(RESERVE, os.O_RDWR | os.O_CREAT)
+            try:
+                _fill(fd, free)
+                os.ftruncate(fd, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+        except OSError:
+            self.drop_reserve()
+            return False
+        return True
+
+    def drop_reserve(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._full(RESERVE))
+
+    def _with_reserve(self, call: Callable[[], T]) -> T:
+        """Make a call that may take the room of the reserve."""
+        try:
+            return call()
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM or self.failed is not None:
+                raise
+            self.judge(error)
+            return call()
 
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 
     @staticmethod
-    def _write_all(fd: int, data: Buffer) -> None:
+    def write_all(fd: int, data: Buffer) -> None:
+        """All of ``data`` where the descriptor stands, in as many pieces as the kernel likes."""
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
@@ -465,7 +537,30 @@ def _lock(fd: int) -> None:
 
 
 class _Fallocate(Protocol):
+    """Gives an error number, 0 for success."""
+
     def __call__(self, fd: int, mode: int, position: int, size: int) -> int: ...
+
+
+_KEEP_SIZE: Final = 1
+_CANNOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
+"""What file systems, kernels and sandboxes answer that never can."""
+
+
+def _fill(fd: int, size: int) -> None:
+    """Give a file blocks up to ``size``."""
+    allocate = getattr(os, "posix_fallocate", None)
+    if allocate is not None:
+        try:
+            allocate(fd, 0, size)
+        except OSError as error:
+            if error.errno not in (*_CANNOT_ALLOCATE, errno.EINVAL):
+                raise
+        else:
+            return
+    for position in range(0, size, 1 << 20):
+        os.lseek(fd, position, os.SEEK_SET)
+        RealDisk.write_all(fd, bytes(min(1 << 20, size - position)))
 
 
 @cache
@@ -476,14 +571,14 @@ def _fallocate() -> _Fallocate | None:
     import ctypes
 
     try:
-        function = ctypes.CDLL(None).fallocate64
+        function = ctypes.CDLL(None, use_errno=True).fallocate64
     except AttributeError:
-        function = ctypes.CDLL(None).fallocate
+        function = ctypes.CDLL(None, use_errno=True).fallocate
     function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     function.restype = ctypes.c_int
 
     def fallocate(fd: int, mode: int, position: int, size: int) -> int:
-        return int(function(fd, mode, position, size))
+        return ctypes.get_errno() if function(fd, mode, position, size) else 0
 
     return fallocate
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from kwire.log import lookup, names, region, snapshots
+from kwire.log import epochs_file, lookup, names, region, snapshots
 from kwire.log.behind import Behind, Write
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
@@ -24,14 +24,14 @@ from kwire.log.flush import Flush, Unsynced
 from kwire.log.producers import Duplicate, ProducerStates, marker_of
 from kwire.log.region import FileRegion
 from kwire.log.segment import Segment
+from kwire.log.storage_errors import storage_error, storage_errors
+from kwire.log.trouble import Trouble, trouble
 from kwire.log.txn_index import Aborted, overlapping
 from kwire.records.build import stamp
 from kwire.records.header import CONTROL, LENGTH_END, BatchHeader, Buffer, crc_ok, headers
 from kwire.types import ZERO_UUID, TopicPartition
 
 NO_PRODUCER: Final = -1
-SECTOR: Final = 512
-"""A file of at most so many bytes is as it was or as it is after a crash, also in place."""
 CLOSED_MAX: Final = 8
 """Closed segments that keep their indexes in memory until a flush writes them."""
 
@@ -74,6 +74,8 @@ class PartitionLog:
         """Everything below is synced."""
         self.high_watermark = 0
         """As the replica says; here for retention, checkpoints and restarts."""
+        self.uses_reserve = False
+        """Whether it is appended to on a full disk too: the metadata log is."""
         self.epochs = LeaderEpochs(self.write_epochs)
         self.producers = ProducerStates()
         self.snapshots: list[int] = []
@@ -114,6 +116,8 @@ class PartitionLog:
             duplicate = self._check_producer(header, from_client)
             if duplicate is not None:
                 return Appended(*duplicate, self.start_offset, True)
+        if self.disk.full:
+            self._need_room()
         base_offset = self.end_offset
         timestamp = header.max_timestamp
         if self.config.log_append_time:
@@ -142,6 +146,8 @@ class PartitionLog:
         Whole batches only; a cut-off last one is left out. Raises :class:`UnexpectedOffset` when
         they do not come after what is there, CorruptMessage when they are damaged.
         """
+        if self.disk.full:
+            self._need_room()
         batches = list(headers(records))
         self._check_batches(records, batches)
         first, timestamp, run_start = self.end_offset, -1, 0
@@ -186,8 +192,7 @@ class PartitionLog:
         self.unsynced.closed.append(closing)
         snapshots.add(self, end_offset)
         if len(self.unsynced.closed) > CLOSED_MAX:
-            self.write_indexes(self.unsynced.closed[0])
-            del self.unsynced.closed[0]
+            self.write_indexes(self.unsynced.closed.pop(0))
 
     # -- reading
 
@@ -480,7 +485,7 @@ class PartitionLog:
                 segment, timestamp, now_ms
             )
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise storage_error(self, error) from error
         if not fits:
             self.roll(now_ms, base_offset)
 
@@ -496,26 +501,25 @@ class PartitionLog:
     def _write(self, parts: tuple[Buffer, ...], size: int, next_offset: int) -> None:
         segment = self.active
         position = segment.size
-        if position + size > segment.reserved:
-            try:
-                segment.allocate(size, self.config)
-            except OSError as error:
-                raise self._storage_error(error) from error
-        if self.behind or (self.disk.slow and self.on_behind is not _write_now):
-            self.behind.add(Write(segment, position, parts, position + size, next_offset))
-            self.on_behind(self)
-            return
+        if self.disk.full:  # a roll may have found that out just now
+            self._need_room()
         try:
-            segment.file.write(parts, position)
+            if position + size > segment.reserved:
+                segment.allocate(size, self.config)
+            if self.behind or (self.disk.slow and self.on_behind is not _write_now):
+                self.behind.add(Write(segment, position, parts, position + size, next_offset))
+                self.on_behind(self)
+                return
+            segment.write(parts, self.uses_reserve)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise storage_error(self, error) from error
         segment.written = position + size
         self.written_offset = next_offset
 
-    def _storage_error(self, error: OSError) -> KafkaStorageError:
-        """What the protocol says of an error; the service looks whether the disk has failed."""
-        self.changed(self)
-        return KafkaStorageError(f"{self.partition}: {error}")
+    def _need_room(self) -> None:
+        """Raise KafkaStorageError on a full disk, unless there is room again."""
+        if not self.uses_reserve and not self.disk.has_room():
+            raise KafkaStorageError(f"{self.partition}: no room for records")
 
     def _advance(self, next_offset: int) -> None:
         self.end_offset = next_offset
@@ -613,23 +617,21 @@ class PartitionLog:
         self.changed(self)
 
     def write_epochs(self) -> None:
-        """Write ``leader-epoch-checkpoint``, synced by the flush that covers the epoch's batches.
-
-        In place while it is torn by no crash: a rename over the old one makes ext4 flush, which is
-        2 ms a partition in each start.
-        """
-        path, text = f"{self.directory}/{names.EPOCHS_FILE}", self.epochs.to_text()
+        """Write ``leader-epoch-checkpoint``."""
         with storage_errors(self):
-            if len(text) <= SECTOR:
-                self.disk.write(path, text)
-            else:
-                self.disk.replace(path, text, sync=False)
-                self.unsynced.names = True
-        self.unsynced.lazy.add(names.EPOCHS_FILE)
+            epochs_file.write(self)
 
     def write_indexes(self, segment: Segment) -> None:
-        """Write a closed segment's indexes at once; the next flush syncs them."""
-        self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
+        """Write a closed segment's indexes at once; the next flush syncs them.
+
+        Without room for them they stay in memory, and the next flush writes them.
+        """
+        try:
+            self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM:
+                raise
+            self.unsynced.closed.append(segment)
 
     def remove_segments(self, segments: list[Segment]) -> None:
         for segment in segments:
@@ -662,21 +664,6 @@ class PartitionLog:
             snapshots.remove(self, snapshot)
         if len(self.producers):
             lookup.replay_producers(self, self.end_offset)
-
-
-class storage_errors:
-    """Turns what the operating system says into the protocol's storage error."""
-
-    __slots__ = ("_log",)
-
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise self._log._storage_error(error) from error
 
 
 def create(

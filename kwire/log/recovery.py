@@ -16,10 +16,11 @@ from typing import Final
 
 import attrs
 
-from kwire.log import epochs, lookup, names, offset_index, snapshots, time_index
+from kwire.log import epochs_file, lookup, names, offset_index, snapshots, time_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
-from kwire.log.partition_log import SECTOR, PartitionLog, create
+from kwire.log.epochs_file import SECTOR
+from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segment import INT32_MAX, Segment
 from kwire.records.crc import crc32c
 from kwire.records.header import (
@@ -155,7 +156,7 @@ def opening(
     log.indexed_end = MAX_OFFSET
     log.unsynced.removed = not known.clean and known.start_offset >= log.segments[0].base_offset > 0
     log.epochs.changed = _later
-    has_epochs = _load_epochs(log)
+    has_epochs = epochs_file.load(log)
     on_disk = set(log.epochs.entries())
     if known.clean:
         yield from _open_clean(log, found, has_epochs, now_ms)
@@ -189,7 +190,7 @@ def _fresh(
     log = create(
         disk, directory, partition, now_ms=now_ms, config=config, start_offset=known.start_offset
     )
-    _load_epochs(log)
+    epochs_file.load(log)
     log.epochs.truncate_end(log.end_offset)
     return log
 
@@ -214,16 +215,6 @@ def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
                     disk.remove(f"{directory}/{names.stem(old)}{suffix}")
     for source, target in found.replace:
         disk.rename(f"{directory}/{source}", f"{directory}/{target}")
-
-
-def _load_epochs(log: PartitionLog) -> bool:
-    """Read the leader epochs; whether there was anything to rely on."""
-    try:
-        found = epochs.from_text(log.disk.read(f"{log.directory}/{names.EPOCHS_FILE}"))
-    except (FileNotFoundError, ValueError):
-        return False
-    log.epochs.replace(found)
-    return bool(found.entries())
 
 
 def _open_clean(log: PartitionLog, found: Plan, has_epochs: bool, now_ms: int) -> Iterator[None]:

@@ -10,15 +10,16 @@ slow directory writes behind.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from kwire.log import names, offset_index, time_index, txn_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
+from kwire.log.trouble import Trouble, if_room, trouble
 from kwire.log.txn_index import Aborted
-from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader
+from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 RECENT_MAX: Final = 512
 """Batches of the tail whose place is known without asking the index."""
@@ -182,6 +183,19 @@ class Segment:
             self.reserved = wanted
             self._trim = True
 
+    def write(self, parts: Sequence[Buffer], uses_reserve: bool) -> None:
+        """Write a batch behind the last one; nothing is left of one that found no room."""
+        try:
+            self.file.write(parts, self.size)
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM:
+                raise
+            self.file.truncate(self.size)
+            self.reserved, self._trim = ALLOCATE_FROM, False
+            if not uses_reserve:
+                raise
+            self.file.write(parts, self.size)  # the disk has given its reserve back
+
     # -- closing
 
     def close_indexes(self) -> None:
@@ -242,7 +256,8 @@ class Segment:
         self.size = end
         self.close_indexes()
         if not active:
-            self.write_indexes()
+            with if_room():
+                self.write_indexes()
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut at ``position``, where the batch that held ``end_offset`` began."""

@@ -310,6 +310,7 @@ class LogManager:
         return {
             "logs": sum(len(d.logs) for d in self.directories),
             "offline_directories": sum(not d.online for d in self.directories),
+            "full_directories": sum(d.disk.full for d in self.directories),
             "writing_behind": len(self._writing),
         }
 
@@ -577,6 +578,9 @@ class LogManager:
         chosen = [d for d in online if d.directory_id == directory_id] or online
         if not chosen:
             raise KafkaStorageError("no log directory is online")
+        chosen = [directory for directory in chosen if directory.disk.has_room()]
+        if not chosen:
+            raise KafkaStorageError("no log directory has room")
         return min(chosen, key=lambda directory: len(directory.logs))
 
     def _retire(self, wanted: TopicPartition, suffix: str) -> None:

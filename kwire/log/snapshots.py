@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire.log import names
+from kwire.log.trouble import if_room
 
 if TYPE_CHECKING:
     from kwire.log.partition_log import PartitionLog
@@ -15,9 +16,15 @@ def _name(offset: int) -> str:
 
 
 def take(log: "PartitionLog", offset: int) -> None:
-    """Write the producers down as they are below ``offset``; the next flush syncs the file."""
-    log.disk.write(f"{log.directory}/{_name(offset)}", log.producers.snapshot())
-    log.unsynced.files[_name(offset)] = None
+    """Write the producers down as they are below ``offset``; the next flush syncs the file.
+
+    Without room for it they stay in memory, and the next flush writes them.
+    """
+    data = log.producers.snapshot()
+    log.unsynced.files[_name(offset)] = data
+    with if_room():
+        log.disk.write(f"{log.directory}/{_name(offset)}", data)
+        log.unsynced.files[_name(offset)] = None
     if offset not in log.snapshots:
         insort(log.snapshots, offset)
 

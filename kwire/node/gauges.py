@@ -47,6 +47,7 @@ def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None
     metrics.ask(m.OFFLINE_REPLICAS, lambda: replicas.offline)
     metrics.ask(m.FETCH_SESSIONS, lambda: len(replicas.sessions))
     metrics.ask(m.OFFLINE_DIRECTORIES, lambda: core.logs.statistics()["offline_directories"])
+    metrics.ask(m.FULL_DIRECTORIES, lambda: core.logs.statistics()["full_directories"])
     metrics.ask_all(m.LOG_SIZE, sizes)
 
 

@@ -77,6 +77,7 @@ class DiskStorage:
             config=config,
             known=recovery.Known(recovery_point=newest.end_offset),
         )
+        log.uses_reserve = True
         last_epoch = log.epochs.latest
         parted = last_epoch is not None and newest.epoch > last_epoch
         if parted or newest.end_offset > log.end_offset:
@@ -176,8 +177,10 @@ class DiskStorage:
             self._disk.remove(self._partial)  # given up
         self._partial = path
         file = self._disk.open(path, create=True)
-        file.write([data], position)
-        file.close()
+        try:
+            file.write([data], position)
+        finally:
+            file.close()
 
     def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
         path = self._path(checkpoint_name(snapshot))
@@ -234,6 +237,7 @@ class DiskStorage:
 
     def close(self) -> None:
         """As a clean stop leaves it."""
+        self.end_sync()  # of one that failed
         sync = self.start_sync()
         if sync is not None:
             sync()

@@ -78,7 +78,8 @@ class ReplicaService:
     _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
     _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
-    """Partitions assigned here whose directory could not be opened."""
+    """Partitions assigned here without a log: their directory failed or had no room. Whoever asks
+    for one has it tried again."""
     _told_of_copies: set[str] = attrs.field(factory=set)
     """Topics of which it was said that they have no copies."""
     _due: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
@@ -419,6 +420,7 @@ class ReplicaService:
         for topic_id, topic in delta.deleted_topics.items():
             for index in topic.partitions:
                 self._due.pop((topic_id, index), None)
+                self._offline.discard((topic_id, index))
                 held = self._by_id.get((topic_id, index))
                 if held is not None:
                     await self._remove(held)
@@ -458,10 +460,11 @@ class ReplicaService:
         return False
 
     def _make_due(self, topic_id: bytes, index: int) -> Partition | None:
-        """Make a partition that was put off, as the newest metadata has it."""
-        if (topic_id, index) not in self._due:
+        """Make a partition that was put off, or found no room, as the newest metadata has it."""
+        key = topic_id, index
+        if key not in self._due and key not in self._offline:
             return None
-        del self._due[topic_id, index]
+        self._due.pop(key, None)
         topic = None if self.image is None else self.image.topics.get(topic_id)
         state = None if topic is None else topic.partitions.get(index)
         if topic is None or state is None or self.node not in state.replicas:
@@ -501,7 +504,8 @@ class ReplicaService:
         try:
             opened = self.logs.create(topic.name, topic.id, index, config)
         except (OSError, KafkaStorageError):
-            log.exception("partition has no log topic=%s partition=%d", topic.name, index)
+            if (topic.id, index) not in self._offline:
+                log.exception("partition has no log topic=%s partition=%d", topic.name, index)
             self._offline.add((topic.id, index))
             return None
         self._offline.discard((topic.id, index))

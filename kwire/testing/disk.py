@@ -9,21 +9,22 @@ asked for by the test, never random by themselves.
 import errno
 import posixpath
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
-from kwire.log.trouble import Health, Trouble, trouble
+from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble
 from kwire.records.header import Buffer
 from kwire.testing.inodes import PAGE, Directory, Inode
 
 __all__ = ["PAGE", "Killed", "SimDisk", "SimFile"]
 
+T = TypeVar("T")
 PLENTY: Final = 1 << 40
 """The capacity of a disk that is never full."""
 
@@ -62,8 +63,15 @@ class SimFile:
         inode.truncate(size)
 
     def allocate(self, position: int, size: int) -> None:
-        self._inode()
-        self.disk.call("allocate", self.path)
+        inode = self._inode()
+        try:
+            self.disk.call("allocate", self.path)
+        except OSError as error:
+            if trouble(error) is Trouble.BROKEN:
+                raise
+        else:
+            if position + size - inode.room <= self.disk.free():
+                inode.allocated = max(inode.allocated, position + size)
 
     def sync(self) -> None:
         inode = self._inode()
@@ -173,6 +181,9 @@ class SimDisk(Health):
         """Every file by its path, as the page cache has them."""
         return dict(self.root.walk())
 
+    def __str__(self) -> str:
+        return "the simulated disk"
+
     # -- what a test asks for
 
     def fail_at(
@@ -234,6 +245,9 @@ class SimDisk(Health):
 
     def write(self, path: str, data: Buffer) -> None:
         """Over what is there, then cut: until it is synced, the old content may come back."""
+        self._with_reserve(lambda: self._overwrite(path, data))
+
+    def _overwrite(self, path: str, data: Buffer) -> None:
         self.need_descriptor(path)
         found = self.root.find(path)
         inode = found if isinstance(found, Inode) else self._link(path)
@@ -242,15 +256,25 @@ class SimDisk(Health):
             inode.truncate(len(data))
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
-        self.write(path + TEMPORARY, data)
-        if sync:
-            self.call("sync", path)
-            self.inode(path + TEMPORARY).sync()
-        self.rename(path + TEMPORARY, path)
+        self._with_reserve(lambda: self._replace(path, data, sync))
         if sync:
             self.sync_directory(posixpath.dirname(path))
 
+    def _replace(self, path: str, data: Buffer, sync: bool) -> None:
+        try:
+            self._overwrite(path + TEMPORARY, data)
+            if sync:
+                self.call("sync", path)
+                self.inode(path + TEMPORARY).sync()
+            self._rename(path + TEMPORARY, path)
+        except OSError:
+            self.unlink(path + TEMPORARY)
+            raise
+
     def rename(self, source: str, target: str) -> None:
+        self._with_reserve(lambda: self._rename(source, target))
+
+    def _rename(self, source: str, target: str) -> None:
         self.call("rename", source)
         above, name = self.root.parent(source)
         node = above.names.get(name)
@@ -268,7 +292,7 @@ class SimDisk(Health):
         self.unlink(path)
 
     def make_directory(self, path: str) -> None:
-        self.call("mkdir", path)
+        self._with_reserve(lambda: self.call("mkdir", path))
         above = self.root
         for name in path.split("/"):
             if name not in above.names:
@@ -308,7 +332,32 @@ class SimDisk(Health):
         return SimLock(self, path)
 
     def space(self) -> Space:
-        return Space(self.capacity, self.capacity - self._used())
+        return Space(self.capacity, self.free())
+
+    def free(self) -> int:
+        """Bytes that fit yet."""
+        return PLENTY if self.capacity == PLENTY else self.capacity - self._used()
+
+    def take_reserve(self, free: int) -> bool:
+        found = self.root.find(RESERVE)
+        if isinstance(found, Inode):
+            return True
+        if self.free() < free:
+            return False
+        self._link(RESERVE).allocated = RESERVE_BYTES
+        return True
+
+    def drop_reserve(self) -> None:
+        self.unlink(RESERVE)
+
+    def _with_reserve(self, call: Callable[[], T]) -> T:
+        """Make a call that may take the room of the reserve."""
+        try:
+            return call()
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM or self.failed is not None:
+                raise
+            return call()
 
     # -- what its files use
 
@@ -358,10 +407,9 @@ class SimDisk(Health):
         if self.cut is not None:
             self.cut -= len(data)
         self.call("write", path)
-        grown = max(0, position + len(data) - len(inode.data))
-        free = self.capacity - self._used() if grown and self.capacity < PLENTY else grown
-        if grown > free:
-            inode.write(position, data[: len(data) - grown + free])
+        grown = max(0, position + len(data) - inode.room)
+        if grown and grown > (free := self.free()):
+            inode.write(position, data[: max(0, len(data) - grown + max(0, free))])
             error = OSError(errno.ENOSPC, "no space left", path)
             self.judge(error)
             raise error
@@ -383,4 +431,4 @@ class SimDisk(Health):
 
     def _used(self) -> int:
         held = {file.held for file in self.opened if file.held is not None}
-        return sum(len(inode.data) for inode in held.union(self.files.values()))
+        return sum(inode.room for inode in held.union(self.files.values()))

@@ -28,6 +28,13 @@ class Inode:
     durable: bytes = b""
     dirty: set[int] = attrs.Factory(set)
     modified_ms: int = 0
+    allocated: int = 0
+    """Room taken ahead, beyond the end too."""
+
+    @property
+    def room(self) -> int:
+        """Bytes of the disk that the file takes."""
+        return max(len(self.data), self.allocated)
 
     def write(self, position: int, data: Buffer) -> None:
         if not len(data):
@@ -42,6 +49,7 @@ class Inode:
         self._touch(min(size, len(self.data)), max(size, len(self.data)))
         del self.data[size:]
         self.data.extend(bytes(size - len(self.data)))
+        self.allocated = 0
 
     def sync(self) -> None:
         self.durable = bytes(self.data)
@@ -104,7 +112,11 @@ class Directory:
                 continue
             if node not in lost:
                 lost[node] = copy = Inode(
-                    bytearray(node.data), node.durable, set(node.dirty), node.modified_ms
+                    bytearray(node.data),
+                    node.durable,
+                    set(node.dirty),
+                    node.modified_ms,
+                    node.allocated,
                 )
                 copy.lose(random)
             found.names[name] = lost[node]

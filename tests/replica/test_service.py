@@ -12,6 +12,7 @@ from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.partition import Partition, Produced
 from kwire.replica.purgatory import Upto
+from kwire.testing.disk import PLENTY
 from tests.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
 
@@ -56,6 +57,20 @@ async def test_why_there_is_none(topic: str, partition: int, expected: type[Exce
         await subject.create("broken")
     with pytest.raises(expected):
         subject.replicas.get(topic, partition)
+
+
+async def test_partition_that_found_no_room_is_made_when_there_is():
+    """Invariant 88: without a restart, by the next request for it."""
+    subject = broker()
+    subject.disk.capacity = 1
+    await subject.create("t")
+    for _ in range(2):
+        with pytest.raises(errors.KafkaStorageError):
+            subject.replicas.get("t", 0)
+    assert subject.replicas.offline == 1
+    subject.disk.capacity = PLENTY
+    write(subject, subject.replicas.get("t", 0))
+    assert subject.replicas.offline == 0
 
 
 async def test_unknown_ids_are_not_unknown_names():

@@ -1,0 +1,360 @@
+"""A log directory on a full disk: records are refused, everything else goes on."""
+
+import errno
+import logging
+import os
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.log import disk as disk_module
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk, RealDisk
+from kwire.log.partition_log import create
+from kwire.log.trouble import RESERVE, RESERVE_BYTES
+from kwire.raftmeta.disk_storage import DiskStorage
+from kwire.testing.disk import PLENTY, SimDisk
+from kwire.testing.raft import voters_of
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, content
+from tests.log.test_service import ID, OTHER, config_of, running
+from tests.raftmeta.test_raft_storage import data, sync
+
+CONFIG = LogConfig(segment_bytes=400, retention_ms=3_600_000, file_delete_delay_ms=1_000)
+NO_ROOM = OSError(errno.ENOSPC, "no space left on device")
+
+
+def fill(disk: SimDisk) -> None:
+    """Leave no byte for anything but what takes the place of the reserve."""
+    disk.capacity = disk.capacity - disk.free() if disk.capacity < PLENTY else _used(disk)
+
+
+def _used(disk: SimDisk) -> int:
+    return sum(inode.room for inode in disk.files.values())
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage().split(" directory=")[0]
+        for record in caplog.records
+        if "room" in record.getMessage() and record.levelno >= logging.WARNING
+    ]
+
+
+async def test_full_disk_refuses_records_and_serves_everything_else(
+    autojump_clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Invariant 88."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log, other = logs.create("t", ID, 0, CONFIG), logs.create("u", OTHER, 0, CONFIG)
+        for number in range(8):
+            append(log, [b"%d" % number])
+            append(other, [b"%d" % number * 100])
+        log.high_watermark = log.end_offset
+        await trio.sleep(100)
+        fill(disk)
+        before = content(log)
+        for _ in range(3):
+            with pytest.raises(errors.KafkaStorageError):
+                append(log, [b"refused" * 100])
+            await trio.sleep(10)
+        assert logs.statistics()["offline_directories"] == 0
+        assert logs.statistics()["full_directories"] == 1
+        assert content(log) == before
+        with pytest.raises(errors.KafkaStorageError):
+            logs.create("v", bytes(15) + b"\x09", 0, CONFIG)
+        log.advance_start(3)
+        await logs.keep_starts([log])
+        assert disk.read("log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+        await trio.sleep(4_000)
+        assert log.start_offset == log.end_offset == 8, "retention goes on"
+        disk.capacity += 2 * RESERVE_BYTES
+        append(log, [b"again"])
+        assert [value for _, value in content(log)] == [b"again"]
+        assert logs.statistics()["full_directories"] == 0
+        assert lines(caplog) == ["no room for records", "room for records again"]
+    await logs.close()
+    assert ".kafka_cleanshutdown" in disk.files
+    assert RESERVE not in disk.files
+
+
+async def test_deleting_a_topic_makes_room_for_another(autojump_clock) -> None:
+    """Invariant 88: nothing but the next append looks whether there is room again."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log, big = logs.create("t", ID, 0, CONFIG), logs.create("u", OTHER, 0, LogConfig())
+        append(log, [b"v"])
+        for _ in range(3):
+            append(big, [b"x" * 4_000_000])
+        await trio.sleep(100)
+        fill(disk)
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"w" * 1000])
+        await trio.sleep(100)
+        idle = len(disk.calls)
+        await trio.sleep(100)
+        assert len(disk.calls) == idle
+        await logs.delete("u", 0)
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"w"])
+        await trio.sleep(61)
+        append(log, [b"w"])
+    await logs.close()
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+async def test_start_on_a_full_disk_serves_what_is_there(autojump_clock, is_clean: bool) -> None:
+    """Invariant 88: recovery writes producer snapshots and indexes only if it can."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        for number in range(20):
+            append(log, [b"%d" % number], producer_id=5, producer_epoch=0, base_sequence=number)
+        log.high_watermark = log.end_offset
+        fill(disk)
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"refused" * 100])
+        expected = content(log)
+        disk.capacity = _used(disk)  # somebody else takes what the reserve has given back
+    if is_clean:
+        disk.capacity += 4_000
+        await logs.close()
+        disk.capacity = _used(disk)
+    after = disk.killed()
+    async with running(after) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        assert content(log) == expected
+        assert log.producers.get(5) is not None
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"x" * 1000])
+        assert logs.directories[0].online
+        await trio.sleep(100)
+        assert content(log) == expected
+        after.capacity += 3 * RESERVE_BYTES
+        append(log, [b"y"])
+        await trio.sleep(100)
+    again = after.killed()
+    async with running(again) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        assert content(log) == [*expected, (20, b"y")]
+
+
+@pytest.mark.parametrize("step", range(40))
+@pytest.mark.parametrize("times", [1, 10_000])
+async def test_no_room_at_any_step_loses_nothing(autojump_clock, step: int, times: int) -> None:
+    """Invariant 88: at append, roll, index, checkpoint, snapshot, rename, creation, deletion."""
+    disk = SimDisk()
+    acknowledged: list[bytes] = []
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        disk.fail_at("[cwm]*", NO_ROOM, after=step, times=times)  # create, write, mkdir
+        disk.fail_at("rename", NO_ROOM, after=step // 4, times=times)
+        for number in range(12):
+            value = b"%d" % number
+            try:
+                append(log, [value])
+                acknowledged.append(value)
+            except errors.KafkaStorageError:
+                pass
+            if number % 4 == 3:
+                await trio.sleep(70)
+        try:
+            logs.create("u", OTHER, 0, CONFIG)
+            await logs.delete("u", 0)
+        except (OSError, errors.KafkaStorageError):
+            pass
+        await trio.sleep(70)
+        assert logs.directories[0].online
+        assert [value for _, value in content(log)] == acknowledged
+    after = disk.killed()
+    async with running(after) as logs:
+        log = logs.create("t", ID, 0, CONFIG)
+        assert [value for _, value in content(log)] == acknowledged
+        append(log, [b"more"])
+    await logs.close()
+
+
+def test_repeated_batch_is_acknowledged_on_a_full_disk() -> None:
+    """Invariant 50: it is there, so that there is no room is no reason to refuse it."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS)
+    sequence = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+    append(log, [b"v"], **sequence)
+    fill(disk)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, [b"w" * 1000])
+    assert append(log, [b"v"], **sequence).duplicate
+
+
+def test_refused_batch_leaves_nothing_behind_the_last_one() -> None:
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS)
+    append(log, [b"v"])
+    disk.capacity = _used(disk) + 90
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, [b"w" * 1000])
+    assert len(disk.files["t-0/00000000000000000000.log"].data) == log.size
+
+
+@pytest.fixture(params=["real", "simulated"])
+def disk(request, tmp_path) -> Disk:
+    return RealDisk(str(tmp_path)) if request.param == "real" else SimDisk()
+
+
+def test_reserve_is_held_until_there_is_no_room(disk: Disk) -> None:
+    disk.keep_room()
+    assert [entry.name for entry in disk.entries()] == [RESERVE]
+    assert disk.has_room()
+    disk.judge(NO_ROOM)  # type: ignore[attr-defined]
+    assert disk.full
+    assert disk.entries() == []
+    assert disk.failed is None
+    assert disk.has_room()
+    assert not disk.full
+    assert [entry.name for entry in disk.entries()] == [RESERVE]
+    disk.drop_reserve()
+    assert disk.entries() == []
+
+
+def test_reserve_takes_real_room_and_outlives_a_kill(tmp_path) -> None:
+    disk = RealDisk(str(tmp_path))
+    disk.keep_room()
+    stat = os.stat(tmp_path / RESERVE)
+    assert stat.st_size == RESERVE_BYTES
+    if hasattr(stat, "st_blocks"):
+        assert stat.st_blocks * 512 >= RESERVE_BYTES
+    RealDisk(str(tmp_path)).keep_room()
+    assert os.stat(tmp_path / RESERVE).st_ino == stat.st_ino
+
+
+def test_quota_is_found_out_by_taking_the_reserve(tmp_path, monkeypatch) -> None:
+    """The volume says that there is room; the user's share of it is used up."""
+    disk = RealDisk(str(tmp_path))
+    disk.judge(OSError(errno.EDQUOT, "quota exceeded"))
+    tried: list[int] = []
+
+    def refused(fd: int, size: int) -> None:
+        tried.append(size)
+        raise OSError(errno.EDQUOT, "quota exceeded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_module, "_fill", refused)
+        assert not disk.has_room()
+    assert tried == [2 * RESERVE_BYTES]
+    assert disk.entries() == []
+    assert disk.has_room()
+
+
+@pytest.mark.parametrize(
+    ("number", "calls"),
+    [
+        (0, 2),
+        (errno.EOPNOTSUPP, 1),
+        (errno.ENOSYS, 1),
+        (errno.ENOSPC, 2),
+        (errno.EDQUOT, 2),
+        (errno.EINVAL, 2),
+    ],
+)
+def test_refused_allocation_leaves_the_decision_to_the_write(
+    tmp_path, monkeypatch, number: int, calls: int
+) -> None:
+    made: list[int] = []
+
+    def fallocate(fd: int, mode: int, position: int, size: int) -> int:
+        made.append(position)
+        return number
+
+    monkeypatch.setattr(disk_module, "_fallocate", lambda: fallocate)
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.allocate(0, 100)
+    file.allocate(100, 100)
+    assert len(made) == calls
+    assert disk.failed is None
+    assert not disk.full
+    file.write([b"x"], 0)
+
+
+def test_interrupted_allocation_is_made_again(tmp_path, monkeypatch) -> None:
+    answers = [errno.EINTR, errno.EINTR, 0]
+    monkeypatch.setattr(disk_module, "_fallocate", lambda: lambda *_: answers.pop(0))
+    RealDisk(str(tmp_path)).open("a", create=True).allocate(0, 100)
+    assert answers == []
+
+
+def test_allocation_that_meets_a_broken_disk_ends_the_directory(tmp_path, monkeypatch) -> None:
+    """Invariant 89."""
+    monkeypatch.setattr(disk_module, "_fallocate", lambda: lambda *_: errno.EIO)
+    disk = RealDisk(str(tmp_path))
+    with pytest.raises(OSError, match="Input/output"):
+        disk.open("a", create=True).allocate(0, 100)
+    assert disk.failed is not None
+
+
+def test_allocation_reports_what_the_kernel_says(tmp_path) -> None:
+    fallocate = disk_module._fallocate()
+    if fallocate is not None:
+        assert fallocate(-1, 1, 0, 10) == errno.EBADF
+
+
+def test_short_write_is_finished_or_refused_whole(tmp_path, monkeypatch) -> None:
+    """Invariant 88: the kernel takes a part when the disk fills up in the middle."""
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    real_write, real_pwrite = os.pwritev, os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real_write(fd, parts[:1], at))
+    file.write([b"abc", b"def"], 0)
+    assert file.read(0, 10) == b"abcdef"
+    room = [2]
+
+    def scarce(fd: int, data: memoryview, at: int) -> int:
+        if not room:
+            raise NO_ROOM
+        return real_pwrite(fd, data[: room.pop()], at)
+
+    monkeypatch.setattr(os, "pwrite", scarce)
+    with pytest.raises(OSError, match="no space"):
+        file.write([b"ghi", b"jkl"], 6)
+    assert disk.full
+    assert disk.failed is None
+
+
+async def test_metadata_log_goes_on_with_the_reserve(autojump_clock) -> None:
+    """Invariant 88: topics can be deleted on a full disk only if that can be written down."""
+    disk = SimDisk()
+    disk.keep_room()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.load(voters_of(1))
+    fill(disk)
+    for offset in range(0, 200, 2):
+        storage.append(data(offset, 2, 1), offset)
+        sync(storage)
+    assert disk.full
+    found = DiskStorage(disk.killed(), now_ms=2).load(voters_of(1))
+    assert found.log.end_offset == 200
+
+
+async def test_slow_directory_keeps_what_found_no_room(autojump_clock) -> None:
+    """Invariant 88: not acknowledged, and written by the first append after there is room."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, config_of("t"))
+        append(log, [b"a"])
+        fill(disk)
+        disk.slow = True
+        append(log, [b"b" * 50])
+        await trio.sleep(5)
+        assert (log.written_offset, log.end_offset) == (1, 2)
+        with pytest.raises(errors.KafkaStorageError):
+            append(log, [b"c"])
+        assert logs.directories[0].online
+        disk.capacity = PLENTY
+        append(log, [b"d"])
+        await trio.sleep(5)
+        assert [value for _, value in content(log)] == [b"a", b"b" * 50, b"d"]
+    await logs.close()
