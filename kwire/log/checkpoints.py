@@ -7,6 +7,7 @@ readable. All are replaced whole.
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -23,9 +24,13 @@ class CorruptFile(ValueError):
     """A file that the broker cannot do without is damaged."""
 
 
-def offsets_text(offsets: Offsets) -> bytes:
+def offset_line(partition: TopicPartition, offset: int) -> str:
+    """One line of an offset checkpoint."""
+    return f"{partition.topic} {partition.partition} {offset}\n"
+
+
+def offsets_text(lines: Sequence[str]) -> bytes:
     """An offset checkpoint: version, count, then ``topic partition offset`` lines."""
-    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
     return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 

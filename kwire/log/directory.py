@@ -7,7 +7,8 @@ crash, a directory with a mark in its name is finished or ignored at the next st
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final
 
 import attrs
 
@@ -151,40 +152,22 @@ class LogDirectory:
         retired.release()
         return marked
 
-    def recovery_points(self) -> bytes:
-        points = {p: log.stored_recovery_point for p, log in self.logs.items()}
-        return self._with_unopened(points, lambda known: known.recovery_point)
+    def lines(self, name: str) -> Iterator[str]:
+        """Lines of the checkpoint file of this name, each made when it is asked for.
 
-    def high_watermarks(self) -> bytes:
-        marks = {p: log.high_watermark for p, log in self.logs.items()}
-        return self._with_unopened(marks, lambda known: known.high_watermark)
-
-    def log_starts(self) -> bytes:
-        """Only where the log starts inside its first segment: else its name says it.
-
-        But names that were removed can come back with the power, until that is synced.
+        Empty for a partition of which there is nothing to say.
         """
-        starts = {
-            partition: log.start_offset
-            for partition, log in self.logs.items()
-            if log.start_offset > log.segments[0].base_offset or log.removal_unsynced
-        }
-        return self._with_unopened(starts, lambda known: known.start_offset)
-
-    def _with_unopened(self, offsets: Offsets, of: Callable[[recovery.Known], int]) -> bytes:
-        """What is known of a log that could not be read is kept for when it can be."""
-        kept = {partition: of(one.known) for partition, one in self.unopened.items()}
-        offsets.update({partition: offset for partition, offset in kept.items() if offset})
-        return checkpoints.offsets_text(offsets)
+        line = checkpoints.offset_line
+        for partition, log in list(self.logs.items()):
+            offset = _OFFSETS[name](log)
+            yield "" if offset is None else line(partition, offset)
+        for partition, one in list(self.unopened.items()):  # kept for when it can be read
+            known = _KNOWN[name](one.known)
+            yield line(partition, known) if known else ""
 
     def checkpoint(self, name: str) -> bytes:
-        """What the checkpoint file of this name has to say now."""
-        texts = {
-            names.RECOVERY_POINTS: self.recovery_points,
-            names.HIGH_WATERMARKS: self.high_watermarks,
-            names.LOG_STARTS: self.log_starts,
-        }
-        return texts[name]()
+        """The content of the checkpoint file of this name."""
+        return checkpoints.offsets_text([line for line in self.lines(name) if line])
 
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """In a thread: replace checkpoint files, synced."""
@@ -252,3 +235,24 @@ class LogDirectory:
 
 def _of_a_segment(file: str) -> bool:
     return file.endswith(names.LOG) and names.stem_offset(file) is not None
+
+
+def _start(log: PartitionLog) -> int | None:
+    """Where a log starts, if that is inside its first segment: else its name says it.
+
+    But names that were removed can come back with the power, until that is synced.
+    """
+    inside = log.start_offset > log.segments[0].base_offset
+    return log.start_offset if inside or log.removal_unsynced else None
+
+
+_OFFSETS: Final[dict[str, Callable[[PartitionLog], int | None]]] = {
+    names.RECOVERY_POINTS: lambda log: log.stored_recovery_point,
+    names.HIGH_WATERMARKS: lambda log: log.high_watermark,
+    names.LOG_STARTS: _start,
+}
+_KNOWN: Final[dict[str, Callable[[recovery.Known], int]]] = {
+    names.RECOVERY_POINTS: lambda known: known.recovery_point,
+    names.HIGH_WATERMARKS: lambda known: known.high_watermark,
+    names.LOG_STARTS: lambda known: known.start_offset,
+}

@@ -16,13 +16,15 @@ import attrs
 import trio
 
 from kwire.clock import Clock
+from kwire.drive import SLICE_SECONDS, Slices
 from kwire.errors import KafkaStorageError
-from kwire.log import names, retention
+from kwire.log import checkpoints, names, retention
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
+from kwire.log.removal import Removals
 from kwire.log.segment import Segment
 from kwire.log.timers import Timers
 from kwire.log.trouble import Trouble, trouble
@@ -31,12 +33,12 @@ from kwire.types import ZERO_UUID, TopicPartition
 log = logging.getLogger(__name__)
 
 THREADS: Final = 4
-SLICE_SECONDS: Final = 0.002
-"""How long opening may keep the loop."""
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
 RETRY_SECONDS: Final = 1.0
 """A flush that failed on a directory that is still online is tried again so much later."""
+LINES_AT_ONCE: Final = 100
+"""Lines of a checkpoint between two looks at the clock."""
 Unique = Callable[[], bytes]
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -89,12 +91,15 @@ class LogManager:
     _unsynced: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
     """Of logs with a ``flush.ms``: when the first record came that is not synced."""
     _flush_timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
-    _flush_sooner: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _removals: Removals = attrs.field(init=False)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _offline: set[str] = attrs.field(init=False, factory=set)
     _kept: dict[LogDirectory, dict[str, bytes]] = attrs.field(init=False, factory=dict)
     """Checkpoints as they were written last."""
     _keeping: dict[LogDirectory, trio.Event] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._removals = Removals(self.clock, self._in_thread)
 
     # -- opening and closing
 
@@ -149,6 +154,7 @@ class LogManager:
             nursery.start_soon(self._retention)
             nursery.start_soon(self._flush_rolled)
             nursery.start_soon(self._flush_timed)
+            nursery.start_soon(self._removals.run)
             for directory in self.directories:
                 self._remove_leavings(directory)
             task_status.started()
@@ -338,8 +344,7 @@ class LogManager:
         if opened.config.flush_ms >= FLUSH_NEVER_MS or opened.disk.failed is not None:
             return
         since = self._unsynced.setdefault(opened, self.clock.now())
-        if self._flush_timers.arm(opened, since + opened.config.flush_ms / 1000):
-            self._flush_sooner.set()
+        self._flush_timers.arm(opened, since + opened.config.flush_ms / 1000)
 
     def _flush_again(self, opened: PartitionLog) -> None:
         """A flush that ``flush.ms`` asked for could not begin: let it be tried a little later."""
@@ -393,11 +398,9 @@ class LogManager:
         """Flush logs whose oldest unsynced record is ``flush.ms`` old."""
         async with trio.open_nursery() as nursery:
             while True:
-                self._flush_sooner = trio.Event()
-                with trio.move_on_after(max(self._flush_timers.next - self.clock.now(), 0)):
-                    await self._flush_sooner.wait()
+                due_logs = await self._flush_timers.wait(self.clock)
                 now = self.clock.now()
-                for opened in self._flush_timers.take(now):
+                for opened in due_logs:
                     since = self._unsynced.get(opened)
                     if since is None:
                         continue
@@ -422,10 +425,14 @@ class LogManager:
             await trio.sleep(self.settings.high_watermark_checkpoint_ms / 1000)
             changed, self._changed_logs = self._changed_logs, set()
             self._changed = trio.Event()
+            slices, disks = Slices(self.clock.now), set()
             for opened in changed:
                 opened.clean()
-            for directory in {self.directory_of(opened) for opened in changed}:
-                await self._checkpoint(directory, names.HIGH_WATERMARKS)
+                disks.add(opened.disk)
+                await slices.pause()
+            for directory in self.directories:
+                if directory.disk in disks:
+                    await self._checkpoint(directory, names.HIGH_WATERMARKS)
 
     async def _recovery_points(self) -> None:
         while True:
@@ -437,20 +444,22 @@ class LogManager:
     async def _retention(self) -> None:
         while True:
             await trio.sleep(self.settings.retention_check_ms / 1000)
+            slices = Slices(self.clock.now)
             for directory in self.directories:
                 for opened in list(directory.logs.values()) if directory.online else ():
-                    await self._until_idle(opened)
                     if self._has(opened):
-                        self.retain(opened)
-                    await trio.lowlevel.checkpoint()
+                        await self.retain(opened)
+                    await slices.pause()
 
-    def retain(self, opened: PartitionLog) -> int:
-        """Delete what a log need not keep; how many segments went. Not while a flush runs."""
-        if opened in self._flushing:
-            return 0
-        now_ms = self.clock.now_ms()
+    async def retain(self, opened: PartitionLog) -> int:
+        """Delete what a log need not keep, in slices; returns the number of segments deleted."""
+        now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
         opened.producers.expire(now_ms, opened.config.producer_id_expiration_ms)
+        deleted: list[Segment] = []
+        paths: list[str] = []
         try:
+            await self._load_ages(opened, now_ms, slices)
+            await self._until_idle(opened)
             deletion = retention.plan(
                 opened.segments,
                 opened.config,
@@ -458,20 +467,35 @@ class LogManager:
                 high_watermark=opened.high_watermark,
                 now_ms=now_ms,
             )
-            if not deletion.count:
-                return 0
             if deletion.roll:
                 opened.roll(now_ms)
-            dropped = opened.segments[: deletion.count]
-            paths = opened.drop_segments(deletion.count)
+            for segment in opened.segments[: deletion.count]:
+                await self._until_idle(opened)
+                if not self._has(opened) or segment is not opened.segments[0]:
+                    break  # deleted, or cut off, during a pause
+                if len(opened.segments) == 1:
+                    break
+                deleted.append(segment)
+                paths += opened.drop_segments(1)
+                await slices.pause()
         except (OSError, KafkaStorageError) as error:
             self._note_error(self.directory_of(opened))
             log.error("retention failed partition=%s error=%s", opened.partition, error)
-            return 0
-        self._note_roll(opened)  # its names are to be synced
-        self._remove_later(opened.disk, paths, opened.config.file_delete_delay_ms, dropped)
-        log.info("deleted segments=%d partition=%s", deletion.count, opened.partition)
-        return deletion.count
+        if deleted:
+            if self._has(opened):
+                self._note_roll(opened)  # its names are to be synced
+                self._removals.add(opened.disk, paths, opened.config.file_delete_delay_ms, deleted)
+            log.info("deleted segments=%d partition=%s", len(deleted), opened.partition)
+        return len(deleted)
+
+    async def _load_ages(self, opened: PartitionLog, now_ms: int, slices: Slices) -> None:
+        """Read how young the old segments' records are, which takes a while for many of them."""
+        if not opened.config.cleanup_delete or opened.config.retention_ms < 0:
+            return
+        for segment in list(opened.segments):
+            if now_ms - segment.largest_timestamp() <= opened.config.retention_ms:
+                return
+            await slices.pause()
 
     # -- inside
 
@@ -513,13 +537,13 @@ class LogManager:
         """
         while (running := self._keeping.get(directory)) is not None:
             await running.wait()
-        kept = self._kept.setdefault(directory, {})
-        texts = {name: directory.checkpoint(name) for name in files}
-        fresh = [(name, text) for name, text in texts.items() if kept.get(name) != text]
-        if not fresh or not directory.online:
-            return directory.online
         done = self._keeping[directory] = trio.Event()
+        kept = self._kept.setdefault(directory, {})
         try:
+            texts = {name: await self._text(directory, name) for name in files}
+            fresh = [(name, text) for name, text in texts.items() if kept.get(name) != text]
+            if not fresh or not directory.online:
+                return directory.online
             await self._in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
             kept.update(fresh)
         except OSError as error:
@@ -530,6 +554,17 @@ class LogManager:
             del self._keeping[directory]
             done.set()
         return True
+
+    async def _text(self, directory: LogDirectory, name: str) -> bytes:
+        """A checkpoint's content, made in slices; each line is true when it is made."""
+        slices = Slices(self.clock.now)
+        lines = []
+        for count, line in enumerate(directory.lines(name), 1):
+            if line:
+                lines.append(line)
+            if not count % LINES_AT_ONCE:
+                await slices.pause()
+        return checkpoints.offsets_text(lines)
 
     def _checkpoint_again(self, directory: LogDirectory, error: OSError) -> None:
         """Have what failed for want of descriptors written the next time."""
@@ -593,7 +628,7 @@ class LogManager:
                 self._forget(opened)
             config = LogConfig() if opened is None else opened.config
             segments = () if opened is None else opened.segments
-            self._remove_later(directory.disk, [marked], config.file_delete_delay_ms, segments)
+            self._removals.add(directory.disk, [marked], config.file_delete_delay_ms, segments)
 
     def _forget(self, opened: PartitionLog) -> None:
         opened.changed = opened.on_behind = opened.on_roll = _ignore
@@ -603,36 +638,7 @@ class LogManager:
 
     def _remove_leavings(self, directory: LogDirectory) -> None:
         paths, directory.leavings = directory.leavings, []
-        self._remove_later(directory.disk, paths, LogConfig().file_delete_delay_ms)
-
-    def _remove_later(
-        self, disk: Disk, paths: Sequence[str], delay_ms: int, segments: Sequence[Segment] = ()
-    ) -> None:
-        """Remove after a delay; what a stop interrupts the next start does.
-
-        ``segments``: those the paths belong to, if they were open.
-        """
-        if paths and self._nursery is not None:
-            self._nursery.start_soon(self._remove, disk, paths, delay_ms / 1000, segments)
-
-    async def _remove(
-        self, disk: Disk, paths: Sequence[str], seconds: float, segments: Sequence[Segment]
-    ) -> None:
-        await trio.sleep(seconds)
-
-        def remove() -> None:
-            for path in paths:
-                if "/" in path:
-                    disk.remove(path)
-                else:
-                    disk.remove_tree(path)
-
-        try:
-            await self._in_thread(disk, remove)
-        except OSError as error:
-            log.error("cannot remove paths=%s error=%s", paths, error)
-        for segment in segments:  # a search that began before may have opened them again
-            segment.file.close()
+        self._removals.add(directory.disk, paths, LogConfig().file_delete_delay_ms)
 
     async def _in_thread(self, disk: Disk, call: Callable[[], None]) -> None:
         """Make a call that waits for the disk. Threads cannot close files to make room for it, so

@@ -1,7 +1,7 @@
-"""Deadlines of many things, watched by one task.
+"""Deadlines of many things, watched by one task that sleeps until the earliest.
 
-Pure: the time is an argument, and waiting is the caller's. A heap of deadlines, earliest first;
-it holds one entry a key, and one more for each time that a deadline was moved forward.
+A heap of deadlines; it holds one entry a key, and one more for each time that a deadline was moved
+forward.
 """
 
 from heapq import heappop, heappush
@@ -9,19 +9,25 @@ from itertools import count
 from math import inf
 from typing import Generic, TypeVar
 
+import trio
+
+from kwire.clock import Clock
+
 K = TypeVar("K")
 
 
 class Timers(Generic[K]):
     """The earliest deadline of each key."""
 
-    __slots__ = ("_due", "_heap", "_order")
+    __slots__ = ("_due", "_earlier", "_heap", "_order")
 
     def __init__(self) -> None:
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
         """Decides between equal deadlines; keys need no order."""
+        self._earlier = trio.Event()
+        """Set when there is an earlier deadline than before."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -34,14 +40,14 @@ class Timers(Generic[K]):
         """The earliest deadline, infinity without one."""
         return self._heap[0][0] if self._heap else inf
 
-    def arm(self, key: K, due: float) -> bool:
-        """Set a deadline unless the key has an earlier one; whether it is now the earliest."""
+    def arm(self, key: K, due: float) -> None:
+        """Set a deadline unless the key has an earlier one."""
         if self._due.get(key, inf) <= due:
-            return False
-        earliest = due < self.next
+            return
+        if due < self.next:
+            self._earlier.set()
         self._due[key] = due
         heappush(self._heap, (due, next(self._order), key))
-        return earliest
 
     def take(self, now: float) -> list[K]:
         """Remove the keys whose deadline has come, and return them in its order."""
@@ -52,3 +58,13 @@ class Timers(Generic[K]):
                 del self._due[key]
                 taken.append(key)
         return taken
+
+    async def wait(self, clock: Clock) -> list[K]:
+        """Block until deadlines have come; remove and return their keys. For one task."""
+        while True:
+            self._earlier = trio.Event()
+            taken = self.take(clock.now())
+            if taken:
+                return taken
+            with trio.move_on_after(max(self.next - clock.now(), 0)):
+                await self._earlier.wait()

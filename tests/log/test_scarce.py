@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -166,9 +166,9 @@ def _create(logs: LogManager, log: PartitionLog) -> None:
         logs.create("u", OTHER, 0, config_of("u"))
 
 
-def _retain(logs: LogManager, log: PartitionLog) -> None:
+async def _retain(logs: LogManager, log: PartitionLog) -> None:
     log.active.first_timestamp = log.active.max_timestamp = -2
-    assert logs.retain(log) == 0
+    assert await logs.retain(log) == 0
 
 
 def _write_behind(logs: LogManager, log: PartitionLog) -> None:
@@ -180,7 +180,7 @@ def _write_behind(logs: LogManager, log: PartitionLog) -> None:
 @pytest.mark.parametrize("act", [_append_to_closed, _roll, _create, _retain, _write_behind])
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 async def test_directory_without_descriptors_stays_online(
-    autojump_clock, act: Callable[[LogManager, PartitionLog], None], number: int
+    autojump_clock, act: Callable[[LogManager, PartitionLog], Awaitable[None] | None], number: int
 ) -> None:
     """Invariant 90: each of these opens a file, as do flushes and checkpoints meanwhile."""
     disk = SimDisk()
@@ -193,7 +193,9 @@ async def test_directory_without_descriptors_stays_online(
         for segment in log.segments:
             segment.file.close()
         disk.fail_at("open", OSError(number, "too many open files"), times=OFTEN)
-        act(logs, log)
+        waiting = act(logs, log)
+        if waiting is not None:
+            await waiting
         await trio.sleep(700)
         with pytest.raises(errors.KafkaStorageError):
             await logs.flush(log)

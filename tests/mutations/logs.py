@@ -107,4 +107,20 @@ MUTATIONS = (
         new="        position = None",
         test="tests/log/test_partition_log.py",
     ),
+    Mutation(
+        name="retention-deletes-in-one-go",
+        invariants=(10,),
+        path="kwire/log/service.py",
+        old="opened.drop_segments(1)\n                await slices.pause()",
+        new="opened.drop_segments(1)",
+        test="tests/log/test_slices.py",
+    ),
+    Mutation(
+        name="retention-goes-on-in-a-deleted-log",
+        invariants=(83,),
+        path="kwire/log/service.py",
+        old="if not self._has(opened) or segment is not opened.segments[0]:",
+        new="if not opened.segments:",
+        test="tests/log/test_slices.py",
+    ),
 )

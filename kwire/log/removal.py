@@ -1,0 +1,73 @@
+"""Files and directories that are gone by name and wait to be removed: ``file.delete.delay.ms``.
+
+One timer for all of them, and one removal at a time: a file of a gigabyte takes the file system a
+while, and a thread that works through thousands of names takes the interpreter from the loop.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+
+from kwire.clock import Clock
+from kwire.log.disk import Disk
+from kwire.log.segment import Segment
+from kwire.log.timers import Timers
+
+log = logging.getLogger(__name__)
+
+PATHS_MAX: Final = 32
+"""Files that one call of a thread removes."""
+InThread = Callable[[Disk, Callable[[], None]], Awaitable[None]]
+
+
+@attrs.frozen(eq=False)
+class Removal:
+    """Paths to remove, without a slash a whole directory."""
+
+    disk: Disk
+    paths: Sequence[str]
+    segments: Sequence[Segment]
+    """Those the paths belong to, if they were open."""
+
+    def run(self) -> None:
+        """In a thread."""
+        for path in self.paths:
+            if "/" in path:
+                self.disk.remove(path)
+            else:
+                self.disk.remove_tree(path)
+
+
+@attrs.define(eq=False)
+class Removals:
+    """Removals of all log directories. What a stop interrupts the next start does."""
+
+    clock: Clock
+    in_thread: InThread
+    _timers: Timers[Removal] = attrs.field(init=False, factory=Timers)
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def add(
+        self, disk: Disk, paths: Sequence[str], delay_ms: int, segments: Sequence[Segment] = ()
+    ) -> None:
+        """Remove paths after a delay."""
+        due = self.clock.now() + delay_ms / 1000
+        for start in range(0, len(paths), PATHS_MAX):
+            last = start + PATHS_MAX >= len(paths)
+            removal = Removal(disk, paths[start : start + PATHS_MAX], segments if last else ())
+            self._timers.arm(removal, due)
+
+    async def run(self) -> None:
+        """Remove what is due, until cancelled."""
+        while True:
+            for removal in await self._timers.wait(self.clock):
+                try:
+                    await self.in_thread(removal.disk, removal.run)
+                except OSError as error:
+                    log.error("cannot remove paths=%s error=%s", removal.paths, error)
+                for segment in removal.segments:  # a search may have opened them again
+                    segment.file.close()
