@@ -48,6 +48,8 @@ class Broker:
     address: str
     directory: Path
     process: subprocess.Popen[bytes] | None = None
+    prefix: tuple[str, ...] = ()
+    """What its command begins with, to see a volume that only some processes see."""
 
     @property
     def data(self) -> Path:
@@ -61,7 +63,7 @@ class Broker:
         if self.kind == "kafka":
             self.process = kafka.launch(self.directory)
         elif self.kind == "kwire":
-            self.process = _launch_kwire(self.directory)
+            self.process = _launch_kwire(self.directory, self.prefix)
         else:
             raise BrokerError(f"a broker at an address ({self.address}) cannot be restarted")
 
@@ -99,7 +101,12 @@ class Broker:
             ) from None
 
 
-def make_broker(kind: str, directory: Path, overrides: Mapping[str, str] | None = None) -> Broker:
+def make_broker(
+    kind: str,
+    directory: Path,
+    overrides: Mapping[str, str] | None = None,
+    prefix: tuple[str, ...] = (),
+) -> Broker:
     """A running broker of ``kind``: kwire, kafka, or host:port."""
     if kind not in ("kwire", "kafka"):
         return Broker(kind="address", address=kind, directory=directory)
@@ -108,13 +115,14 @@ def make_broker(kind: str, directory: Path, overrides: Mapping[str, str] | None 
     settings = {**PLAIN_PROFILE, **(overrides or {})}
     properties = kafka.node_properties(directory, port, settings)
     kafka.write_properties(directory / "server.properties", properties)
-    broker = Broker(kind=kind, address=f"127.0.0.1:{port}", directory=directory)
+    address = f"127.0.0.1:{port}"
+    broker = Broker(kind=kind, address=address, directory=directory, prefix=prefix)
     broker.start()
     return broker
 
 
-def _launch_kwire(directory: Path) -> subprocess.Popen[bytes]:
-    command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", "server.properties"]
+def _launch_kwire(directory: Path, prefix: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    command = [*prefix, str(ROOT / "scripts" / "kwire"), "serve", "--config", "server.properties"]
     log = directory / "server.log"
     with log.open("ab") as errors:
         process = subprocess.Popen(

@@ -503,9 +503,10 @@ class ReplicaService:
         config = self.configs(topic.name)
         try:
             opened = self.logs.create(topic.name, topic.id, index, config)
-        except (OSError, KafkaStorageError):
+        except (OSError, KafkaStorageError) as error:
             if (topic.id, index) not in self._offline:
-                log.exception("partition has no log topic=%s partition=%d", topic.name, index)
+                text = "partition has no log topic=%s partition=%d error=%s"
+                log.error(text, topic.name, index, error)
             self._offline.add((topic.id, index))
             return None
         self._offline.discard((topic.id, index))
