@@ -231,17 +231,22 @@ class TestWaiting:
         assert trio.current_time() - start == pytest.approx(2)
         assert [len(values(p)) for p in found] == [2, 1]
 
-    async def test_enough_at_once_does_not_wait(self):
+    async def test_enough_at_once_does_not_wait(self, autojump_clock: Any):
         subject = broker()
         write(subject, await made(subject), b"a")
-        await fetch(subject, at("t"), max_wait_ms=60_000)
+        start = trio.current_time()
+        (found,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+        assert trio.current_time() == start
+        assert values(found) == [(0, b"a")]
 
     @pytest.mark.parametrize("topics", [(), (at("nope"),), (at("t", 5), at("t"))])
-    async def test_nothing_to_wait_for(self, topics: tuple[Topic, ...]):
+    async def test_nothing_to_wait_for(self, autojump_clock: Any, topics: tuple[Topic, ...]):
         """No partitions, or an error that the client should hear of at once."""
         subject = broker()
         await made(subject)
+        start = trio.current_time()
         await fetch(subject, *topics, max_wait_ms=60_000)
+        assert trio.current_time() == start
 
     async def test_a_lost_leadership_ends_the_wait(self, autojump_clock: Any):
         subject = broker()
