@@ -7,12 +7,14 @@ tasks. A wait costs nothing until its partition changes; nobody wakes to look.
 import enum
 import heapq
 from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
+
+_FORGOTTEN_MIN: Final = 16
 
 
 @attrs.define
@@ -20,33 +22,41 @@ class OffsetWaits(Generic[T]):
     """Waits for an offset that only grows, as a partition's high watermark does."""
 
     _heap: list[tuple[int, int, T]] = attrs.Factory(list)
+    """Some of these are forgotten, but never more than :data:`_FORGOTTEN_MIN` and half of them."""
+    _waiting: set[T] = attrs.Factory(set)
     _count: int = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._waiting)
 
     def watch(self, offset: int, waiter: T) -> None:
+        """Begin a wait; a waiter has one at a time."""
         self._count += 1
+        self._waiting.add(waiter)
         heapq.heappush(self._heap, (offset, self._count, waiter))
 
     def reached(self, offset: int) -> list[T]:
         """The waits for offsets up to this one, taken out."""
         done = []
         while self._heap and self._heap[0][0] <= offset:
-            done.append(heapq.heappop(self._heap)[2])
+            waiter = heapq.heappop(self._heap)[2]
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                done.append(waiter)
         return done
 
     def forget(self, waiter: T) -> None:
-        """A wait that timed out or was cancelled; rare, so it may look at all of them."""
-        kept = [entry for entry in self._heap if entry[2] is not waiter]
-        if len(kept) != len(self._heap):
-            heapq.heapify(kept)
-            self._heap = kept
+        """End a wait that timed out or was cancelled; in constant time on average."""
+        self._waiting.discard(waiter)
+        if len(self._heap) > 2 * len(self._waiting) + _FORGOTTEN_MIN:
+            self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
+            heapq.heapify(self._heap)
 
     def all(self) -> list[T]:
         """Everyone, taken out: the role that could fulfil the waits is gone."""
-        done = [entry[2] for entry in self._heap]
+        done = [entry[2] for entry in self._heap if entry[2] in self._waiting]
         self._heap.clear()
+        self._waiting.clear()
         return done
 
 

@@ -1,5 +1,9 @@
 """Waits complete exactly when what they wait for is there."""
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,3 +73,52 @@ def test_a_wait_that_ended_otherwise():
     subject.forget(made)
     assert subject.grew("p", Upto.LOG_END, 5) == []
     assert len(subject) == 0
+
+
+def steps(work: Callable[[], None]) -> int:
+    """How many lines of Python a piece of work runs, loops counted each time round."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_thousand_timeouts_at_once_cost_a_thousand_times_one():
+    def time_out(count: int) -> int:
+        waits: OffsetWaits[object] = OffsetWaits()
+        waiters = [object() for _ in range(count)]
+        for waiter in waiters:
+            waits.watch(7, waiter)
+
+        def forget_all() -> None:
+            for waiter in waiters:
+                waits.forget(waiter)
+
+        spent = steps(forget_all)
+        assert len(waits) == len(waits.all()) == 0
+        return spent
+
+    assert time_out(2000) < 20 * time_out(200)
+
+
+def test_forgotten_waits_take_no_room_and_are_not_woken():
+    waits: OffsetWaits[int] = OffsetWaits()
+    for waiter in range(1000):
+        waits.watch(waiter, waiter)
+    for waiter in range(1000):
+        if waiter % 100:
+            waits.forget(waiter)
+    assert len(waits) == 10
+    assert len(waits._heap) < 50
+    assert waits.reached(500) == [0, 100, 200, 300, 400, 500]
+    assert waits.all() == [600, 700, 800, 900]
