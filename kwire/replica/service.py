@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 import trio
 
+from kwire.drive import Slices
 from kwire.errors import (
     InvalidRecord,
     KafkaStorageError,
@@ -48,8 +49,6 @@ log = logging.getLogger(__name__)
 _TOPIC: Final = 2
 _BROKER: Final = 4
 """Types of config resources."""
-_SLICE_SECONDS: Final = 0.002
-"""How long following the metadata may keep the loop."""
 _SLICE_RECORDS: Final = 500
 """About two milliseconds of walking records."""
 _THREAD_BYTES: Final = 32 * 1024
@@ -417,6 +416,7 @@ class ReplicaService:
     async def apply(self, delta: Delta) -> None:
         """Take up a publication: topics that went, partitions and settings that changed."""
         self.image = image = delta.after
+        slices = Slices(self.now)
         for topic_id, topic in delta.deleted_topics.items():
             for index in topic.partitions:
                 self._due.pop((topic_id, index), None)
@@ -424,11 +424,11 @@ class ReplicaService:
                 held = self._by_id.get((topic_id, index))
                 if held is not None:
                     await self._remove(held)
+                await slices.pause()
             if topic.name not in image.topic_ids:
                 for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
                     self.metrics.forget(metric, topic.name)
-        self._reconfigure(delta.configs)
-        turn = self.now()
+        await self._reconfigure(delta.configs, slices)
         made = 0
         for topic_id, indexes in delta.partitions.items():
             changed = image.topics.get(topic_id)
@@ -437,9 +437,7 @@ class ReplicaService:
                     if made < _AT_ONCE or not self._put_off(changed, index):
                         made += (topic_id, index) not in self._by_id
                         await self._apply_partition(changed, index)
-                    if self.now() - turn > _SLICE_SECONDS:
-                        await trio.lowlevel.checkpoint()
-                        turn = self.now()
+                    await slices.pause()
 
     def _put_off(self, topic: TopicState, index: int) -> bool:
         """Leave a partition for later; only a new one that nobody in this node waits for."""
@@ -584,15 +582,16 @@ class ReplicaService:
         self._wake(partition, lost)
         self._flush_soon(partition)
 
-    def _reconfigure(self, changed: Set[tuple[int, str]]) -> None:
+    async def _reconfigure(self, changed: Set[tuple[int, str]], slices: Slices) -> None:
         """Settings changed: of some topics, or of brokers and so of all topics."""
         topics = {name for kind, name in changed if kind == _TOPIC}
         everywhere = any(kind == _BROKER for kind, _ in changed)
         if not topics and not everywhere:
             return
-        for partition in self._by_name.values():
+        for partition in list(self._by_name.values()):
             if everywhere or partition.topic in topics:
                 self._configure(partition, self.configs(partition.topic))
+            await slices.pause()
 
     def _configure(self, partition: Partition, config: LogConfig) -> None:
         partition.configure(config)

@@ -1,5 +1,6 @@
 """Following the metadata: partitions come, change their roles and settings, and go."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -252,3 +253,49 @@ async def test_traffic_is_counted_by_topic():
     assert f'kafka_server_brokertopicmetrics_bytesin_total{{topic="t"}} {2 * size}' in lines
     await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
     assert 'topic="t"' not in subject.replicas.metrics.text()
+
+
+class TestTurns:
+    """Publications about many partitions are taken up in slices: others have their turns."""
+
+    async def turns(self, subject: Broker, *records: Any) -> int:
+        """How many turns another task has while a publication is taken up.
+
+        The clock goes on by a tenth of a millisecond each time it is read.
+        """
+        ticks = itertools.count()
+        subject.replicas.now = lambda: next(ticks) / 10_000
+        turns = 0
+        async with trio.open_nursery() as nursery:
+
+            async def count() -> None:
+                nonlocal turns
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    turns += 1
+
+            nursery.start_soon(count)
+            await subject.publish(*records)
+            nursery.cancel_scope.cancel()
+        return turns
+
+    async def test_when_a_large_topic_is_deleted(self):
+        subject = broker()
+        await made(subject, partitions=400)
+        assert await self.turns(subject, r.RemoveTopicRecord(topic_id=topic_id("t"))) >= 15
+        assert len(subject.replicas) == 0
+
+    async def test_when_settings_of_all_topics_change(self):
+        subject = broker()
+        await made(subject, partitions=400)
+        change = r.ConfigRecord(resource_type=4, resource_name="", name="x", value="y")
+        assert await self.turns(subject, change) >= 15
+
+    async def test_when_roles_change(self):
+        subject = broker()
+        await made(subject, partitions=400, replicas=(1, 2))
+        changes = [
+            r.PartitionChangeRecord(partition_id=n, topic_id=topic_id("t"), leader=2)
+            for n in range(400)
+        ]
+        assert await self.turns(subject, *changes) >= 15
