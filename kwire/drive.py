@@ -85,6 +85,11 @@ class Driver(Generic[E, F]):
             await self._news.wait()
 
 
+async def give_way() -> None:
+    """Let other tasks run, between pieces of work that are each as long as a slice."""
+    await trio.lowlevel.checkpoint()
+
+
 class Slices:
     """Gives other tasks a turn during long work, whenever a slice of it is used up.
 

@@ -22,6 +22,7 @@ from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.service import Clock, CoordinatorLog, CoordinatorService
+from kwire.drive import Slices, give_way
 from kwire.errors import (
     CoordinatorLoadInProgress,
     InconsistentGroupProtocol,
@@ -146,10 +147,22 @@ class GroupCoordinator:
         return reply
 
     async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Commit; each topic has its name and, if it is known, its id."""
-        reply: OffsetCommitResponse = await self._call(
-            request.group_id, lambda shard, *when: requests.commit(shard, request, *when)
-        )
+        """Commit; each topic has its name and, if it is known, its id.
+
+        Many offsets are committed in pieces, between which other requests get their turn.  An
+        error of the first piece is raised, one of a later piece is that of its partitions.
+        """
+        reply = OffsetCommitResponse(topics=[])
+        for number, piece in enumerate(requests.commit_pieces(request)):
+            try:
+                if number:
+                    await give_way()
+                done = await self._call(request.group_id, partial(_commit, piece))
+            except KafkaError as error:
+                if not number:
+                    raise
+                done = requests.commit_failed(piece, error)
+            reply.topics += done.topics
         return reply
 
     async def fetch(
@@ -177,13 +190,15 @@ class GroupCoordinator:
         if self.service.loading:
             raise CoordinatorLoadInProgress
         found: list[Listed] = []
+        slices = Slices()
         for index in self.service.active:
             try:
-                found += await self.service.read(
-                    index, lambda shard: [_listed(g) for g in shard.listed(states, kinds)]
-                )
+                groups = await self.service.read(index, lambda shard: shard.listed(states, kinds))
             except NotCoordinator:
                 continue
+            for group in groups:
+                found.append(_listed(group))
+                await slices.pause()
         return found
 
     async def describe(self, group_id: str) -> Described:
@@ -193,16 +208,16 @@ class GroupCoordinator:
 
     async def delete(self, group_ids: Sequence[str]) -> list[Deletion]:
         """Delete groups, each with a result of its own."""
-        by_partition: dict[int, list[str]] = {}
-        for group_id in dict.fromkeys(group_ids):
-            by_partition.setdefault(self.partition_of(group_id), []).append(group_id)
-        results: list[Deletion] = []
-        for index, names in by_partition.items():
-            try:
-                results += await self.service.call(index, partial(_delete, names))
-            except KafkaError as error:
-                results += [Deletion(group_id=name, error_code=error.code) for name in names]
-        return results
+        return [await self._delete(group_id) for group_id in dict.fromkeys(group_ids)]
+
+    async def _delete(self, group_id: str) -> Deletion:
+        """Delete one group, many offsets in pieces between which others get their turn."""
+        try:
+            while not await self._call(group_id, partial(_delete, group_id)):
+                await give_way()
+        except KafkaError as error:
+            return Deletion(group_id=group_id, error_code=error.code)
+        return Deletion(group_id=group_id)
 
     def topics_deleted(self, names: Mapping[bytes, str]) -> None:
         """Topics are gone, here by their ids: so is what groups committed for them."""
@@ -223,8 +238,14 @@ def _check_id(group_id: str) -> None:
         raise InvalidGroupId
 
 
-def _delete(names: Sequence[str], shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-    return requests.delete_groups(shard, names, moment, ticket)
+def _delete(group_id: str, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+    return requests.delete_group(shard, group_id, moment, ticket)
+
+
+def _commit(
+    request: OffsetCommitRequest, shard: GroupShard, moment: Moment, ticket: int
+) -> Decision:
+    return requests.commit(shard, request, moment, ticket)
 
 
 def _listed(group: ClassicGroup) -> Listed:

@@ -1,21 +1,15 @@
 """The service under a clock that jumps: parking, loading, deadlines, leaving."""
 
-from collections.abc import Iterator
 from math import inf
 
-import attrs
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest
-from kwire.codec.messages.join_group import JoinGroupRequest
-from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
 from kwire.coordinator.decision import NOTHING, Decision, Moment
-from kwire.coordinator.groups import GroupCoordinator
-from kwire.coordinator.service import CoordinatorService
 from kwire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -26,154 +20,15 @@ from kwire.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
-    RebalanceInProgress,
     UnknownMemberId,
-    UnknownServerError,
     UnstableOffsetCommit,
 )
-from kwire.group.settings import GroupSettings
-from kwire.group.shard import GroupShard
-from kwire.group.turn import Asker
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, control_key, end_txn_value
 from kwire.records.header import parse
 from kwire.records.iterate import records
 from kwire.types import TopicPartition
-
-Spot = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
-
-
-class Clock:
-    def now_ms(self) -> int:
-        return 1_700_000_000_000 + round(trio.current_time() * 1000)
-
-
-@attrs.define(eq=False)
-class FakeLog:
-    """Partitions in memory; the high watermark follows at once unless ``held``."""
-
-    data: dict[int, list[bytes]] = attrs.field(factory=dict)
-    ends: dict[int, int] = attrs.field(factory=dict)
-    marks: dict[int, int] = attrs.field(factory=dict)
-    held: bool = False
-    failure: KafkaError | None = None
-    moved: trio.Event = attrs.field(factory=trio.Event)
-    gone: bool = False
-    read_delay: float = 0.0
-    read_failures: list[Exception] = attrs.field(factory=list)
-    page_batches: int = 7
-    max_bytes: int = 1_048_588
-
-    def max_batch_bytes(self, partition: TopicPartition) -> int:
-        return self.max_bytes
-
-    def append(self, partition: TopicPartition, stored: bytes) -> int:
-        if self.failure is not None:
-            raise self.failure
-        index = partition.partition
-        base = self.ends.get(index, 0)
-        header = parse(stored, 0)
-        self.data.setdefault(index, []).append(base.to_bytes(8, "big") + stored[8:])
-        self.ends[index] = base + header.last_offset_delta + 1
-        if not self.held:
-            self.marks[index] = self.ends[index]
-        return self.ends[index]
-
-    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        return 0, self.ends.get(partition.partition, 0)
-
-    def high_watermark(self, partition: TopicPartition) -> int:
-        return self.marks.get(partition.partition, 0)
-
-    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
-        while self.high_watermark(partition) < end_offset:
-            await self.moved.wait()
-            if self.gone:
-                raise NotLeaderOrFollower
-
-    async def read(self, partition: TopicPartition, offset: int) -> bytes:
-        await trio.sleep(self.read_delay)
-        if self.read_failures:
-            raise self.read_failures.pop()
-        found = [
-            stored
-            for stored in self.data.get(partition.partition, [])
-            if parse(stored, 0).next_offset > offset
-        ]
-        return b"".join(found[: self.page_batches])
-
-    def release(self) -> None:
-        """Replicas have caught up."""
-        self.held = False
-        self.marks = dict(self.ends)
-        self.wake()
-
-    def wake(self) -> None:
-        self.moved.set()
-        self.moved = trio.Event()
-
-
-def ids() -> Iterator[str]:
-    number = 0
-    while True:
-        number += 1
-        yield str(number)
-
-
-@attrs.define(eq=False)
-class Node:
-    log: FakeLog
-    service: CoordinatorService[GroupShard]
-    groups: GroupCoordinator
-    settings: GroupSettings
-
-
-def node(log: FakeLog | None = None, **settings: int) -> Node:
-    log = log or FakeLog()
-    chosen = GroupSettings(
-        **{"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4} | settings
-    )
-    names = ids()
-    service = CoordinatorService(
-        topic="__consumer_offsets",
-        log=log,
-        clock=Clock(),
-        make=lambda _: GroupShard(new_id=lambda: next(names), settings=lambda: chosen),
-    )
-    groups = GroupCoordinator(
-        service=service,
-        settings=lambda: chosen,
-        partitions=lambda: chosen.offsets_topic_num_partitions,
-    )
-    return Node(log, service, groups, chosen)
-
-
-def joining(member_id: str = "", *, session_ms: int = 10_000, group: str = "g") -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id=group,
-        session_timeout_ms=session_ms,
-        rebalance_timeout_ms=30_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
-        knows_member_id_required=False,
-    )
-
-
-def committing(offset: int, group: str = "g") -> OffsetCommitRequest:
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic(
-        name="t",
-        partitions=[Spot(partition_index=0, committed_offset=offset, committed_metadata="")],
-    )
-    return OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
-
-
-async def fetched(of: Node, group: str = "g") -> int:
-    (topic,) = await of.groups.fetch(group, [("t", [0])], require_stable=True)
-    return topic.partitions[0].committed_offset
-
-
-OLD = Asker(client_id="c")
+from tests.coordinator.node import OLD, committing, fetched, joining, node
 
 
 async def test_a_partition_led_elsewhere_is_refused() -> None:
@@ -252,91 +107,6 @@ async def test_what_cannot_be_written_did_not_happen(
         await one.groups.commit(committing(6))
     one.log.failure = None
     assert await fetched(one) == 5
-
-
-@pytest.mark.parametrize(
-    ("failure", "max_bytes", "code"),
-    [
-        (NotEnoughReplicas(), 1_000_000, CoordinatorNotAvailable.code),
-        (KafkaStorageError(), 1_000_000, NotCoordinator.code),
-        (None, 400, UnknownServerError.code),
-    ],
-)
-async def test_every_member_learns_that_the_assignments_were_not_written(
-    failure: KafkaError | None, max_bytes: int, code: int, autojump_clock: object
-) -> None:
-    """Invariant 71: those that wait for the leader's assignments join again at once."""
-    one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
-    joined, codes = {}, {}
-
-    async def join(member_id: str) -> None:
-        reply = await one.groups.join(joining(member_id), OLD)
-        joined[reply.member_id] = reply
-
-    def syncing(member_id: str) -> SyncGroupRequest:
-        assignments = []
-        if joined[member_id].leader == member_id:
-            assignments = [
-                SyncGroupRequest.SyncGroupRequestAssignment(member_id=name, assignment=bytes(300))
-                for name in joined
-            ]
-        return SyncGroupRequest(
-            group_id="g",
-            generation_id=joined[member_id].generation_id,
-            member_id=member_id,
-            must_name_protocol=False,
-            assignments=assignments,
-        )
-
-    async def sync(member_id: str) -> None:
-        codes[member_id] = (await one.groups.sync(syncing(member_id))).error_code
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(one.service.run)
-        await join("")
-        nursery.start_soon(join, "")
-        await trio.testing.wait_all_tasks_blocked()
-        await join("c-1")
-        await trio.testing.wait_all_tasks_blocked()
-        leader = joined["c-1"].leader
-        (follower,) = set(joined) - {leader}
-        nursery.start_soon(sync, follower)
-        await trio.testing.wait_all_tasks_blocked()
-        one.log.failure, one.log.max_bytes = failure, max_bytes
-        await sync(leader)
-        await trio.testing.wait_all_tasks_blocked()
-        assert codes == {leader: code, follower: code}
-        beat = HeartbeatRequest(group_id="g", generation_id=2, member_id=follower)
-        assert (await one.groups.heartbeat(beat)).error_code == RebalanceInProgress.code
-        # once it can be written again, the same members find together
-        one.log.failure, one.log.max_bytes = None, 1_000_000
-        nursery.start_soon(join, follower)
-        await join(leader)
-        await trio.testing.wait_all_tasks_blocked()
-        assert {reply.generation_id for reply in joined.values()} == {3}
-        nursery.start_soon(sync, follower)
-        await sync(leader)
-        await trio.testing.wait_all_tasks_blocked()
-        assert codes == {leader: 0, follower: 0}
-        nursery.cancel_scope.cancel()
-
-
-async def test_records_above_max_message_bytes_are_refused_not_written() -> None:
-    """Kafka's code; Apache Kafka 4.3.1 answered the same."""
-    one = node()
-    index = one.groups.partition_of("g")
-    one.service.elected(index, 0)
-    one.log.max_bytes = 200
-    request = committing(1)
-    request.topics[0].partitions = [
-        Spot(partition_index=0, committed_offset=1, committed_metadata=""),
-        Spot(partition_index=1, committed_offset=1, committed_metadata="m" * 200),
-    ]
-    with pytest.raises(UnknownServerError):
-        await one.groups.commit(request)
-    assert index not in one.log.data
-    assert await fetched(one) == -1
 
 
 async def test_resigning_answers_everyone(autojump_clock: object) -> None:
@@ -620,23 +390,6 @@ async def test_a_marker_ends_a_transaction_that_the_coordinator_holds() -> None:
         assert topic.partitions[0].error_code == UnstableOffsetCommit.code
         one.service.transaction_ended(index, producer, committed=committed)
         assert await fetched(one) == offset
-
-
-async def test_records_of_one_decision_may_need_several_batches() -> None:
-    one = node()
-    one.log.max_bytes = 1_000
-    index = one.groups.partition_of("g")
-    one.service.elected(index, 0)
-    request = committing(0)
-    request.topics[0].partitions = [
-        Spot(partition_index=p, committed_offset=p, committed_metadata="") for p in range(100)
-    ]
-    await one.groups.commit(request)
-    assert len(one.log.data[index]) > 5
-    assert all(len(stored) < 1_100 for stored in one.log.data[index])
-    (result,) = await one.groups.delete(["g"])
-    assert result.error_code == 0
-    assert await fetched(one) == -1
 
 
 async def test_a_group_is_deleted_once_however_often_it_is_named() -> None:

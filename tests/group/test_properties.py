@@ -131,7 +131,7 @@ class Groups(RuleBasedStateMachine):
     @rule(group=GROUPS)
     def delete(self, group: str) -> None:
         self.sim.ask(
-            f"{group}/admin", lambda shard, *when: requests.delete_groups(shard, [group], *when)
+            f"{group}/admin", lambda shard, *when: requests.delete_group(shard, group, *when)
         )
         self.sim.answered()
 

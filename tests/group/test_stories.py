@@ -199,9 +199,12 @@ class Player:
         return lines
 
     def do_delete(self, names: list[str], _options: dict[str, str]) -> list[str]:
-        self.sim.ask("delete", lambda shard, *w: requests.delete_groups(shard, names, *w))
-        ((_, results),) = self.sim.answered()
-        return [f"{r.group_id} {name_of(r) or 'deleted'}" for r in results]
+        for name in names:
+            self.sim.ask(name, lambda shard, *w, name=name: requests.delete_group(shard, name, *w))
+        return [
+            f"{name} {name_of(reply) if isinstance(reply, KafkaError) else 'deleted'}"
+            for name, reply in self.sim.answered()
+        ]
 
     def do_deltopic(self, names: list[str], _: dict[str, str]) -> None:
         for step in self.sim.groups.forget_topics({bytes(16): names[0]}):

@@ -6,6 +6,7 @@ _OFFSETS = "tests/handlers/test_offset_commit.py"
 _NODE = "tests/server/test_groups.py"
 _FIRST_USE = "tests/command_line/test_first_use.py"
 _MEMBERS = "tests/group/test_members.py"
+_WRITING = "tests/coordinator/test_writing.py"
 _SERVICE = "tests/coordinator/test_service.py"
 
 MUTATIONS = (
@@ -63,7 +64,7 @@ MUTATIONS = (
         path="kwire/group/shard.py",
         old="        if not decision.records:\n            return decision\n",
         new="        if decision:\n            return decision\n",
-        test=f"{_SERVICE}::test_every_member_learns_that_the_assignments_were_not_written",
+        test=f"{_WRITING}::test_every_member_learns_that_the_assignments_were_not_written",
     ),
     Mutation(
         name="write-group-records-of-any-size",
@@ -71,7 +72,7 @@ MUTATIONS = (
         path="kwire/coordinator/shard.py",
         old="if any(len(stored) > max_batch_bytes for",
         new="if any(len(stored) > max_batch_bytes << 30 for",
-        test=f"{_SERVICE}::test_records_above_max_message_bytes_are_refused_not_written",
+        test=f"{_WRITING}::test_records_above_max_message_bytes_are_refused_not_written",
     ),
     Mutation(
         name="format-before-the-address-is-taken",
@@ -286,8 +287,8 @@ MUTATIONS = (
         name="delete-groups-in-use",
         invariants=(76,),
         path="kwire/group/requests.py",
-        old="    if group.state is not State.EMPTY:\n        raise NonEmptyGroup\n    spots",
-        new="    spots",
+        old="    if group.state is not State.EMPTY:\n        raise NonEmptyGroup\n    turn",
+        new="    turn",
         test=f"{_MEMBERS}::test_groups_and_offsets_in_use_cannot_be_deleted",
     ),
     Mutation(
@@ -297,5 +298,13 @@ MUTATIONS = (
         old="        if not reads and (shard",
         new="        if (shard",
         test=f"{_MEMBERS}::test_groups_and_offsets_in_use_cannot_be_deleted",
+    ),
+    Mutation(
+        name="commit-any-number-of-offsets-in-one-turn",
+        invariants=(10,),
+        path="kwire/group/requests.py",
+        old="PIECE: Final = 200\n",
+        new="PIECE: Final = 200_000\n",
+        test=f"{_WRITING}::test_other_requests_come_between_the_pieces_of_a_large_one",
     ),
 )
