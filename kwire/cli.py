@@ -131,7 +131,15 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
         help="DEBUG, INFO (default), WARNING or ERROR",
     )
     serve.add_argument(
-        "--metrics-port", type=port, metavar="PORT", help="serve Prometheus metrics over HTTP here"
+        "--metrics-port",
+        type=port,
+        metavar="PORT",
+        help="serve Prometheus metrics, /livez and /readyz over HTTP here",
+    )
+    serve.add_argument(
+        "--metrics-host",
+        metavar="HOST",
+        help="the address of --metrics-port (that of the first listener for clients)",
     )
 
 
@@ -243,6 +251,7 @@ def serve(asked: argparse.Namespace) -> None:
                 config,
                 cluster_id=asked.cluster_id,
                 metrics_port=asked.metrics_port,
+                metrics_host=asked.metrics_host,
                 ready=ready,
             )
         except ConfigError as error:

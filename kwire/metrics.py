@@ -183,6 +183,39 @@ RAFT_ELECTIONS: Final = histogram(
     "From losing a leader to hearing of the next one.",
     bounds=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
+GROUP_OFFSET: Final = gauge(
+    "kafka_consumergroup_current_offset",
+    "What a group has committed for a partition that this node leads.",
+    "group",
+    "topic",
+    "partition",
+)
+GROUP_LAG: Final = gauge(
+    "kafka_consumergroup_lag",
+    "From what a group has committed to the high watermark, where this node leads the partition.",
+    "group",
+    "topic",
+    "partition",
+)
+DIRECTORY_FREE: Final = gauge(
+    "kwire_log_directory_free_bytes", "Free space under a log directory.", "directory"
+)
+DIRECTORY_TOTAL: Final = gauge(
+    "kwire_log_directory_total_bytes", "All space under a log directory.", "directory"
+)
+LOOP_DELAY: Final = gauge(
+    "kwire_loop_delay_seconds",
+    "How long a task that could run waited for its turn, just before this answer.",
+)
+BUILD_INFO: Final = gauge("kwire_build_info", "Always 1.", "version", "python")
+CPU_SECONDS: Final = counter(
+    "process_cpu_seconds_total", "User and system CPU time of this process."
+)
+RESIDENT_MEMORY: Final = gauge("process_resident_memory_bytes", "Memory that is in RAM.")
+VIRTUAL_MEMORY: Final = gauge("process_virtual_memory_bytes", "Address space.")
+OPEN_FILES: Final = gauge("process_open_fds", "Open file descriptors.")
+MAX_FILES: Final = gauge("process_max_fds", "How many file descriptors may be open.")
+START_TIME: Final = gauge("process_start_time_seconds", "Start of the process since the epoch.")
 
 
 @attrs.define(eq=False)

@@ -28,11 +28,12 @@ def run_until_signal(
     *,
     cluster_id: str | None,
     metrics_port: int | None,
+    metrics_host: str | None = None,
     ready: Callable[[str, int], None],
 ) -> None:
     """Run one node in this process until SIGTERM or SIGINT; a second one ends it at once."""
     try:
-        trio.run(_until_signal, config, cluster_id, metrics_port, ready)
+        trio.run(_until_signal, config, cluster_id, metrics_port, metrics_host, ready)
     except BaseExceptionGroup as failed:
         errors = list(_leaves(failed))
         if isinstance(errors[0], CannotOpenError):
@@ -67,26 +68,34 @@ async def _until_signal(
     config: BrokerConfig,
     cluster_id: str | None,
     metrics_port: int | None,
+    metrics_host: str | None,
     ready: Callable[[str, int], None],
 ) -> None:
     server = Server(config, cluster_id)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             if metrics_port is not None:
-                from kwire.net.metrics import serve_metrics
-                from kwire.node.gauges import add_gauges
-
-                add_gauges(server.core, server.broker)
-                try:
-                    lines = server.services.metrics.lines
-                    await nursery.start(serve_metrics, "", metrics_port, lines)
-                except OSError as error:
-                    text = f"cannot show metrics on port {metrics_port}: {error.strerror or error}"
-                    raise CannotOpenError(text) from error
+                await show(nursery, server, metrics_host, metrics_port)
             nursery.start_soon(_stop_on, signals, server)
             nursery.start_soon(_announce, server, ready)
             await server.run()
             nursery.cancel_scope.cancel()
+
+
+async def show(nursery: trio.Nursery, server: Server, host: str | None, port: int) -> int:
+    """Show metrics, by default where clients reach the node and nowhere else; return the port."""
+    from kwire.net.metrics import serve_pages
+    from kwire.node.pages import pages
+
+    config = server.config
+    if host is None:
+        host = (config.broker_endpoints or config.controller_endpoints)[0].host
+    try:
+        bound: int = await nursery.start(serve_pages, host, port, pages(server))
+    except OSError as error:
+        text = f"cannot show metrics on {host}:{port}: {error.strerror or error}"
+        raise CannotOpenError(text) from error
+    return bound
 
 
 async def _announce(server: Server, ready: Callable[[str, int], None]) -> None:

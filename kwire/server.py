@@ -70,6 +70,11 @@ class Server:
         told = self.config.broker_endpoints or self.config.controller_endpoints
         return self.core.net.listeners[told[0].name].address
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether every request would be answered, and the node does not stop."""
+        return self.ready.is_set() and not self._stop.is_set()
+
     def stop(self) -> None:
         """Begin a stop in order; :meth:`run` returns when it is done."""
         self._stop.set()

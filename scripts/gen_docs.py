@@ -98,7 +98,12 @@ def protocol_row(api: Api) -> str:
 METRICS = """\
 # Metrics
 
-What `--metrics-port` shows, with Kafka's meanings.
+`kwire serve --metrics-port PORT` answers HTTP on the host of the first listener for clients, or on
+`--metrics-host`:
+
+- `/metrics`: the figures below for Prometheus, those that Apache Kafka has with its meanings;
+- `/livez`: 200 as soon as the process answers;
+- `/readyz`: 200 while every request would be answered, 503 during the start and the stop.
 
 | name | type | labels | meaning |
 |---|---|---|---|

@@ -1,9 +1,6 @@
 """Metrics and their text."""
 
-import trio
-
 from kwire.metrics import Metrics, counter, gauge, histogram
-from kwire.net.metrics import serve_metrics
 
 SEEN = counter("seen_total", "Things seen.", "kind")
 ROOM = gauge("room", "Room left.")
@@ -65,17 +62,3 @@ def test_what_is_declared_is_shown() -> None:
     for line in ('sizes{of="a"} 1', 'sizes{of="b"} 2', "quiet_total 0", "slow_seconds_count 0"):
         assert line in text.splitlines()
     assert "\nnone_yet_total{" not in text
-
-
-async def test_over_http() -> None:
-    async with trio.open_nursery() as nursery:
-        port = await nursery.start(serve_metrics, "127.0.0.1", 0, some().lines)
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            answer = b"".join([part async for part in stream])
-        assert answer.startswith(b"HTTP/1.1 200 OK")
-        assert answer.endswith(EXPECTED.lstrip().encode())
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            await stream.send_all(b"POST / HTTP/1.1\r\n\r\n")
-            assert await stream.receive_some() == b""
-        nursery.cancel_scope.cancel()

@@ -111,6 +111,10 @@ class CoordinatorService(Generic[M]):
     _has_steps: trio.Event = attrs.field(factory=trio.Event, init=False)
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
+    def machines(self) -> list[M]:
+        """The machines of the partitions that are led here and loaded."""
+        return [shard.machine for shard in self._shards.values() if shard.phase is Phase.ACTIVE]
+
     # Leadership
 
     def elected(self, index: int, leader_epoch: int) -> None:

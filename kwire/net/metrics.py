@@ -1,46 +1,97 @@
-"""Answers Prometheus: GET of anything gives the node's metrics as text."""
+"""A small HTTP server for what watches a node: metrics and whether it lives and is ready.
 
+It answers GET and HEAD of the pages it is given and closes after each answer.  A page that fails
+is logged and answered with 500: whoever watches a node must not end it.
+"""
+
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
+log = logging.getLogger(__name__)
+
 REQUEST_BYTES_MAX: Final = 16 << 10
 PATIENCE_S: Final = 10.0
+CLIENTS_MAX: Final = 64
 SLICE_S: Final = 0.001
 """How long writing the text may keep the loop."""
+_REASONS: Final = {
+    200: "OK",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
-async def serve_metrics(
+class Page(NamedTuple):
+    """An answer: the status and the lines of the body."""
+
+    status: int
+    lines: Iterable[str]
+
+
+Pages = Mapping[str, Callable[[], Awaitable[Page]]]
+"""By path."""
+
+
+async def serve_pages(
     host: str,
     port: int,
-    lines: Callable[[], Iterator[str]],
+    pages: Pages,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve these lines until cancelled; started with the port."""
+    """Serve these pages until cancelled; started with the port.  No host is every interface."""
     listeners = await trio.open_tcp_listeners(port, host=host or None)
+    clients = trio.CapacityLimiter(CLIENTS_MAX)
     async with trio.open_nursery() as nursery:
-        bound = await nursery.start(trio.serve_listeners, partial(_answer, lines), listeners)
+        handler = partial(_serve, pages, clients)
+        bound = await nursery.start(trio.serve_listeners, handler, listeners)
         task_status.started(bound[0].socket.getsockname()[1])
 
 
-async def _answer(lines: Callable[[], Iterator[str]], stream: trio.SocketStream) -> None:
+async def _serve(pages: Pages, clients: trio.CapacityLimiter, stream: trio.SocketStream) -> None:
     with trio.move_on_after(PATIENCE_S):
-        async with stream:
+        async with stream, clients:
             try:
-                if await _asked(stream):
-                    body = await _body(lines())
-                    await stream.send_all(
-                        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
-                        b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
-                    )
+                head = await _head(stream)
+                if head:
+                    await stream.send_all(await _answer(pages, head))
             except trio.BrokenResourceError:
                 pass
 
 
-async def _body(lines: Iterator[str]) -> bytes:
+async def _answer(pages: Pages, head: bytes) -> bytes:
+    method, _, rest = head.partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+    if method not in (b"GET", b"HEAD"):
+        page = Page(405, ["only GET and HEAD"])
+    elif path not in pages:
+        page = Page(404, [f"only {', '.join(pages)}"])
+    else:
+        try:
+            page = await pages[path]()
+            return _message(method, page.status, await _body(page.lines))
+        except Exception:
+            log.exception("page failed path=%s", path)
+            page = Page(500, ["failed; the log of the node says why"])
+    return _message(method, page.status, await _body(page.lines))
+
+
+def _message(method: bytes, status: int, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if method == b"HEAD" else body)
+
+
+async def _body(lines: Iterable[str]) -> bytes:
     """All lines; a node with many partitions has many."""
     body = bytearray()
     turn = time.perf_counter()
@@ -53,12 +104,12 @@ async def _body(lines: Iterator[str]) -> bytes:
     return bytes(body)
 
 
-async def _asked(stream: trio.SocketStream) -> bool:
-    """Whether a whole request head came that reads something."""
+async def _head(stream: trio.SocketStream) -> bytes:
+    """A whole request head, or nothing if none came."""
     head = bytearray()
     while b"\r\n\r\n" not in head and len(head) < REQUEST_BYTES_MAX:
         more = await stream.receive_some(REQUEST_BYTES_MAX)
         if not more:
-            return False
+            return b""
         head += more
-    return head.startswith(b"GET ")
+    return bytes(head)

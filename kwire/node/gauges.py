@@ -3,12 +3,17 @@
 Loaded only with ``--metrics-port``. Every function looks once through what it counts.
 """
 
+import platform
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import attrs
 
+from kwire import __version__
 from kwire import metrics as m
 from kwire.clock import Clock
+from kwire.errors import KafkaError
+from kwire.log.disk import Space
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
 from kwire.raftmeta.image import PartitionImage
@@ -22,10 +27,13 @@ from kwire.replica.service import ReplicaService
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     """Make a node's metrics show everything that is declared."""
     metrics = core.services.metrics
+    metrics.ask(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
     _of_controller(metrics, core)
     _of_quorum(metrics, core)
     if broker is not None:
         _of_broker(metrics, core, broker.replicas)
+        _of_directories(metrics, core)
+        _of_groups(metrics, broker)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
 
@@ -49,6 +57,38 @@ def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None
     metrics.ask(m.OFFLINE_DIRECTORIES, lambda: core.logs.statistics()["offline_directories"])
     metrics.ask(m.FULL_DIRECTORIES, lambda: core.logs.statistics()["full_directories"])
     metrics.ask_all(m.LOG_SIZE, sizes)
+
+
+def _of_directories(metrics: m.Metrics, core: Core) -> None:
+    def spaces() -> Iterator[tuple[str, Space]]:
+        for directory in core.logs.directories:
+            with suppress(OSError):  # it may have failed
+                yield directory.name, directory.disk.space()
+
+    metrics.ask_all(m.DIRECTORY_FREE, lambda: (((name,), s.usable) for name, s in spaces()))
+    metrics.ask_all(m.DIRECTORY_TOTAL, lambda: (((name,), s.total) for name, s in spaces()))
+
+
+def _of_groups(metrics: m.Metrics, broker: BrokerHalf) -> None:
+    """Offsets of the groups that this node coordinates, of partitions that it leads."""
+    replicas = broker.replicas
+
+    def committed() -> Iterator[tuple[tuple[str, str, str], int, int]]:
+        """Labels, committed offset and high watermark; groups may change between two of them."""
+        for machine in broker.groups.service.machines():
+            for group in machine.offsets.groups():
+                for topic, partitions in list(machine.offsets.of(group).items()):
+                    for number, value in list(partitions.items()):
+                        with suppress(KafkaError):
+                            partition = replicas.get(topic, number)
+                            if partition.leader is not None:
+                                labels = (group, topic, str(number))
+                                yield labels, value.offset, partition.high_watermark
+
+    metrics.ask_all(m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in committed()))
+    metrics.ask_all(
+        m.GROUP_LAG, lambda: ((labels, max(0, end - offset)) for labels, offset, end in committed())
+    )
 
 
 def _of_controller(metrics: m.Metrics, core: Core) -> None:

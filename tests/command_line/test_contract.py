@@ -311,7 +311,8 @@ def test_a_taken_metrics_port_is_one_line_and_exit_2(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         result = run(tmp_path, "serve", "--port", "0", "--ephemeral", "--metrics-port", port)
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith(f"kwire: cannot show metrics on port {port}")
+    expected = f"kwire: cannot show metrics on 127.0.0.1:{port}"
+    assert result.stderr.splitlines()[-1].startswith(expected)
     assert "Traceback" not in result.stderr
 
 

@@ -1,0 +1,34 @@
+"""The pages of a node with ``--metrics-port``: metrics, whether it lives, whether it serves."""
+
+import trio
+
+from kwire import metrics as m
+from kwire.net.metrics import Page, Pages
+from kwire.node.gauges import add_gauges
+from kwire.node.process import add_process
+from kwire.server import Server
+
+
+def pages(server: Server) -> Pages:
+    """Make a node's pages; ``/livez`` answers as soon as the loop turns."""
+    core = server.core
+    metrics, clock = core.services.metrics, core.clock
+    add_process(metrics, clock)
+    add_gauges(core, server.broker)
+    delay = metrics.cell(m.LOOP_DELAY)
+
+    async def text() -> Page:
+        asked_at = clock.now()
+        await trio.lowlevel.checkpoint()
+        delay.value = clock.now() - asked_at
+        return Page(200, metrics.lines())
+
+    async def live() -> Page:
+        return Page(200, ["ok"])
+
+    async def ready() -> Page:
+        if server.is_serving:
+            return Page(200, ["ok"])
+        return Page(503, ["stopping" if server.ready.is_set() else "starting"])
+
+    return {"/metrics": text, "/livez": live, "/readyz": ready}

@@ -1,0 +1,51 @@
+"""What the operating system knows of this process, read when somebody asks.
+
+Names and meanings are those of Prometheus' client libraries.  Figures that a platform does not
+have are left out.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kwire import metrics as m
+from kwire.clock import Clock
+
+PROC: Final = Path("/proc/self")
+_RESIDENT: Final = 1
+"""Fields of ``statm``, in pages."""
+_VIRTUAL: Final = 0
+_START_TICKS: Final = 19
+"""Field of ``stat`` after the name: clock ticks from the start of the machine."""
+
+
+def add_process(metrics: m.Metrics, clock: Clock) -> None:
+    """Show CPU time, memory, descriptors and age of this process."""
+    metrics.ask(m.CPU_SECONDS, time.process_time)
+    with suppress(ImportError):  # Windows
+        import resource
+
+        metrics.ask(m.MAX_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    with suppress(OSError, ValueError, AttributeError):
+        started = _start_seconds(clock)
+        metrics.ask(m.START_TIME, lambda: started)
+        metrics.ask(m.RESIDENT_MEMORY, lambda: _pages(_RESIDENT))
+        metrics.ask(m.VIRTUAL_MEMORY, lambda: _pages(_VIRTUAL))
+        metrics.ask(m.OPEN_FILES, open_files)
+
+
+def open_files() -> int:
+    """How many descriptors are open; newer kernels tell without listing them."""
+    return (PROC / "fd").stat().st_size or len(os.listdir(PROC / "fd"))
+
+
+def _pages(field: int) -> int:
+    return int((PROC / "statm").read_text().split()[field]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _start_seconds(clock: Clock) -> float:
+    ticks = int((PROC / "stat").read_text().rpartition(")")[2].split()[_START_TICKS])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return clock.now_ms() / 1000 - age

@@ -1,0 +1,82 @@
+"""The pages for what watches a node: which there are, and what is answered else."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from kwire.net.metrics import Page, serve_pages
+
+
+async def numbers() -> Page:
+    return Page(200, [f"number {n}" for n in range(3)])
+
+
+async def starting() -> Page:
+    return Page(503, ["starting"])
+
+
+async def broken() -> Page:
+    def lines():
+        yield "first"
+        raise ZeroDivisionError("a bug")
+
+    return Page(200, lines())
+
+
+PAGES = {"/metrics": numbers, "/readyz": starting, "/broken": broken}
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[int]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(serve_pages, "127.0.0.1", 0, PAGES)
+        nursery.cancel_scope.cancel()
+
+
+async def ask(port: int, request: bytes) -> tuple[bytes, bytes]:
+    """The status line and the body."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(request)
+        answer = b"".join([part async for part in stream])
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.split(b"\r\n")[0], body
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "body"),
+    [
+        (b"GET /metrics HTTP/1.1", b"200 OK", b"number 0\nnumber 1\nnumber 2\n"),
+        (b"GET /metrics?name=x HTTP/1.1", b"200 OK", b"number 0\nnumber 1\nnumber 2\n"),
+        (b"HEAD /metrics HTTP/1.1", b"200 OK", b""),
+        (b"GET /readyz HTTP/1.1", b"503 Service Unavailable", b"starting\n"),
+        (b"GET / HTTP/1.1", b"404 Not Found", b"only /metrics, /readyz, /broken\n"),
+        (b"GET /metrics/x HTTP/1.1", b"404 Not Found", b"only /metrics, /readyz, /broken\n"),
+        (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"only GET and HEAD\n"),
+        (b"\xff\xff", b"405 Method Not Allowed", b"only GET and HEAD\n"),
+    ],
+)
+async def test_pages_and_what_is_none(request_line: bytes, status: bytes, body: bytes) -> None:
+    async with served() as port:
+        assert await ask(port, request_line + b"\r\nHost: x\r\n\r\n") == (
+            b"HTTP/1.1 " + status,
+            body,
+        )
+
+
+async def test_a_page_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with served() as port:
+        status, _ = await ask(port, b"GET /broken HTTP/1.1\r\n\r\n")
+        assert status == b"HTTP/1.1 500 Internal Server Error"
+        (line,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
+        assert line.exc_info is not None
+        status, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert status == b"HTTP/1.1 200 OK"
+
+
+async def test_a_client_that_sends_nothing_is_left(autojump_clock: trio.testing.MockClock) -> None:
+    async with served() as port, await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        assert await stream.receive_some() == b""
+        assert trio.current_time() >= 10
