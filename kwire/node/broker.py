@@ -8,6 +8,7 @@ import trio
 from kwire.coordinator.groups import GROUPS_TOPIC, GroupCoordinator
 from kwire.formatting import random_id
 from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
 from kwire.node.core import Core
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, raise_for
 from kwire.raftmeta.controller_features import REGISTERED
@@ -61,8 +62,12 @@ class BrokerHalf:
             lag_max_s=config.replica_lag_time_max_ms / 1000,
         )
         core.logs.on_written = replicas.log_written
-        core.logs.on_offline = replicas.directory_failed
+        core.logs.on_offline = self._directory_failed
         return replicas
+
+    def _directory_failed(self, directory: LogDirectory) -> None:
+        self.replicas.directory_failed(directory)
+        self.lifecycle.directory_failed(directory.directory_id)
 
     def log_config(self, topic: str) -> LogConfig:
         """A topic's settings as the newest metadata has them."""

@@ -170,6 +170,8 @@ class BrokerLifecycle:
     broker: BrokerState = attrs.field(init=False)
     """What was said and heard."""
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _sooner: trio.Event = attrs.field(factory=trio.Event)
+    """Set when a heartbeat became due earlier."""
     _unheard_since: float | None = None
     """When the first request left that the controller has not taken yet."""
     _trouble: str = ""
@@ -218,9 +220,20 @@ class BrokerLifecycle:
         with self._running:
             task_status.started()
             while True:
-                if self.local is not None and self._serves(self.publisher.image) and self._keep():
+                if (
+                    self.local is not None
+                    and not self.broker.has_news
+                    and self._serves(self.publisher.image)
+                    and self._keep()
+                ):
                     await self._kept(self.local)
                 await self._speak()
+
+    def directory_failed(self, directory_id: bytes) -> None:
+        """Tell the controller by a heartbeat at once that a log directory is offline."""
+        self.broker.directory_failed(directory_id, self.clock.now())
+        if self.broker.has_news:
+            self._sooner.set()
 
     async def _kept(self, local: Controller) -> None:
         """As long as the controller in this process is active and nobody took the office away."""
@@ -232,6 +245,7 @@ class BrokerLifecycle:
 
             nursery.start_soon(ended, local.wait_inactive)
             nursery.start_soon(ended, self._wait_put_out)
+            nursery.start_soon(ended, self._sooner.wait)
 
     async def _wait_put_out(self) -> None:
         """Until this incarnation is fenced, or not registered any more."""
@@ -280,7 +294,9 @@ class BrokerLifecycle:
 
     async def _speak(self) -> None:
         """One request, when it is due, and what comes of it."""
-        await trio.sleep(max(0.0, self.broker.due - self.clock.now()))
+        self._sooner = trio.Event()
+        with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
+            await self._sooner.wait()
         if self._unheard_since is None:
             self._unheard_since = self.clock.now()
         try:

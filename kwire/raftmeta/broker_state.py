@@ -60,8 +60,13 @@ class BrokerState:
     due: float = 0.0
     """When to speak next."""
     offline_dirs: list[bytes] = attrs.field(factory=list)
+    """Log directories that have failed; each heartbeat names them."""
     registered: bool = False
     _is_ready: bool = False
+    _sent_dirs: int = 0
+    """How many offline directories the last heartbeat named."""
+    _told_dirs: int = 0
+    """How many of them the controller knows."""
     _was_asked: bool = False
     """Whether the controller has answered the wish to leave."""
 
@@ -69,6 +74,7 @@ class BrokerState:
         """What to say now. ``cordons``: whether controllers know of closed directories."""
         if not self.registered:
             return self.registration
+        self._sent_dirs = len(self.offline_dirs)
         told = cordons and self.state is not State.STARTING
         return BrokerHeartbeatRequest(
             broker_id=self.registration.broker_id,
@@ -84,7 +90,9 @@ class BrokerState:
         """The controller took the last request."""
         if isinstance(answer, BrokerRegistrationResponse):
             self.epoch, self.registered, self.due = answer.broker_epoch, True, now
+            self._told_dirs = 0
             return
+        self._told_dirs = self._sent_dirs
         self.due = now + self.interval
         match self.state:
             case State.STARTING:
@@ -113,6 +121,17 @@ class BrokerState:
                 self.state = State.SHUTTING_DOWN
         elif isinstance(error, errors.StaleBrokerEpoch):
             self.registered, self.due = False, now
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a directory has failed that the controller does not know of."""
+        return self._told_dirs < len(self.offline_dirs)
+
+    def directory_failed(self, directory_id: bytes, now: float) -> None:
+        """A log directory went offline: the next heartbeat, which is due now, says so."""
+        if directory_id not in self.offline_dirs:
+            self.offline_dirs.append(directory_id)
+            self.due = now
 
     def ready_to_unfence(self, now: float) -> None:
         """Clients can be served."""

@@ -76,6 +76,14 @@ MUTATIONS = (
         test="tests/log/test_disk.py",
     ),
     Mutation(
+        name="heartbeats-name-no-failed-directory",
+        invariants=(89,),
+        path="kwire/raftmeta/broker_state.py",
+        old="offline_log_dirs=list(self.offline_dirs),",
+        new="offline_log_dirs=[],",
+        test="tests/server/test_server.py::test_controller_moves_leaders_off_a_failed_directory",
+    ),
+    Mutation(
         name="no-descriptors-is-a-broken-disk",
         invariants=(90,),
         path="kwire/log/trouble.py",

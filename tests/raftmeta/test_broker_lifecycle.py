@@ -120,6 +120,38 @@ async def test_what_is_told(
     assert third.cordoned_log_dirs == cordoned
 
 
+async def test_failed_directory_is_told_at_once_and_ever_after(autojump_clock: Clock) -> None:
+    """Invariant 89: else the controller lets the broker lead what it cannot write."""
+    controllers = Controllers(*UP, *[served()] * 9)
+    made = lifecycle(controllers)
+    await made.start()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await trio.sleep(2.5)
+        before = len(controllers.heard)
+        for _ in range(2):
+            made.directory_failed(b"a" * 16)
+            await trio.sleep(0.1)
+        assert len(controllers.heard) == before + 1
+        assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
+        await trio.sleep(2.1)
+        assert len(controllers.heard) == before + 2
+        assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
+        nursery.cancel_scope.cancel()
+
+
+async def test_failed_directory_is_told_again_until_it_is_heard(autojump_clock: Clock) -> None:
+    controllers = Controllers(*UP, refused(UNKNOWN), registered(9), *[served()] * 9)
+    made = lifecycle(controllers)
+    await made.start()
+    made.directory_failed(b"a" * 16)
+    with trio.move_on_after(1):
+        await made.run()
+    assert controllers.said == ["R", "F", "U", "U", "R", "U"]
+    assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
+    assert not made.broker.has_news
+
+
 async def test_a_twin_is_waited_for(
     autojump_clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

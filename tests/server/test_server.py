@@ -1,10 +1,12 @@
 """A node is an object: several live in one process, one after the other or side by side."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from kwire.formatting import CannotOpenError
+from kwire.log.disk import RealDisk
 from kwire.server import Server
 from tests.log.test_opening import old_format_segment
 from tests.server.nodes import config, create, running, topics
@@ -53,6 +55,24 @@ async def test_the_metadata_log_may_lie_by_itself(tmp_path: Path) -> None:
     assert (metadata / "__cluster_metadata-0").exists()
     async with running(data, metadata_log_dir=str(metadata)) as node:
         assert await topics(node) == {"t"}
+
+
+async def test_controller_moves_leaders_off_a_failed_directory(tmp_path: Path) -> None:
+    """Invariant 89: also in a node that needs no heartbeats, for its controller is its own."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    async with running(data, log_dirs=f"{data},{other}") as node:
+        core = node.core
+        first, second = core.logs.directories
+        broker = core.publisher.image.brokers[1]
+        assert set(broker.log_dirs) == {first.directory_id, second.directory_id}
+        assert isinstance(second.disk, RealDisk)
+        second.disk.judge(OSError(errno.EIO, "broken"))
+        assert core.logs._note_error(second)
+        await core.publisher.wait_for(
+            lambda image: image.brokers[1].log_dirs == (first.directory_id,)
+        )
+        assert not core.publisher.image.brokers[1].fenced
+        assert await create(node, "t", 4) == 0
 
 
 async def test_one_broken_partition_leaves_the_others(tmp_path: Path) -> None:
