@@ -20,11 +20,10 @@ from functools import cache
 from typing import IO, Final, NamedTuple, Protocol, TypeVar
 
 from kwire.log.descriptors import Descriptors
+from kwire.log.pace import SLOW_WRITE_SECONDS, Pace
 from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble
 from kwire.records.header import Buffer
 
-SLOW_WRITE_SECONDS: Final = 0.05
-"""A directory whose last write took longer writes through a thread until it recovers."""
 PARTS_MAX: Final = 1000
 """Buffers of one gathered write; the kernel's limit is 1024."""
 TEMPORARY: Final = ".tmp"
@@ -93,6 +92,7 @@ class Disk(Protocol):
     """One log directory."""
 
     slow: bool
+    """Writes go through a thread; see :mod:`kwire.log.pace`."""
     failed: OSError | None
     full: bool
     """Records are refused; see :class:`kwire.log.trouble.Health`."""
@@ -202,7 +202,9 @@ class RealFile:
         except OSError as error:
             disk.judge(error)
             raise
-        disk.slow = time.perf_counter() - started > SLOW_WRITE_SECONDS
+        ended = time.perf_counter()
+        if disk.slow or ended - started > SLOW_WRITE_SECONDS:
+            disk.slow = disk.pace.is_slow_after(ended - started, ended)
 
     @staticmethod
     def _write_rest(fd: int, parts: Sequence[Buffer], position: int) -> None:
@@ -285,6 +287,7 @@ class RealDisk(Health):
     def __init__(self, root: str, *, descriptors: Descriptors | None = None) -> None:
         self.root = root
         self.slow = False
+        self.pace = Pace()
         self.can_probe = True
         self.can_allocate = True
         self.descriptors = Descriptors() if descriptors is None else descriptors

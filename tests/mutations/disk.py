@@ -100,6 +100,22 @@ MUTATIONS = (
         test="tests/log/test_scarce.py",
     ),
     Mutation(
+        name="one-quick-write-forgives-slow-ones",
+        invariants=(91,),
+        path="kwire/log/pace.py",
+        old="            self._left -= 1\n",
+        new="            self._left = 0\n",
+        test="tests/log/test_pace.py",
+    ),
+    Mutation(
+        name="slow-directories-are-written-on-the-loop",
+        invariants=(91,),
+        path="kwire/log/partition_log.py",
+        old="if self.behind or (self.disk.slow and",
+        new="if self.behind or (False and",
+        test="tests/log/test_service.py::test_a_slow_directory_is_written_by_a_thread",
+    ),
+    Mutation(
         name="first-flush-forgets-the-partition-itself",
         invariants=(78,),
         path="kwire/log/flush.py",

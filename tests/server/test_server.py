@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
+import trio
 
 from kwire.formatting import CannotOpenError
 from kwire.log.disk import RealDisk
@@ -68,9 +69,10 @@ async def test_controller_moves_leaders_off_a_failed_directory(tmp_path: Path) -
         assert isinstance(second.disk, RealDisk)
         second.disk.judge(OSError(errno.EIO, "broken"))
         assert core.logs._note_error(second)
-        await core.publisher.wait_for(
-            lambda image: image.brokers[1].log_dirs == (first.directory_id,)
-        )
+        with trio.fail_after(20):
+            await core.publisher.wait_for(
+                lambda image: image.brokers[1].log_dirs == (first.directory_id,)
+            )
         assert not core.publisher.image.brokers[1].fenced
         assert await create(node, "t", 4) == 0
 
