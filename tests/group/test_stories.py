@@ -5,9 +5,9 @@ group afterwards (``=``).  ``KWIRE_REWRITE=1`` writes down what happens now, to 
 Played against Apache Kafka 4.3.1 the stories gave the same answers, as far as they need neither
 changed settings nor hours.
 
-Invariants: 66 (cooperative), 67 (errors, leave_expire), 68 (static, static_absent), 69 (errors,
-static, offsets), 71 (errors, rebalance_timeout, initial_delay), 72 (restart), 73 (retention,
-offsets), 76 (errors, offsets).
+They show invariants 66, 67, 68, 69, 71, 72, 73 and 76: cooperative (66), errors (67, 69, 71, 76),
+leave_expire (67), static and static_absent (68, 69), rebalance_timeout and initial_delay (71),
+restart (72), retention and offsets (69, 73, 76).
 """
 
 import os
