@@ -14,9 +14,9 @@ MUTATIONS = (
     Mutation(
         name="keep-descriptor-that-a-search-opened-again",
         invariants=(83,),
-        path="kwire/log/service.py",
-        old="for segment in segments:  # a search that began before",
-        new="for segment in ():  # a search that began before",
+        path="kwire/log/removal.py",
+        old="                    segment.file.close()",
+        new="                    pass",
         test="tests/log/test_descriptors.py",
     ),
     Mutation(

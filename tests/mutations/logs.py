@@ -38,9 +38,9 @@ MUTATIONS = (
     Mutation(
         name="epochs-file-is-never-synced",
         invariants=(85,),
-        path="kwire/log/partition_log.py",
-        old="        self.unsynced.lazy.add(names.EPOCHS_FILE)",
-        new="        pass",
+        path="kwire/log/epochs_file.py",
+        old="    log.unsynced.lazy.add(names.EPOCHS_FILE)",
+        new="    pass",
         test="tests/log/test_power_loss.py",
     ),
     Mutation(
@@ -95,7 +95,7 @@ MUTATIONS = (
         name="high-watermark-above-what-is-written",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="        leader.log_end = self.log.written_offset",
+        old="        leader.log_end = self._stored_end(self.log.high_watermark)",
         new="        pass",
         test="tests/replica/test_taking_over.py",
     ),

@@ -41,8 +41,8 @@ MUTATIONS = (
         name="failed-append-fails-the-request",
         invariants=(99,),
         path="kwire/log/partition_log.py",
-        old="segment.allocate(size, self.config)\n            except OSError",
-        new="segment.allocate(size, self.config)\n            except ZeroDivisionError",
+        old="self.uses_reserve)\n        except OSError",
+        new="self.uses_reserve)\n        except ZeroDivisionError",
         test=f"{SYNCED}::test_a_partition_that_cannot_be_appended_to_fails_alone",
     ),
 )
