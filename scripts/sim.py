@@ -3,6 +3,9 @@
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails; ``--controller`` simulates what the controller decides
 instead of how the quorum agrees.  Exit code 1: a seed failed.
+
+``--detect`` makes each mistake of the mutation tables instead and writes into docs/testing.md how
+many seeds and events it took to notice it.
 """
 
 import argparse
@@ -39,9 +42,58 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
         return seed, 0, str(failure)
 
 
+def detect(task: tuple[bool, str]) -> tuple[str, str, int, int]:
+    """Make one mistake: its name and text, and the seeds and events until it was noticed."""
+    from kwire.testing import controller_mutations, raft_mutations
+    from kwire.testing.controller_sim import ControllerSim
+    from kwire.testing.raft_sim import RaftSim
+
+    is_controller, name = task
+    module = controller_mutations if is_controller else raft_mutations
+    (mutation,) = (one for one in module.MUTATIONS if one.name == name)
+    each = 400 if is_controller else 4000
+    total = 0
+    with mutation.active():
+        for count, seed in enumerate(range(mutation.first_seed, mutation.first_seed + 60), 1):
+            sim: ControllerSim | RaftSim
+            if is_controller:
+                sim = ControllerSim.of(seed)
+            else:
+                sim = RaftSim.of(seed, trace_length=10)
+            try:
+                sim.run(each)
+            except Exception:  # noqa: BLE001 - whatever it is, the mistake was noticed
+                taken = sim.taken if isinstance(sim, ControllerSim) else sim.scheduler.events
+                return name, mutation.mistake, count, total + taken
+            total += each
+    return name, mutation.mistake, 0, total
+
+
+def detect_all(options: argparse.Namespace) -> int:
+    """Write a table of all mistakes; 1 if one was not noticed."""
+    from kwire.testing import controller_mutations, raft_mutations
+
+    kind = "controller" if options.controller else "raft"
+    module = controller_mutations if options.controller else raft_mutations
+    tasks = [(options.controller, mutation.name) for mutation in module.MUTATIONS]
+    with multiprocessing.Pool(options.jobs) as pool:
+        rows = list(pool.imap(detect, tasks))
+    unit = "steps" if options.controller else "events"
+    lines = [f"| mutation | mistake | seeds | {unit} until it is noticed |", "|---|---|---|---|"]
+    for name, mistake, seeds, taken in rows:
+        lines.append(f"| {name} | {mistake} | {seeds or 'none'} | {taken} |")
+    page = ROOT / "docs" / "testing.md"
+    begin, end = f"<!-- {kind} mutations -->\n", "<!-- end -->\n"
+    head, rest = page.read_text().split(begin)
+    tail = rest.split(end, 1)[1]
+    page.write_text(head + begin + "\n".join(lines) + "\n" + end + tail)
+    return 1 if any(not seeds for _, _, seeds, _ in rows) else 0
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--controller", action="store_true", help="simulate the controller")
+    parser.add_argument("--detect", action="store_true", help="make mistakes; write the table")
     parser.add_argument("--seed", type=int, help="run this seed only")
     parser.add_argument("--first", type=int, default=1, help="first seed of a series")
     parser.add_argument("--events", type=int, default=10_000, help="events of each seed")
@@ -56,6 +108,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     started = time.monotonic()
     one = run_controller if options.controller else run
+    if options.detect:
+        return detect_all(options)
     if options.seed is not None:
         _, events, failure = one((options.seed, options.events, options.trace))
         print(failure or f"seed {options.seed}: {events} events, nothing wrong")

@@ -18,6 +18,7 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from kwire.raftmeta.broker_sessions import BrokerSession
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_leaders import bring_in, slice_without, take_out
 from kwire.raftmeta.image import BrokerImage
@@ -181,9 +182,17 @@ def _same(made: Any, listed: list[Any]) -> list[Any]:
 def decide_heartbeat(
     state: ControllerState, request: BrokerHeartbeatRequest, now: float
 ) -> Decision[BrokerHeartbeatResponse]:
-    """A broker lives, and says what it wants."""
+    """A broker lives, and says what it wants.
+
+    Directories that it lost are taken out first: it leads nothing from them, whatever follows.
+    """
     broker = state.broker(request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
+    moved, is_more_left = _offline_directories(state, broker, request.offline_log_dirs)
+    if is_more_left:
+        unfinished = BrokerHeartbeatResponse(should_shut_down=False)
+        return Decision(tuple(moved), unfinished, again=True)
+    state = state.supposing(moved)
     records: list[Any] = []
     fenced, should_stop = broker.fenced, False
     if request.want_shut_down:
@@ -199,20 +208,30 @@ def decide_heartbeat(
     elif not request.want_fence and fenced and caught_up:
         records = unfencing(state, broker)
         fenced = False
-    moved, is_more_left = _offline_directories(state, records, broker, request.offline_log_dirs)
-    records += [*moved, *_cordoned(broker, request)]
+    records = [*moved, *records, *_cordoned(broker, request)]
     state.sessions.touch(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )
     session = state.sessions.get(broker.id)
     if should_stop:
         state.sessions.forget(broker.id)
-    elif session is not None and request.want_shut_down and session.shutdown_offset < 0:
+    elif session is not None and _waits_for_others(state, broker, request, session):
         session.shutdown_offset = state.next_offset + len(records) - 1
     reply = BrokerHeartbeatResponse(
         is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
     )
-    return Decision(tuple(records), reply, again=is_more_left)
+    return Decision(tuple(records), reply)
+
+
+def _waits_for_others(
+    state: ControllerState,
+    broker: BrokerImage,
+    request: BrokerHeartbeatRequest,
+    session: BrokerSession,
+) -> bool:
+    """Whether the moves of all leaderships of a stopping broker are written, from now on."""
+    is_known = session.shutdown_offset >= 0
+    return request.want_shut_down and not is_known and broker.id not in state.sweeps
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
@@ -251,14 +270,14 @@ def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]
 
 
 def _offline_directories(
-    state: ControllerState, before: list[Any], broker: BrokerImage, offline: list[bytes]
+    state: ControllerState, broker: BrokerImage, offline: list[bytes]
 ) -> tuple[list[Any], bool]:
     """Take replicas in failed directories out of ISRs; the directories go with the last slice."""
     gone = set(offline) & set(broker.log_dirs)
     if not gone:
         return [], False
     records, is_more_left = slice_without(
-        state.supposing(before), broker.id, where=lambda p: p.directory(broker.id) in gone
+        state, broker.id, where=lambda p: p.directory(broker.id) in gone
     )
     if is_more_left:
         return records, True

@@ -123,9 +123,6 @@ def decide_sweep(state: ControllerState, request: None, now: float) -> Decision[
         records = []
     else:
         records = leader_updates(state, places, remove=broker)
-        session = state.sessions.get(broker)
-        if records and session is not None and session.shutdown_offset >= 0:
-            session.shutdown_offset = state.next_offset + len(records) - 1
     return Decision(tuple(records), bool(state.sweeps))
 
 

@@ -45,9 +45,9 @@ class Sweeps:
     def __contains__(self, broker: int) -> bool:
         return broker in self._pending
 
-    def is_pending(self, broker: int, place: Place) -> bool:
-        """Whether a partition that the broker left is still to be looked at (slow: for checks)."""
-        return place in self._pending.get(broker, ())
+    def pending(self) -> dict[int, frozenset[Place]]:
+        """Copy what is still to be looked at, by broker; for checks."""
+        return {broker: frozenset(places) for broker, places in self._pending.items()}
 
     def begin(self, broker: int, places: Iterable[Place]) -> list[Place]:
         """Queue partitions in the place of those queued before, except the first slice.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from typing import Any, Final
 
 from kwire import errors
@@ -15,9 +16,12 @@ from kwire.raftmeta import (
 from kwire.raftmeta import controller_partitions as partitions
 from kwire.raftmeta.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller import ControllerState, Decision
+from kwire.raftmeta.controller_index import PartitionIndex
+from kwire.raftmeta.controller_sweeps import Sweeps
 from kwire.raftmeta.image import PartitionImage
 from kwire.raftmeta.partition_change import Elected, Election, PartitionChange
-from kwire.testing import controller_steps
+from kwire.raftmeta.service import Commit
+from kwire.testing import controller_steps, controller_world
 from kwire.testing.raft_mutations import Mutation
 
 _whole_partition = image_records.partition_record
@@ -107,6 +111,48 @@ def _unfence_only(state: ControllerState, broker: Any) -> list[Any]:
     ]
 
 
+def _fenced_joins(state: Any, broker: int, partition: Any, data: Any) -> None:
+    try:
+        _check_isr(state, broker, partition, data)
+    except errors.IneligibleReplica:
+        for member in data.new_isr_with_epochs:
+            registered = state.image.brokers.get(member.broker_id)
+            if registered is None or member.broker_epoch not in (-1, registered.epoch):
+                raise
+
+
+def _former_life_joins(state: Any, broker: int, partition: Any, data: Any) -> None:
+    data = copy(data)
+    member = type(data).BrokerState
+    data.new_isr_with_epochs = [
+        member(broker_id=one.broker_id, broker_epoch=-1) for one in data.new_isr_with_epochs
+    ]
+    _check_isr(state, broker, partition, data)
+
+
+def _finished_anyway(commit: Commit, error: Exception | None = None) -> None:
+    commit._event.set()
+
+
+def _stops_at_once(state: ControllerState, broker: Any, request: Any) -> bool:
+    return broker.fenced or not state.index.led_by(broker.id)
+
+
+def _forget_sweeps(state: ControllerState) -> None:
+    pass
+
+
+def _first_slice_only(sweeps: Sweeps, broker: int, places: Any) -> list[Any]:
+    return list(places)[: sweeps.size]
+
+
+def _members_stay(index: PartitionIndex, place: Any, old: Any, new: Any) -> None:
+    if old.leader == new.leader:
+        return
+    index._led[old.leader].pop(place)
+    index._led.setdefault(new.leader, {})[place] = None
+
+
 MUTATIONS: Final = (
     Mutation(
         "unclean-by-default",
@@ -122,7 +168,6 @@ MUTATIONS: Final = (
         "offline-directory-leads",
         "a broker leads from a directory that it has not",
         ((ControllerState, "has_online", _every_directory),),
-        first_seed=21,
     ),
     Mutation(
         "unclean-shutdown-eligible",
@@ -143,7 +188,6 @@ MUTATIONS: Final = (
         "reassigned-twice",
         "another aim drops at once what the last one was adding",
         ((partitions, "_retarget", _drop_what_was_added),),
-        first_seed=7,
     ),
     Mutation(
         "stale-claims",
@@ -159,7 +203,6 @@ MUTATIONS: Final = (
         "elr-outlives-minimum",
         "who is eligible is remembered beyond a new minimum in sync",
         ((controller_configs, "clear_elr", _remember),),
-        first_seed=4,
     ),
     Mutation(
         "snapshot-without-elr",
@@ -170,6 +213,7 @@ MUTATIONS: Final = (
         "producer-ids-again",
         "each controller begins with producer ids of its own",
         ((controller_steps, "decide_allocate_producer_ids", _blocks_of_this_controller()),),
+        invariants=(47,),
     ),
     Mutation(
         "never-fenced",
@@ -180,5 +224,46 @@ MUTATIONS: Final = (
         "nobody-wakes",
         "a broker that serves again leaves its partitions without leader",
         ((controller_brokers, "unfencing", _unfence_only),),
+    ),
+    Mutation(
+        "fenced-joins-isr",
+        "a leader may take in a broker that is fenced, or about to stop",
+        ((partitions, "_check_isr", _fenced_joins),),
+        invariants=(35,),
+    ),
+    Mutation(
+        "stale-broker-epoch",
+        "a leader may take in a former life of a broker, which had more than this one",
+        ((partitions, "_check_isr", _former_life_joins),),
+        invariants=(35,),
+    ),
+    Mutation(
+        "answer-after-losing-leadership",
+        "what was decided and lost with the leadership is answered as if it were committed",
+        ((Commit, "_finish", _finished_anyway),),
+        invariants=(48,),
+    ),
+    Mutation(
+        "shutdown-before-others-know",
+        "a broker stops before the others know who leads instead of it",
+        ((controller_brokers, "_may_stop", _stops_at_once),),
+        invariants=(108,),
+    ),
+    Mutation(
+        "sweep-ends-with-leadership",
+        "a new controller does not go on with the large change of the last one",
+        ((controller_world, "resume_sweeps", _forget_sweeps),),
+        invariants=(44,),
+    ),
+    Mutation(
+        "first-slice-only",
+        "of the partitions of a broker that goes, those beyond the first slice are forgotten",
+        ((Sweeps, "begin", _first_slice_only),),
+        invariants=(44,),
+    ),
+    Mutation(
+        "index-without-members",
+        "the index of partitions by broker follows leaders, and not who is in sync",
+        ((PartitionIndex, "_move", _members_stay),),
     ),
 )

@@ -29,6 +29,8 @@ class ControllerSim:
     seed: int
     world: World
     elr_later: bool
+    taken: int = 0
+    """Steps so far."""
 
     @classmethod
     def of(cls, seed: int) -> "ControllerSim":
@@ -40,11 +42,10 @@ class ControllerSim:
 
     def run(self, count: int) -> None:
         """Rounds of chaos and calm until so many steps have been taken."""
-        taken = 0
-        while taken < count:
-            for _ in range(min(ROUND_STEPS, count - taken)):
+        while self.taken < count:
+            for _ in range(min(ROUND_STEPS, count - self.taken)):
+                self.taken += 1
                 self._step()
-                taken += 1
             self.calm()
             if self.elr_later:
                 steps.elr(self.world, self.world.brokers[1])
@@ -127,7 +128,8 @@ class ControllerSim:
         """What a failure prints: the seed, what happened last, and the brokers."""
         bodies = "\n".join(map(str, self.world.brokers.values()))
         known = "\n".join(map(str, self.world.state.image.brokers.values()))
-        return f"seed={self.seed}\n{self.world.story()}\n{bodies}\n{known}"
+        again = f"scripts/sim.py --controller --seed {self.seed} --events {max(self.taken, 1)}"
+        return f"seed={self.seed} again with: {again}\n{self.world.story()}\n{bodies}\n{known}"
 
 
 def simulate(seed: int, count: int) -> ControllerSim:

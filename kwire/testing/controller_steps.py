@@ -68,6 +68,7 @@ def start(world: World, body: SimBroker) -> None:
     if body.running:
         return
     body.lives += 1
+    body.last_epoch = body.epoch if body.epoch >= 0 else body.last_epoch
     body.running, body.silent, body.stopping, body.epoch = True, False, False, -1
     body.offline.clear()
     register(world, body)
@@ -126,10 +127,14 @@ def heartbeat(world: World, body: SimBroker, **more: Any) -> None:
         "want_shut_down": body.stopping,
         "offline_log_dirs": sorted(body.offline),
     }
+    world.told[body.id] = fields["current_metadata_offset"]
+    was = world.state.image.brokers.get(body.id)
     reply = world.ask(decide_heartbeat, BrokerHeartbeatRequest(**{**fields, **more}))
-    if reply is not None:
+    if reply is not None or world.under_way is not None:
         world.heard[body.id] = world.now
     if reply is not None and reply.should_shut_down:
+        if was is not None and not was.fenced:
+            world.checks.stops(body.id, world.told)
         body.running, body.clean_epoch = False, body.epoch
 
 
@@ -190,6 +195,42 @@ def alter_isr(world: World, body: SimBroker) -> None:
     held = world.state.image.topics[place[0]].partitions[place[1]]
     chosen = [b for b in held.replicas if b == body.id or world.random.random() < 0.7]
     tell_isr(world, place, chosen, old=world.random.random() < 0.1)
+
+
+def claim_isr(world: World, body: SimBroker) -> None:
+    """A leader takes somebody in who must not join: who does not serve, or did in a former life.
+
+    It learned too late that the broker was fenced, or began again.
+    """
+    place = _draw_partition(world, lambda p: p.leader == body.id and set(p.isr) < set(p.replicas))
+    if place is None or not world.is_alive(body.id):
+        return
+    held = world.state.image.topics[place[0]].partitions[place[1]]
+    joins = world.random.choice([b for b in held.replicas if b not in held.isr])
+    other = world.brokers[joins]
+    known = world.state.image.brokers.get(joins)
+    serves = known is not None and known.is_active
+    epoch = other.last_epoch if serves else (-1 if known is None else known.epoch)
+    if held.recovering or (serves and known is not None and epoch in (-1, known.epoch)):
+        return
+    part = AlterPartitionRequest.TopicData.PartitionData
+    epochs = {b: world.brokers[b].epoch for b in held.isr} | {joins: epoch}
+    data = part(
+        partition_index=place[1],
+        leader_epoch=held.leader_epoch,
+        partition_epoch=held.partition_epoch,
+        new_isr_with_epochs=[
+            part.BrokerState(broker_id=b, broker_epoch=of) for b, of in epochs.items()
+        ],
+    )
+    request = AlterPartitionRequest(
+        broker_id=body.id,
+        broker_epoch=body.epoch,
+        topics=[AlterPartitionRequest.TopicData(topic_id=place[0], partitions=[data])],
+    )
+    world.ask(decide_alter_partition, request, vouched=frozenset(held.isr) | {joins})
+    now = world.state.image.topics[place[0]].partitions[place[1]]
+    demand(joins not in now.isr, joins, "joined by its former life, or fenced:", held, "->", now)
 
 
 def tell_isr(world: World, place: Place, wanted: list[int], *, old: bool = False) -> None:
@@ -378,7 +419,7 @@ def fence(world: World) -> None:
 def balance(world: World, body: SimBroker) -> None:
     del body
     world.ask(decide_rebalance_leaders, None, once=True)
-    world.ask(decide_elect_unclean, None, once=True)
+    world.ask(decide_elect_unclean, None, once=world.slices > 2)  # else it goes on with the next
 
 
 def pass_time(world: World, body: SimBroker) -> None:
@@ -394,6 +435,40 @@ def pass_time(world: World, body: SimBroker) -> None:
 def toggle_silence(world: World, body: SimBroker) -> None:
     body.silent = not body.silent
     world.note(body.id, "silent" if body.silent else "heard again")
+
+
+def fence_one(world: World, body: SimBroker) -> None:
+    del body
+    world.ask(decide_fence_stale, None)
+
+
+def several(world: World, body: SimBroker) -> None:
+    """Requests of many at the same moment."""
+    del body
+    brokers = list(world.brokers.values())
+
+    def request() -> None:
+        step = world.random.choice(AT_ONCE)
+        step(world, world.random.choice(brokers))
+
+    world.several([request] * world.random.randrange(2, 6))
+
+
+AT_ONCE: Final[tuple[Callable[[World, SimBroker], None], ...]] = (
+    create,
+    create,
+    delete,
+    grow,
+    configure,
+    quota,
+    elect,
+    balance,
+    producer_ids,
+    producer_ids,
+    fence_one,
+    heartbeat,
+)
+"""What may be asked while other decisions are under way."""
 
 
 def begin_stop(world: World, body: SimBroker) -> None:
@@ -421,6 +496,8 @@ STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (
     (8, reassign),
     (4, elect),
     (4, balance),
+    (5, several),
+    (4, claim_isr),
 )
 
 

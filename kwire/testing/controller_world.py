@@ -1,9 +1,11 @@
 """A controller and the brokers it rules, without network: the simulation's bodies.
 
-Decisions are committed one after the other, in a log. Now and then the controller fails over in
-the middle of a request: before its records are committed, which then never were, or after, and
-then the request is repeated without its sender having heard. The next controller starts from
-the log or from a snapshot, and must know the same.
+Decisions are committed one after the other, in a log, or are under way several at a time. Now and
+then the controller fails over in the middle of a request: before its records are committed, which
+then never were, or after, and then the request is repeated without its sender having heard. Of
+several decisions under way some first ones are committed, the others are lost together. The next
+controller starts from the log or from a snapshot, and must know the same; the last one may go on
+for a while without having noticed, and must not answer.
 """
 
 from collections import deque
@@ -14,7 +16,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import KafkaError
+from kwire.errors import KafkaError, NotController
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_brokers import begin_sessions
 from kwire.raftmeta.controller_features import SUPPORTED
@@ -22,7 +24,8 @@ from kwire.raftmeta.controller_index import Place
 from kwire.raftmeta.controller_leaders import decide_sweep, resume_sweeps
 from kwire.raftmeta.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.image_records import image_records
-from kwire.testing.controller_checks import ControllerChecks, demand
+from kwire.raftmeta.service import Commit
+from kwire.testing.controller_checks import ControllerChecks, Written, demand
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -54,6 +57,8 @@ class SimBroker:
     epoch: int = -1
     clean_epoch: int = -1
     """Noted by its last life when that stopped in order."""
+    last_epoch: int = -1
+    """The epoch of its life before this one."""
     lives: int = 0
     offline: set[bytes] = attrs.field(factory=set)
 
@@ -64,6 +69,22 @@ class SimBroker:
     def told(self) -> list[bytes]:
         """The directories that work."""
         return [one for one in self.directories if one not in self.offline]
+
+
+@attrs.frozen(eq=False)
+class Batch:
+    """Records that were written, and what was known with them."""
+
+    records: tuple[Any, ...]
+    applied: Applied
+    written: Written
+    commit: Commit
+    vouched: frozenset[int]
+
+
+def _is_answered(commit: Commit | None) -> bool:
+    """Whether the controller answers what waits for this: as :meth:`Commit.wait` ends."""
+    return commit is None or (commit._event.is_set() and commit._error is None)
 
 
 @attrs.define(eq=False)
@@ -84,6 +105,14 @@ class World:
     """When each broker was answered last, or a controller began to listen."""
     slices: int = 1_000
     """Partitions that one decision looks at."""
+    under_way: "list[Batch] | None" = None
+    """Batches that are written and not committed, while there are any."""
+    unanswered: list[tuple[Commit | None, Callable[[], Any]]] = attrs.field(factory=list)
+    """What requests wait for, and how they are asked again."""
+    old: ControllerState | None = None
+    """A controller before this one that has not noticed yet."""
+    told: dict[int, int] = attrs.field(factory=dict)
+    """The metadata offset that each broker has told last."""
     failovers: int = 0
     repeated: int = 0
 
@@ -107,6 +136,11 @@ class World:
         vouched: frozenset[int] = frozenset(),
     ) -> R | None:
         """A request's reply, None if it was refused. ``once``: asked again, nothing is written."""
+        if self.under_way is not None:
+            self._set_out(decide, request, once=once, vouched=vouched)
+            return None
+        if self.old is not None:
+            self._ask_old(decide, request)
         fate = 0.5 if self.is_calm else self.random.random()
         decision = self._decide(decide, request)
         while decision is not None and decision.again:
@@ -133,6 +167,43 @@ class World:
                 return again.reply
         return decision.reply
 
+    def _set_out(
+        self,
+        decide: Callable[[ControllerState, Q, float], Decision[R]],
+        request: Q,
+        **how: Any,
+    ) -> None:
+        """Decide without waiting for the commit; the answer waits for all that it has seen."""
+        assert self.under_way is not None
+        decision = self._decide(decide, request)
+        if decision is None:
+            return
+        self.write(decision.records, decide.__name__, vouched=how["vouched"])
+        seen = self.under_way[-1].commit if self.under_way else None
+        self.unanswered.append((seen, lambda: self.ask(decide, request, **how)))
+
+    def _ask_old(
+        self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
+    ) -> None:
+        """A controller that has not noticed yet that another took over gets the request first."""
+        state, present = self.old, self.state
+        assert state is not None
+        if self.random.random() < 0.2:
+            self.old = None
+            return
+        self.state = state
+        try:
+            decision = self._decide(decide, request)
+        finally:
+            self.state = present
+        if decision is None or not decision.records:
+            return
+        last = state.next_offset + len(decision.records) - 1
+        commit = Commit(state.next_offset, last, self.failovers - 1)
+        state.apply(decision.records, Applied(last, self.failovers - 1, 0))
+        commit._finish(NotController())
+        demand(not _is_answered(commit), "answered by a controller that is none", decide.__name__)
+
     def _decide(
         self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
     ) -> Decision[R] | None:
@@ -148,14 +219,55 @@ class World:
     def write(
         self, records: Sequence[Any], why: str, *, vouched: frozenset[int] = frozenset()
     ) -> None:
-        """Commit one batch."""
+        """Write one batch; it is committed at once unless several are under way."""
         if not records:
             return
+        state = self.state
         self.note(why, *records)
-        applied = Applied(self.state.next_offset + len(records) - 1, self.failovers, 0)
-        self.log.append((applied, tuple(records)))
-        self.state.apply(records, applied)
-        self.checks.on_written(records, self.state, vouched)
+        applied = Applied(state.next_offset + len(records) - 1, self.failovers, 0)
+        commit = Commit(state.next_offset, applied.offset, self.failovers)
+        state.apply(records, applied)
+        index = state.index if self.under_way is None else None
+        written = Written(state.image, state.sweeps.pending(), index)
+        batch = Batch(tuple(records), applied, written, commit, vouched)
+        if self.under_way is not None:
+            self.under_way.append(batch)
+        else:
+            self._commit(batch)
+
+    def _commit(self, batch: "Batch") -> None:
+        self.log.append((batch.applied, batch.records))
+        self.checks.on_written(batch.records, batch.written, batch.vouched)
+        batch.commit._finish()
+
+    def several(self, requests: Sequence[Callable[[], None]]) -> None:
+        """Requests whose decisions are under way together; some last ones may be lost.
+
+        Their records are lost together with the leadership. What was lost must not be answered,
+        and is asked again.
+        """
+        self.under_way, self.unanswered = [], []
+        for request in requests:
+            request()
+        batches, self.under_way = self.under_way, None
+        asked, self.unanswered = self.unanswered, []
+        kept = len(batches)
+        if self.random.random() < 0.5:
+            kept = self.random.randrange(len(batches) + 1)
+        for batch in batches[:kept]:
+            self._commit(batch)
+        for batch in batches[kept:]:
+            batch.commit._finish(NotController())
+        if kept < len(batches):
+            self.note("lost batches under way", len(batches) - kept)
+            self.fail_over()
+        for commit, again in asked:
+            if not _is_answered(commit):
+                again()
+            elif commit is not None:
+                committed = commit.offset <= self.log[-1][0].offset if self.log else False
+                lost = commit in [batch.commit for batch in batches[kept:]]
+                demand(committed and not lost, "answered, though it was lost", commit)
 
     def sweep(self, *, whole: bool = False) -> None:
         """The controller goes on with large changes: a slice of them, or all that are left."""
@@ -178,6 +290,7 @@ class World:
         for applied, records in self.log[start:]:
             image, _ = image.apply(records, applied)
         demand(image == self.checks.image, "the next controller knows something else")
+        self.old = self.state if self.random.random() < 0.3 else None
         self.state = _controller(self.random)
         self.state.sweeps.size = self.slices
         self.state.reset(image, self.log[-1][0].offset + 1 if self.log else 0)

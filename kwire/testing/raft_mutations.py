@@ -41,6 +41,8 @@ class Mutation:
     patches: tuple[tuple[Any, str, Callable[..., Any] | property], ...]
     first_seed: int = 1
     """Where to begin to look, for what takes a rare coincidence."""
+    invariants: tuple[int, ...] = ()
+    """Numbers of what always holds that the mistake breaks."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

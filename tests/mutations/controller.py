@@ -106,4 +106,13 @@ MUTATIONS = (
         test="tests/raftmeta/test_image_slices.py::"
         "test_the_quorum_delivers_nothing_behind_a_load_that_goes_on",
     ),
+    Mutation(
+        name="stops-before-others-know",
+        invariants=(108,),
+        path="kwire/raftmeta/controller_brokers.py",
+        old="return lowest is None or session.shutdown_offset <= lowest",
+        new="return True",
+        test="tests/raftmeta/test_controller_sweeps.py::"
+        "test_leadership_that_moves_beside_the_sweep_is_waited_for_too",
+    ),
 )

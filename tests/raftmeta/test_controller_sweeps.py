@@ -13,12 +13,14 @@ from kwire.raftmeta.controller_brokers import (
     decide_heartbeat,
     decide_register_broker,
     decide_unregister_broker,
+    fencing,
 )
 from kwire.raftmeta.controller_index import BUILD_PARTITIONS, PartitionIndex
 from kwire.raftmeta.controller_leaders import decide_sweep, resume_sweeps
 from kwire.raftmeta.controller_partitions import decide_rebalance_leaders
 from kwire.raftmeta.controller_sweeps import SWEEP_PARTITIONS
 from kwire.raftmeta.format import feature_records
+from kwire.raftmeta.image import BROKER
 from tests.raftmeta.clusters import Cluster, directory
 from tests.raftmeta.test_controller_brokers import beat, register
 from tests.raftmeta.work import calls_in
@@ -181,6 +183,50 @@ def test_failed_directory_goes_with_the_last_slice() -> None:
     assert len(sizes) == 3
     assert cluster.state.image.brokers[2].log_dirs == (b"o" * 16,)
     assert led_by(cluster) == {1}
+
+
+def test_leadership_that_moves_beside_the_sweep_is_waited_for_too() -> None:
+    """Invariant 108: a reassignment takes a partition from the stopping broker before the sweep."""
+    cluster = cluster_of()
+    leave = beat(2, 200, want_shut_down=True)
+    cluster.do(decide_heartbeat, leave)
+    last = MANY - 1
+    change = cluster.state.change(cluster.state.image.topic_ids["large"], last)
+    change.isr = [1]
+    record = change.build()
+    sweep(cluster)
+    assert cluster.partition("large", last).leader == 1
+    cluster.write(record)
+    moved = cluster.state.next_offset - 1
+    cluster.do(decide_heartbeat, leave)
+    for offset, may_stop in ((moved - 1, False), (moved, True)):
+        for other in (1, 3):
+            cluster.do(decide_heartbeat, beat(other, other * 100, current_metadata_offset=offset))
+        assert cluster.do(decide_heartbeat, leave).should_shut_down is may_stop
+
+
+def test_directory_that_fails_with_the_unfencing_leads_nothing() -> None:
+    """Also not where an unclean election would find nobody else."""
+    cluster = Cluster((1, 2))
+    cluster.write(
+        r.ConfigRecord(
+            resource_type=BROKER,
+            resource_name="",
+            name="unclean.leader.election.enable",
+            value="true",
+        ),
+        r.BrokerRegistrationChangeRecord(
+            broker_id=2, broker_epoch=200, log_dirs=[directory(2), b"o" * 16]
+        ),
+    )
+    topic_id = cluster.topic("large", [1, 2])
+    alone = r.PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1])
+    cluster.write(alone, *fencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[1]))
+    assert cluster.partition("large").leader == -1
+    reply = cluster.do(decide_heartbeat, beat(2, 200, offline_log_dirs=[directory(2)]))
+    assert not reply.is_fenced
+    assert cluster.partition("large").leader == -1
 
 
 def test_broker_of_many_partitions_is_unregistered_in_slices() -> None:

@@ -8,9 +8,10 @@ from kwire.testing.controller_mutations import MUTATIONS
 from kwire.testing.controller_sim import ControllerSim, simulate
 from kwire.testing.raft_mutations import Mutation
 from kwire.testing.raft_sim import SimFailure
+from kwire.testing.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_EVENTS", "600"))
-SEEDS = range(1, 1 + int(os.environ.get("KWIRE_SIM_SEEDS", "12")))
+SEEDS = todays_seeds(12)
 MUTATION_SEEDS = 40
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from kwire.testing.raft_mutations import MUTATIONS, Mutation
 from kwire.testing.raft_sim import RaftSim, SimFailure, simulate
+from kwire.testing.seeds import todays_seeds
 
 EVENTS = int(os.environ.get("KWIRE_SIM_EVENTS", "3000"))
-SEEDS = range(int(os.environ.get("KWIRE_SIM_SEEDS", "12")))
+SEEDS = todays_seeds(12)
 MUTATION_SEEDS = 60
 
 
