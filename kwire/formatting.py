@@ -56,7 +56,11 @@ class CannotOpenError(Exception):
 
 def refusal(path: str, error: OSError) -> str:
     """One line for an operator: which directory cannot be used, why, and what to do."""
-    what = f"cannot use the data directory {path}: {error.strerror or error}"
+    return with_remedy(f"cannot use the data directory {path}: {error.strerror or error}", error)
+
+
+def with_remedy(what: str, error: OSError) -> str:
+    """The line, and what to do about the error where something can be done."""
     remedy = _REMEDIES.get(error.errno or 0)
     return what if remedy is None else f"{what}; {remedy}"
 

@@ -15,7 +15,7 @@ import trio
 
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import KafkaStorageError
-from kwire.formatting import CannotOpenError, refusal
+from kwire.formatting import CannotOpenError, refusal, with_remedy
 from kwire.server import Server
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ def run_until_signal(
 def _in_words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename:
         return refusal(str(error.filename), error)
+    if isinstance(error.__cause__, OSError):
+        return with_remedy(str(error), error.__cause__)
     return str(error)
 
 

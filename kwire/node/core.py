@@ -115,7 +115,10 @@ def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
         for directory in (*logs.directories, *logs.claimed):
             directory.directory_id = identity.directories[directory.name]
         services.cluster_id = identity.cluster_id
-        return _assemble(config, identity, clock, services, logs, net, endpoints)
+        try:
+            return _assemble(config, identity, clock, services, logs, net, endpoints)
+        except OSError as error:
+            raise CannotOpenError(refusal(config.metadata_directory, error)) from error
     except BaseException:
         for listener in net.listeners.values():
             listener.sock.close()

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,28 @@ def test_a_file_system_without_locks_is_not_taken_for_another_broker(
         run(tmp_path)
     assert told in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
+def test_a_disk_that_is_full_at_any_write_of_a_first_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """The next start, with room, finds nothing that it stumbles over."""
+    replace, calls = RealDisk.replace, 0
+
+    def failing(disk: RealDisk, path: str, data: Any, *, sync: bool) -> None:
+        nonlocal calls
+        calls += 1
+        if calls >= nth:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(disk, path, data, sync=sync)
+
+    with monkeypatch.context() as full:
+        full.setattr(RealDisk, "replace", failing)
+        with pytest.raises(CannotOpenError, match="No space left on device") as caught:
+            run(tmp_path)
+        assert "\n" not in str(caught.value)
+    run(tmp_path)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
