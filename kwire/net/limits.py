@@ -13,6 +13,15 @@ import attrs
 UNLIMITED = (1 << 31) - 1
 
 
+def last_descriptor(descriptors: int) -> int:
+    """The highest descriptor that a connection may have, of a process that may have so many.
+
+    The kernel gives the lowest one that is free, so those above are for files: a broker that is
+    flooded with connections still serves the ones it has.
+    """
+    return descriptors - max(descriptors // 8, 64)
+
+
 @attrs.frozen(kw_only=True)
 class Limits:
     """What bounds a node's, or one listener's, connections; named as Kafka's settings."""

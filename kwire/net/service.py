@@ -24,7 +24,7 @@ from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, M
 from kwire.net import hangup
 from kwire.net.connection import Disconnect, Framer, Spares
 from kwire.net.held_back import HeldBack, is_small
-from kwire.net.limits import Admission, Limits, Rate
+from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.memory import Memory
 from kwire.net.send import Sender
 
@@ -142,6 +142,8 @@ class NetService:
     limits: Limits = attrs.field(factory=Limits)
     metrics: Metrics = attrs.field(factory=Metrics)
     now: Callable[[], float] = trio.current_time
+    last_descriptor: int = UNLIMITED
+    """Connections wait in the kernel while the next descriptor would be above this."""
     listeners: dict[str, Listener] = attrs.field(factory=dict)
     connections: set[Connection] = attrs.field(factory=set)
     admission: Admission = attrs.field(init=False)
@@ -253,12 +255,28 @@ class NetService:
             if wait_s > 0:
                 with trio.move_on_after(wait_s):
                     await self._relimited.park()
+            elif self._is_crowded(listener):
+                log.warning("accept paused listener=%s reason=descriptors", listener.name)
+                while self._is_crowded(listener):
+                    with trio.move_on_after(EXHAUSTED_PAUSE_S):
+                        await self._closed.park()
             elif not self.admission.full(listener.name, listener.limits):
                 return
             else:
                 if listener.protected:
                     self._make_room(listener)
                 await self._closed.park()
+
+    def _is_crowded(self, listener: Listener) -> bool:
+        """Whether the descriptors that are left are for files."""
+        if 2 * len(self.connections) < self.last_descriptor:
+            return False
+        try:
+            descriptor = os.dup(listener.sock.fileno())
+        except OSError:
+            return True
+        os.close(descriptor)
+        return descriptor > self.last_descriptor
 
     def _make_room(self, listener: Listener) -> None:
         """Close what was idle longest on another listener, for a protected one."""

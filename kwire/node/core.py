@@ -33,6 +33,7 @@ from kwire.log.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
 from kwire.log.service import LogManager
 from kwire.net.controller_channel import ControllerChannel
+from kwire.net.limits import last_descriptor
 from kwire.net.peers import Links, Network, RaftPeers
 from kwire.net.service import NetService
 from kwire.raftmeta.broker_lifecycle import Ask, controller_registration, directly
@@ -107,6 +108,8 @@ def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
     examine(config, cluster_id)
     services = Services(config=config, clock=clock, supported_features=SUPPORTED)
     net = NetService(wiring.limits(config), services.metrics)
+    if os.name == "posix":
+        net.last_descriptor = last_descriptor(raise_descriptor_limit())
     logs: LogManager | None = None
     try:
         endpoints = _bind(config, services, net)

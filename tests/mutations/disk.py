@@ -100,6 +100,22 @@ MUTATIONS = (
         test="tests/log/test_scarce.py",
     ),
     Mutation(
+        name="connections-take-the-last-descriptors",
+        invariants=(90,),
+        path="kwire/net/service.py",
+        old="        return descriptor > self.last_descriptor",
+        new="        return False",
+        test="tests/net/test_service.py::test_last_descriptors_are_left_to_files",
+    ),
+    Mutation(
+        name="two-brokers-in-one-directory",
+        invariants=(92,),
+        path="kwire/log/disk.py",
+        old="        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        new="        fcntl.flock(fd, fcntl.LOCK_UN)",
+        test="tests/log/test_disk.py",
+    ),
+    Mutation(
         name="one-quick-write-forgives-slow-ones",
         invariants=(91,),
         path="kwire/log/pace.py",

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.net.limits import Limits
+from kwire.net.limits import Limits, last_descriptor
 from kwire.net.service import TURN_FRAMES
 from kwire.testing.wire import Closed, TrioWireClient
 from tests.net.node import echo, framed, running, settled
@@ -328,6 +328,27 @@ async def test_exhausted_descriptors_pause_the_accept_loop(
         assert tries[4] - tries[0] >= 1.0, "it pauses, it does not spin"
         for each in (client, late):
             await each.stream.aclose()
+
+
+async def test_last_descriptors_are_left_to_files(autojump_clock: trio.testing.MockClock) -> None:
+    """Invariant 90: a served connection may need a file; those that wait come in later."""
+    async with running() as node:
+        node.listen()
+        node.service.last_descriptor = 1
+        first = await node.connect()
+        late = await TrioWireClient.connect("127.0.0.1", node.port)
+        await trio.sleep(60)
+        assert len(node.service.connections) == 1
+        assert await echo(first, b"served") == b"served"
+        node.service.last_descriptor = 10_000
+        await first.stream.aclose()
+        assert await echo(late, b"late") == b"late"
+        await late.stream.aclose()
+
+
+@pytest.mark.parametrize(("descriptors", "expected"), [(256, 192), (1024, 896), (1 << 20, 917_504)])
+def test_share_of_descriptors_for_connections(descriptors: int, expected: int) -> None:
+    assert last_descriptor(descriptors) == expected
 
 
 async def test_memory_for_requests_is_bounded() -> None:

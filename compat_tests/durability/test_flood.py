@@ -1,0 +1,69 @@
+"""A broker whose connections take every descriptor that they can get."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from compat_tests.confluent_kafka.clients import admin, consumer, create, deliver, poll, producer
+from compat_tests.harness.broker import Broker, make_broker
+from compat_tests.harness.wait import eventually
+
+DESCRIPTORS = 256
+PARTITIONS = 100
+"""Their files are more than a process with so few descriptors keeps open."""
+
+
+@pytest.fixture
+def poor_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
+    if broker_kind == "kafka":
+        pytest.skip("needs more descriptors than this to start")
+    limit = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh")
+    broker = make_broker(broker_kind, tmp_path / "broker", prefix=limit)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+def test_flood_of_connections_leaves_served_clients_their_files(poor_broker, topic):
+    """Invariant 90: accepting pauses, served connections live, files reopen later."""
+    address = poor_broker.address
+    create(address, topic, PARTITIONS)
+    client = producer(address, acks="all", linger_ms=0)
+    everywhere = [{"topic": topic, "partition": n, "value": b"%d" % n} for n in range(PARTITIONS)]
+    assert len(deliver(client, everywhere)) == PARTITIONS
+    with consumer(address, "no-group") as reader, ExitStack() as flood:
+        reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        eventually(lambda: poll(reader), "the reader is served")
+        host, port = address.split(":")
+        for _ in range(2 * DESCRIPTORS):
+            flood.enter_context(socket.create_connection((host, int(port)), 10))
+        pid = poor_broker.process.pid
+        eventually(lambda: "accept paused" in _log(poor_broker), "accepting pauses")
+        assert len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS
+        for _ in range(3):
+            delivered = deliver(client, everywhere)
+            last = {(m.partition(), m.offset()) for m in delivered}
+            found: set[tuple[int, int]] = set()
+
+            def is_complete(last=last, found=found) -> bool:
+                found.update((m.partition(), m.offset()) for m in poll(reader))
+                return last <= found
+
+            eventually(is_complete, "what was sent is read")
+        lines = _log(poor_broker).splitlines()
+        assert not [line for line in lines if "offline" in line or "ERROR" in line]
+        assert len([line for line in lines if "accept paused" in line]) < 5, "it does not spin"
+    eventually(lambda: topic in admin(address).list_topics(timeout=10).topics, "others come in")
+    create(address, f"{topic}-later", 4)
+
+
+def _log(broker: Broker) -> str:
+    return (broker.directory / "server.log").read_text()
