@@ -14,14 +14,11 @@ from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.segment import Segment
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import (
-    CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
-    LENGTH_END,
     BatchHeader,
-    Buffer,
 )
-from kwire.records.iterate import BadRecords, Record, records
+from kwire.records.iterate import BadRecords, Record, records, unpacked_records
 
 if TYPE_CHECKING:
     from kwire.log.partition_log import PartitionLog
@@ -40,8 +37,8 @@ class Spot(NamedTuple):
     timestamp: int
 
 
-Job: TypeAlias = Callable[[], Buffer | None]
-Search: TypeAlias = Generator[Job | None, Buffer | None, Spot | None]
+Job: TypeAlias = Callable[[], bytes | None]
+Search: TypeAlias = Generator[Job | None, bytes | None, Spot | None]
 """A search in slices: it gives None for a pause, or what a thread is to do and send back."""
 
 
@@ -142,25 +139,21 @@ def _in_batch(
 
 def _unpacked(
     segment: Segment, position: int, header: BatchHeader
-) -> Generator[Job | None, Buffer | None, Iterator[Record]]:
+) -> Generator[Job | None, bytes | None, Iterator[Record]]:
     """The records of a batch; BadRecords when a thread could not unpack them."""
     data = segment.file.read(position, header.size)
     if header.compression:
         plain = yield partial(_decompressed, data, header)
         if plain is None:
             raise BadRecords("a payload that cannot be unpacked")
-        header = header._replace(
-            length=HEADER_SIZE - LENGTH_END + len(plain),
-            attributes=header.attributes & ~CODEC_MASK,
-        )
-        data = bytes(HEADER_SIZE) + plain
+        return unpacked_records(plain, header)
     return records(data, 0, header)
 
 
-def _decompressed(data: bytes, header: BatchHeader) -> Buffer | None:
+def _decompressed(data: bytes, header: BatchHeader) -> bytes | None:
     """In a thread: a batch's payload, None when it is damaged or too large."""
     try:
-        return decompress(header.compression, memoryview(data)[HEADER_SIZE:], PAYLOAD_MAX)
+        return bytes(decompress(header.compression, memoryview(data)[HEADER_SIZE:], PAYLOAD_MAX))
     except BadPayload:
         return None
 

@@ -19,6 +19,10 @@ ZSTD: Final = 4
 
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
+_GZIP_MEMBERS: Final = 1000
+"""Producers write one; each costs time whatever it holds."""
+_GZIP_PIECE: Final = 4 * 1024
+_GZIP_PIECE_MAX: Final = 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 * 1024
@@ -123,24 +127,32 @@ def _within(into: object, data: Buffer, limit: int) -> memoryview:
         return memoryview(room)[:count]
 
 
-def _gunzip(data: Buffer, limit: int) -> bytes:
+def _gunzip(data: Buffer, limit: int) -> bytearray:
+    """Decompress one gzip member after the other; their bytes are fed in pieces.
+
+    What a piece holds beyond its member is copied, so the pieces begin small: with the whole rest
+    in each, thousands of empty members would copy gigabytes.
+    """
     import zlib
 
-    out = b""
-    rest: Buffer = data
-    while True:
-        member = zlib.decompressobj(31)
-        try:
-            out += member.decompress(rest, limit - len(out) + 1)
-        except zlib.error as error:
-            raise BadPayload(f"gzip: {error}") from None
-        if len(out) > limit:
-            raise BadPayload(f"gzip: more than {limit} bytes")
-        if not member.eof:
-            raise BadPayload("gzip: the stream is cut off")
-        rest = member.unused_data
-        if not rest:
+    view, out, pos = memoryview(data), bytearray(), 0
+    for _ in range(_GZIP_MEMBERS):
+        member, size = zlib.decompressobj(31), _GZIP_PIECE
+        while not member.eof:
+            piece = view[pos : pos + size]
+            if not piece:
+                raise BadPayload("gzip: the stream is cut off")
+            try:
+                out += member.decompress(piece, limit - len(out) + 1)
+            except zlib.error as error:
+                raise BadPayload(f"gzip: {error}") from None
+            if len(out) > limit:
+                raise BadPayload(f"gzip: more than {limit} bytes")
+            pos += len(piece) - len(member.unused_data) - len(member.unconsumed_tail)
+            size = min(2 * size, _GZIP_PIECE_MAX)
+        if pos == len(view):
             return out
+    raise BadPayload(f"gzip: more than {_GZIP_MEMBERS} members")
 
 
 def _xerial(data: Buffer) -> bytes:

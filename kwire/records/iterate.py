@@ -95,6 +95,11 @@ def records(
         plain = bytes(compression.decompress(header.compression, payload, limit))
     except compression.BadPayload as error:
         raise BadRecords(str(error)) from None
+    yield from unpacked_records(plain, header)
+
+
+def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Give the records of a batch whose payload was decompressed before."""
     if header.record_count < 0 or header.record_count * _MIN_RECORD > len(plain):
         raise BadRecords(f"{header.record_count} records in {len(plain)} bytes")
     at = 0

@@ -22,7 +22,6 @@ import trio
 
 from kwire.drive import Slices
 from kwire.errors import (
-    InvalidRecord,
     KafkaStorageError,
     MessageTooLarge,
     NotEnoughReplicasAfterAppend,
@@ -32,32 +31,26 @@ from kwire.errors import (
     UnknownTopicOrPartition,
 )
 from kwire.log.config import LogConfig
-from kwire.log.lookup import Search, Spot
 from kwire.log.partition_log import PartitionLog
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
-from kwire.records.compression import NAMES, NONE, BadPayload
+from kwire.records.compression import NAMES, NONE
 from kwire.records.header import BatchHeader, Buffer
-from kwire.records.validate import keyless
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
 from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced, Traffic
 from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
 from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
+from kwire.replica.unpacking import Unpacker
 
 log = logging.getLogger(__name__)
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
 """Types of config resources."""
-_SLICE_RECORDS: Final = 500
-"""About two milliseconds of walking records."""
-_THREAD_BYTES: Final = 32 * 1024
-"""From here on a thread costs less than what it takes off the loop."""
 _INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
 """So many new partitions of a publication are made before it is in force."""
 _FLUSH_RETRY_S: Final = 1.0
-_PAYLOAD_MAX: Final = 256 * 1024 * 1024
 
 
 @attrs.define(eq=False)
@@ -90,6 +83,7 @@ class ReplicaService:
     """Partitions whose logs a task syncs."""
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
+    _unpacker: Unpacker = attrs.field(factory=Unpacker)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -169,14 +163,14 @@ class ReplicaService:
         config = partition.config
         size = header.size
         if config.cleanup_compact:
-            await _check_keys(records, header)
+            await self._unpacker.check_keys(records, header)
         wanted = config.compression_type
         if wanted == "producer":
             return records
         codec = NONE if wanted == "uncompressed" else NAMES.index(wanted)
         if codec == header.compression:
             return records
-        made = await _recompress(memoryview(records)[:size], header, codec)
+        made = await self._unpacker.recompress(memoryview(records)[:size], header, codec)
         if len(made) > config.max_message_bytes:
             raise MessageTooLarge(
                 f"{len(made)} bytes as {wanted}, at most {config.max_message_bytes} are allowed"
@@ -369,7 +363,7 @@ class ReplicaService:
             return partition.locate(timestamp, upto)
         epoch = partition.check_leader().leader_epoch
         try:
-            found = await _searched(search)
+            found = await self._unpacker.search(search)
         except OSError as error:
             raise KafkaStorageError(str(error)) from error
         self._checked_leader(partition, epoch)
@@ -611,54 +605,7 @@ class ReplicaService:
             listener(partition)
 
 
-async def _searched(search: Search) -> Spot | None:
-    """Drive a search: others come in between its slices."""
-    answer: Buffer | None = None
-    while True:
-        try:
-            job = search.send(answer)
-        except StopIteration as done:
-            found: Spot | None = done.value
-            return found
-        if job is None:
-            answer = None
-            await trio.lowlevel.checkpoint()
-        else:
-            answer = await trio.to_thread.run_sync(job)
-
-
 def _set(events: Iterable[object]) -> None:
     for event in events:
         assert isinstance(event, trio.Event)
         event.set()
-
-
-async def _check_keys(records: Buffer, header: BatchHeader) -> None:
-    """Walk a batch for a compacted topic, giving way every couple of milliseconds."""
-    from kwire.records import iterate
-
-    bad: list[int] = []
-    try:
-        for index, record in enumerate(iterate.records(records, 0, header)):
-            if record.key is None:
-                bad.append(index)
-            if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
-                await trio.lowlevel.checkpoint()
-    except iterate.BadRecords as error:
-        raise InvalidRecord(str(error)) from None
-    if bad:
-        raise keyless(bad)
-
-
-async def _recompress(batch: Buffer, header: BatchHeader, codec: int) -> bytes:
-    from kwire.records import build
-
-    def work() -> bytes:
-        return build.recompress(batch, header, codec, _PAYLOAD_MAX)
-
-    try:
-        if len(batch) < _THREAD_BYTES:
-            return work()
-        return await trio.to_thread.run_sync(work)
-    except BadPayload as error:
-        raise InvalidRecord(str(error)) from None

@@ -1,0 +1,92 @@
+"""Unpacking of payloads, whose size and content are the clients' choice.
+
+Rules: the loop unpacks only what stays small; whatever grows does so in a thread, up to a limit,
+and no more than a few at once, for each may hold as much memory as the limit allows.
+"""
+
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.errors import InvalidRecord
+from kwire.log.lookup import Search, Spot
+from kwire.records import build, iterate
+from kwire.records.compression import BadPayload, decompress
+from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer
+from kwire.records.validate import keyless
+
+THREADS: Final = 2
+"""So many payloads are unpacked at once."""
+PAYLOAD_MAX: Final = 256 * 1024 * 1024
+HERE_BYTES: Final = 32 * 1024
+"""From here on, packed or unpacked, a thread costs less than what it takes off the loop."""
+_SLICE_RECORDS: Final = 500
+"""About two milliseconds of walking records."""
+
+
+@attrs.define(eq=False)
+class Unpacker:
+    """The threads that unpack."""
+
+    threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
+
+    async def search(self, search: Search) -> Spot | None:
+        """Drive a search: others come in between its slices."""
+        answer: bytes | None = None
+        while True:
+            try:
+                job = search.send(answer)
+            except StopIteration as done:
+                found: Spot | None = done.value
+                return found
+            if job is None:
+                answer = None
+                await trio.lowlevel.checkpoint()
+            else:
+                answer = await trio.to_thread.run_sync(job, limiter=self.threads)
+
+    async def check_keys(self, batch: Buffer, header: BatchHeader) -> None:
+        """Walk a batch for a compacted topic, giving way every couple of milliseconds."""
+        bad: list[int] = []
+        try:
+            plain = await self._plain(batch, header)
+            for index, record in enumerate(iterate.unpacked_records(plain, header)):
+                if record.key is None:
+                    bad.append(index)
+                if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
+                    await trio.lowlevel.checkpoint()
+        except (BadPayload, iterate.BadRecords) as error:
+            raise InvalidRecord(str(error)) from None
+        if bad:
+            raise keyless(bad)
+
+    async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
+        """Return the batch with its payload in another codec; InvalidRecord if it is damaged."""
+        if header.size <= HERE_BYTES:
+            try:
+                return build.recompress(batch, header, codec, HERE_BYTES)
+            except BadPayload:
+                pass  # damaged, or larger than that
+        work = partial(build.recompress, batch, header, codec, PAYLOAD_MAX)
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self.threads)
+        except BadPayload as error:
+            raise InvalidRecord(str(error)) from None
+
+    async def _plain(self, batch: Buffer, header: BatchHeader) -> bytes:
+        """Decompress the payload of a batch; BadPayload if it is damaged or beyond the limit."""
+        payload = memoryview(batch)[HEADER_SIZE : header.size]
+
+        def unpacked(limit: int) -> bytes:
+            return bytes(decompress(header.compression, payload, limit))
+
+        if not header.compression:
+            return bytes(payload)
+        if len(payload) <= HERE_BYTES:
+            try:
+                return unpacked(HERE_BYTES)
+            except BadPayload:
+                pass  # damaged, or larger than that
+        return await trio.to_thread.run_sync(unpacked, PAYLOAD_MAX, limiter=self.threads)
