@@ -10,8 +10,7 @@ import os
 import random
 import signal
 import time
-
-import pytest
+from pathlib import Path
 
 from compat_tests.confluent_kafka.clients import create
 from compat_tests.durability.history import History, anomalies
@@ -22,25 +21,23 @@ FAULTS = int(os.environ.get("KWIRE_HISTORY_FAULTS", "4"))
 SEED = int(os.environ.get("KWIRE_HISTORY_SEED", "1"))
 
 
-@pytest.fixture
-def history(own_broker, topic) -> History:
-    """What all clients saw of one run with kills, restarts and pauses."""
+def run_with_faults(broker, topic: str, kinds: list[str]) -> History:
+    """Write down what all clients see while these faults happen to the broker in turn."""
     create(
-        own_broker.address,
+        broker.address,
         topic,
         PARTITIONS,
         internal_segment_bytes="40000",
         index_interval_bytes="500",
         max_message_bytes=str(TOO_LARGE // 2),
     )
-    run = Run(own_broker.address, topic, PARTITIONS)
+    run = Run(broker.address, topic, PARTITIONS)
     run.start()
-    faults = random.Random(SEED)
-    kinds = ["kill", "pause", "stop", "kill"]
+    chance = random.Random(SEED)
     run.wait_for_more(100)
     for number in range(FAULTS):
-        fault(own_broker, kinds[number % len(kinds)])
-        run.wait_for_more(faults.randrange(50, 200))
+        FAULT[kinds[number % len(kinds)]](broker, chance)
+        run.wait_for_more(chance.randrange(50, 200))
     healed = time.monotonic()
     run.wait_for_more(50)
     history = run.finish(healed)
@@ -48,21 +45,60 @@ def history(own_broker, topic) -> History:
     return history
 
 
-def fault(broker, kind: str) -> None:
-    if kind == "pause":
-        broker.process.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)  # not for anything to happen: how long it stands still
-        broker.process.send_signal(signal.SIGCONT)
-    else:
-        getattr(broker, kind)()
-        broker.start()
+def kill(broker, chance) -> None:
+    broker.kill()
+    broker.start()
 
 
-def test_clients_see_no_anomaly(history):
+def pause(broker, chance) -> None:
+    broker.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)  # not for anything to happen: how long it stands still
+    broker.process.send_signal(signal.SIGCONT)
+
+
+def stop(broker, chance) -> None:
+    broker.stop()
+    assert broker.process.returncode in EXIT_CODES[broker.kind]
+    assert marker(broker).exists()
+    broker.start()
+    assert not marker(broker).exists()
+
+
+def stop_twice(broker, chance) -> None:
+    """A second signal, wherever the stop is by then."""
+    broker.process.send_signal(signal.SIGTERM)
+    time.sleep(chance.random() / 10)
+    broker.stop()
+    broker.start()
+
+
+def kill_while_stopping(broker, chance) -> None:
+    broker.process.send_signal(signal.SIGTERM)
+    time.sleep(chance.random() / 10)
+    broker.kill()
+    broker.start()
+
+
+def marker(broker) -> Path:
+    return broker.data / ".kafka_cleanshutdown"
+
+
+EXIT_CODES = {"kwire": {0}, "kafka": {0, 143}}
+FAULT = {
+    "kill": kill,
+    "pause": pause,
+    "stop": stop,
+    "stop twice": stop_twice,
+    "kill while stopping": kill_while_stopping,
+}
+
+
+def test_clients_see_no_anomaly(own_broker, topic):
     """Kills, pauses and restarts while several producers, consumers and two groups run.
 
     Invariants 1, 2, 3, 4 (refused records), 7, 8, 9, 10, 11 and 12; transactions are not served.
     """
+    history = run_with_faults(own_broker, topic, ["kill", "pause", "stop", "kill"])
     outcomes = [send.outcome for send in history.sends]
     print({name: outcomes.count(name) for name in set(outcomes)}, "sends")
     print(len(history.polls), "polls", len(history.commits), "commits", len(history.calls), "calls")
@@ -72,3 +108,14 @@ def test_clients_see_no_anomaly(history):
     assert {commit.outcome for commit in history.commits} >= {"ok"}
     assert len({(poll.client, poll.session) for poll in history.polls}) > 6  # rebalances
     assert any(read.offset for read in history.committed)
+
+
+def test_stop_may_be_cut_short_at_any_time(own_broker, topic):
+    """Invariant 109: a stop drains and leaves a clean marker, groups go on without a rebalance.
+
+    A second signal or a kill while it stops loses nothing either.
+    """
+    kinds = ["stop", "stop twice", "stop", "kill while stopping"]
+    history = run_with_faults(own_broker, topic, kinds)
+    assert anomalies(history) == {}
+    assert {poll.session for poll in history.polls if poll.client == "auto"} == {1}

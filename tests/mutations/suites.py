@@ -5,6 +5,9 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 CLIENTS: Final = "compat_tests/durability/test_history.py::test_clients_see_no_anomaly"
+STOPS: Final = "compat_tests/durability/test_history.py::test_stop_may_be_cut_short_at_any_time"
+WIRE: Final = "tests/server/test_wire_abuse.py"
+BOMBS: Final = "tests/replica/test_bombs.py"
 
 MUTATIONS = (
     Mutation(
@@ -70,5 +73,77 @@ MUTATIONS = (
         old="end = high_watermark if upto is Upto.HIGH_WATERMARK else stable",
         new="end = high_watermark if upto is Upto.HIGH_WATERMARK else stable - 1",
         test=CLIENTS,
+    ),
+    Mutation(
+        name="announced-lengths-are-allocated",
+        invariants=(96,),
+        path="kwire/codec/primitives.py",
+        old='raise MalformedError(f"{length} bytes or elements',
+        new='b"x" * min(length, 1 << 29); raise MalformedError(f"{length} bytes or elements',
+        test=f"{WIRE}::test_damaged_requests_are_answered_or_end_their_own_connection",
+    ),
+    Mutation(
+        name="old-versions-keep-their-shapes",
+        invariants=(97,),
+        path="kwire/handlers/dispatch.py",
+        old="if route.widen is not None:",
+        new="if route.widen is not None and version > 3:",
+        test=f"{WIRE}::test_every_advertised_version_is_answered_in_its_own_shape",
+    ),
+    Mutation(
+        name="next-version-is-served-unasked",
+        invariants=(97,),
+        path="kwire/handlers/dispatch.py",
+        old="if not row.first <= version <= row.last:",
+        new="version = min(version, row.last)\n            if version < row.first:",
+        test=f"{WIRE}::test_what_is_not_advertised_ends_the_connection",
+    ),
+    Mutation(
+        name="small-batches-unpack-on-the-loop",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="return build.recompress(batch, header, codec, HERE_BYTES)",
+        new="return build.recompress(batch, header, codec, PAYLOAD_MAX)",
+        test=f"{BOMBS}::test_payload_that_grows_does_so_in_a_thread",
+    ),
+    Mutation(
+        name="all-payloads-unpack-at-once",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="trio.CapacityLimiter(THREADS)",
+        new="trio.CapacityLimiter(40)",
+        test=f"{BOMBS}::test_no_more_than_a_few_are_unpacked_at_once",
+    ),
+    Mutation(
+        name="gzip-members-without-end",
+        invariants=(98,),
+        path="kwire/records/compression.py",
+        old="for _ in range(_GZIP_MEMBERS):",
+        new="for _ in range(1 << 40):",
+        test=f"{BOMBS}::test_gzip_of_thousands_of_members_is_refused",
+    ),
+    Mutation(
+        name="stop-leaves-no-marker",
+        invariants=(109,),
+        path="kwire/log/directory.py",
+        old="files.append((names.CLEAN_SHUTDOWN, marker))",
+        new="pass",
+        test=STOPS,
+    ),
+    Mutation(
+        name="marker-outlives-the-start",
+        invariants=(81, 109),
+        path="kwire/log/directory.py",
+        old="self.disk.remove(names.CLEAN_SHUTDOWN)",
+        new="pass",
+        test=STOPS,
+    ),
+    Mutation(
+        name="restart-forgets-members",
+        invariants=(72, 109),
+        path="kwire/group/shard.py",
+        old="self._apply_group(group_id, record.value)",
+        new="pass",
+        test=STOPS,
     ),
 )
