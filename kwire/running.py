@@ -14,12 +14,19 @@ from typing import Final
 import trio
 
 from kwire.configs.broker import BrokerConfig
-from kwire.errors import KafkaStorageError
+from kwire.errors import (
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InvalidRegistration,
+    KafkaStorageError,
+)
 from kwire.formatting import CannotOpenError, refusal, with_remedy
 from kwire.server import Server
 
 log = logging.getLogger(__name__)
 
+NOT_TAKEN: Final = (DuplicateBrokerRegistration, InconsistentClusterId, InvalidRegistration)
+"""A broker that the controller refuses for good, or whose id another one has taken."""
 OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES}
 
 
@@ -38,6 +45,9 @@ def run_until_signal(
         errors = list(_leaves(failed))
         if isinstance(errors[0], CannotOpenError):
             raise errors[0] from failed
+        if isinstance(errors[0], NOT_TAKEN):
+            log.debug("the controller does not take this broker", exc_info=failed)
+            raise CannotOpenError(f"cannot go on: {_in_words(errors[0])}") from failed
         if not all(map(_is_of_the_disk, errors)):
             raise
         log.debug("the disk failed", exc_info=failed)

@@ -211,7 +211,8 @@ def placed_partitions(
         )
     except errors.InvalidReplicationFactor as error:
         raise errors.InvalidReplicationFactor(begin + (error.text or "")) from None
-    partitions = [new_partition(state, replicas) for replicas in placed]
+    made = {replicas: new_partition(state, replicas) for replicas in set(map(tuple, placed))}
+    partitions = [made[tuple(replicas)] for replicas in placed]
     if not all(partition.isr for partition in partitions):
         raise errors.InvalidReplicationFactor(begin + ACTIVE_ONLY)
     return partitions

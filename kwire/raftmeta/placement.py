@@ -31,7 +31,7 @@ def spread(brokers: Iterable[BrokerImage]) -> list[int]:
 def place(
     brokers: Iterable[BrokerImage], *, start: int, first: int, count: int, replicas: int
 ) -> list[list[int]]:
-    """Replicas of the partitions ``first`` to ``first + count - 1``."""
+    """Replicas of the partitions ``first`` to ``first + count - 1``; equal lists may be one."""
     usable = [broker for broker in brokers if _has_room(broker)]
     if replicas > len(usable):
         raise InvalidReplicationFactor(
@@ -47,12 +47,17 @@ def place(
         raise InvalidReplicationFactor(ACTIVE_ONLY if leaving else ALL_FENCED)
     spare = spread(broker for broker in usable if not broker.is_active)
     racks = {broker.id: broker.rack for broker in usable}
+    stripes: dict[
+        tuple[int, int], list[int]
+    ] = {}  # They repeat after as many as there are brokers.
     placed = []
     for turn in range(start + first, start + first + count):
-        chosen: list[int] = []
-        _choose(chosen, _rotated(serving, turn), racks, min(replicas, len(serving)))
-        _choose(chosen, _rotated(spare, turn), racks, replicas)
-        placed.append(chosen)
+        stripe = turn % len(serving), turn % max(len(spare), 1)
+        if stripe not in stripes:
+            chosen = stripes[stripe] = []
+            _choose(chosen, _rotated(serving, turn), racks, min(replicas, len(serving)))
+            _choose(chosen, _rotated(spare, turn), racks, replicas)
+        placed.append(stripes[stripe])
     return placed
 
 

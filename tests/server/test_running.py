@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from kwire.errors import DuplicateBrokerRegistration
 from kwire.formatting import CannotOpenError
 from kwire.log.disk import RealDisk
+from kwire.raftmeta.broker_lifecycle import BrokerLifecycle
 from kwire.running import run_until_signal
 from tests.server.nodes import config
 
@@ -111,3 +113,17 @@ def test_other_failures_keep_their_traces(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(RealDisk, "replace", replace)
     with pytest.raises(BaseExceptionGroup):
         run(tmp_path)
+
+
+def test_id_that_another_broker_took_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the broker that has to end, without the trace of where that was found."""
+
+    async def asked(lifecycle: BrokerLifecycle) -> None:
+        raise DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile.")
+
+    monkeypatch.setattr(BrokerLifecycle, "_speak", asked)
+    with pytest.raises(CannotOpenError, match="cannot go on: Another broker has") as caught:
+        run(tmp_path)
+    assert "\n" not in str(caught.value)
