@@ -18,7 +18,8 @@ Told = listeners.Endpoint
 """An address as others are told it."""
 
 _FIRST_BOOTSTRAP_ID: Final = -2
-_KERNELS_CHOICE: Final = -1
+_SOCKET_BUFFER_BYTES: Final = 512 << 10
+"""Where the file says nothing (docs/decisions/0012-socket-buffers.md)."""
 _BACKLOG_AT_LEAST: Final = 1024
 """Kafka has a thread that does nothing but accept; here a busy millisecond must not fill the queue,
 for whoever finds it full comes back only a second later."""
@@ -33,20 +34,17 @@ def limits(config: BrokerConfig) -> Limits:
         max_connection_creation_rate=config.max_connection_creation_rate,
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_request_max_bytes=config.socket_request_max_bytes,
-        socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        socket_send_buffer_bytes=_send_buffer(config),
+        socket_receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes"),
+        socket_send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes"),
         socket_listen_backlog_size=max(config.socket_listen_backlog_size, _BACKLOG_AT_LEAST),
         queued_max_request_bytes=config.queued_max_request_bytes,
     )
 
 
-def _send_buffer(config: BrokerConfig) -> int:
-    """What the file says, else the kernel's own choice, which grows with the connection.
-
-    Kafka's default of 100 KB wakes the sender of a large answer ten times a megabyte.
-    """
-    given = config.given("socket.send.buffer.bytes")
-    return config.socket_send_buffer_bytes if given else _KERNELS_CHOICE
+def _buffer(config: BrokerConfig, name: str) -> int:
+    """What the file says, -1 being the kernel's choice, else a size that suits large answers."""
+    given: int = getattr(config, name.replace(".", "_"))
+    return given if config.given(name) else _SOCKET_BUFFER_BYTES
 
 
 def log_settings(config: BrokerConfig) -> LogSettings:

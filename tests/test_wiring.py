@@ -11,6 +11,14 @@ def test_connections_per_address() -> None:
     assert wiring.limits(node_config()).max_connections_per_ip_overrides == {}
 
 
+def test_socket_buffers_are_as_given_or_of_a_size_that_was_measured() -> None:
+    names = ("socket_send_buffer_bytes", "socket_receive_buffer_bytes")
+    for given, expected in ((None, 512 << 10), ("102400", 102400), ("-1", -1)):
+        config = node_config(**({} if given is None else dict.fromkeys(names, given)))
+        limits = wiring.limits(config)
+        assert [getattr(limits, name) for name in names] == [expected, expected]
+
+
 def test_the_quorum_settings_reach_the_quorum() -> None:
     config = node_config(
         controller_quorum_fetch_max_bytes="1234",
