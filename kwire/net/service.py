@@ -23,6 +23,7 @@ from trio.lowlevel import checkpoint, wait_readable
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, Metrics
 from kwire.net import hangup
 from kwire.net.connection import Disconnect, Framer, Spares
+from kwire.net.gate import Gate
 from kwire.net.held_back import HeldBack, is_small
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 from kwire.net.memory import Memory
@@ -34,7 +35,10 @@ TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
 RECEIVED_BYTES: Final = 64 << 10
 """How much one call receives at most, unless it is of a large frame."""
-ACCEPT_BATCH: Final = 32
+ACCEPT_BATCH: Final = 8
+"""Connections accepted in one turn of the loop; each has its first request ready in the next."""
+CLOSE_BATCH: Final = 16
+"""Connections closed in one turn: thousands may end at the same moment, with their process."""
 EXHAUSTED_PAUSE_S: Final = 0.25
 _IDLE_SCANS: Final = 64
 """Idle connections are looked for at most so many times per idle time."""
@@ -154,6 +158,7 @@ class NetService:
     _spares: Spares = attrs.field(factory=Spares)
     _nursery: trio.Nursery | None = None
     _held_back: HeldBack = attrs.field(factory=HeldBack)
+    _leaving: Gate = attrs.field(factory=lambda: Gate(CLOSE_BATCH))
     _opened: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _closed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _relimited: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -213,6 +218,7 @@ class NetService:
                 nursery.start_soon(self._hang_ups.run)
                 nursery.start_soon(self._close_idle)
                 nursery.start_soon(self._held_back.run)
+                nursery.start_soon(self._leaving.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
@@ -339,6 +345,7 @@ class NetService:
         try:
             with connection.scope:
                 await self._converse(connection)
+            await self._leaving.enter()
         except Disconnect as reason:
             connection.reason = str(reason)
         except OSError as error:

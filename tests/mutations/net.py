@@ -105,6 +105,22 @@ MUTATIONS = (
         test=f"{SERVICE}::test_nodes_of_the_cluster_get_in_when_it_is_full",
     ),
     Mutation(
+        name="accept-all-in-one-turn",
+        invariants=(102,),
+        path="kwire/net/service.py",
+        old="for _ in range(ACCEPT_BATCH):",
+        new="for _ in range(1000):",
+        test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
+    ),
+    Mutation(
+        name="close-all-in-one-turn",
+        invariants=(102,),
+        path="kwire/net/service.py",
+        old="            await self._leaving.enter()\n",
+        new="",
+        test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
+    ),
+    Mutation(
         name="connections-cost-no-tokens",
         invariants=(102,),
         path="kwire/net/limits.py",

@@ -3,6 +3,8 @@
 import errno
 import logging
 import socket
+from contextlib import ExitStack
+from itertools import pairwise
 from struct import pack
 from typing import Any
 
@@ -11,9 +13,9 @@ import trio
 import trio.testing
 
 from kwire.net.limits import Limits, last_descriptor
-from kwire.net.service import TURN_FRAMES
+from kwire.net.service import ACCEPT_BATCH, CLOSE_BATCH, TURN_FRAMES
 from kwire.testing.wire import Closed, TrioWireClient
-from tests.net.node import echo, framed, running, settled
+from tests.net.node import Node, echo, framed, running, settled
 
 
 async def test_answers_in_order_whatever_the_cut() -> None:
@@ -395,6 +397,27 @@ async def test_buffers_of_large_requests_are_used_again() -> None:
             assert await client.read_frame() == b"done"
             kept = node.service._spares.kept
             assert kept == 1, "nothing holds on to a request that is answered"
+
+
+async def turns(node: Node, count: int) -> list[int]:
+    """How many connections came or went in each turn of the loop, until ``count`` are open."""
+    seen = [len(node.service.connections)]
+    while seen[-1] != count:
+        await trio.lowlevel.checkpoint()
+        seen.append(len(node.service.connections))
+    return [abs(after - before) for before, after in pairwise(seen)]
+
+
+async def test_many_connections_at_once_come_and_go_a_few_a_turn() -> None:
+    """invariant 102: others are served while a flood of connections comes, and while it ends."""
+    async with running(Limits(socket_listen_backlog_size=300)) as node:
+        node.listen()
+        with ExitStack() as stack:
+            for _ in range(200):
+                stack.enter_context(socket.create_connection(("127.0.0.1", node.port)))
+            assert max(await turns(node, 200)) <= 2 * ACCEPT_BATCH, "tasks run in any order"
+            await settled()
+        assert max(await turns(node, 0)) <= 2 * CLOSE_BATCH
 
 
 async def test_stop_accepting_leaves_the_open_ones() -> None:

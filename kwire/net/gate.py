@@ -1,0 +1,27 @@
+"""Lets few tasks a turn of the loop through, when many become ready at the same moment."""
+
+import attrs
+from trio.lowlevel import ParkingLot, checkpoint
+
+
+@attrs.define(eq=False)
+class Gate:
+    """Tasks wait at :meth:`enter`; :meth:`run` lets so many go on in each turn."""
+
+    a_turn: int
+    _waiting: ParkingLot = attrs.field(factory=ParkingLot)
+    _arrived: ParkingLot = attrs.field(factory=ParkingLot)
+
+    async def enter(self) -> None:
+        """Wait for a place in this turn or a later one."""
+        if not self._waiting:
+            self._arrived.unpark()
+        await self._waiting.park()
+
+    async def run(self) -> None:
+        """Serve until cancelled; asleep while nobody waits."""
+        while True:
+            await self._arrived.park()
+            while self._waiting:
+                self._waiting.unpark(count=self.a_turn)
+                await checkpoint()
