@@ -250,6 +250,12 @@ def serve(asked: argparse.Namespace) -> None:
             told = f"[{host}]" if ":" in host else host
             print(f"kwire ready on {told}:{number}", flush=True)
 
+        def at_once() -> None:
+            if directory is not None:
+                import shutil
+
+                shutil.rmtree(directory, ignore_errors=True)
+
         gc.freeze()
         gc.enable()
         try:
@@ -259,6 +265,7 @@ def serve(asked: argparse.Namespace) -> None:
                 metrics_port=asked.metrics_port,
                 metrics_host=asked.metrics_host,
                 ready=ready,
+                at_once=at_once,
             )
         except ConfigError as error:
             fail(error)

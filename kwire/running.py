@@ -37,10 +37,14 @@ def run_until_signal(
     metrics_port: int | None,
     metrics_host: str | None = None,
     ready: Callable[[str, int], None],
+    at_once: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run one node in this process until SIGTERM or SIGINT; a second one ends it at once."""
+    """Run one node in this process until SIGTERM or SIGINT; a second one ends it at once.
+
+    ``at_once`` is called before that end, which runs no other cleaning up.
+    """
     try:
-        trio.run(_until_signal, config, cluster_id, metrics_port, metrics_host, ready)
+        trio.run(_until_signal, config, cluster_id, metrics_port, metrics_host, ready, at_once)
     except BaseExceptionGroup as failed:
         errors = list(_leaves(failed))
         if isinstance(errors[0], CannotOpenError):
@@ -82,13 +86,14 @@ async def _until_signal(
     metrics_port: int | None,
     metrics_host: str | None,
     ready: Callable[[str, int], None],
+    at_once: Callable[[], None],
 ) -> None:
     server = Server(config, cluster_id)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             if metrics_port is not None:
                 await show(nursery, server, metrics_host, metrics_port)
-            nursery.start_soon(_stop_on, signals, server)
+            nursery.start_soon(_stop_on, signals, server, at_once)
             nursery.start_soon(_announce, server, ready)
             await server.run()
             nursery.cancel_scope.cancel()
@@ -115,11 +120,14 @@ async def _announce(server: Server, ready: Callable[[str, int], None]) -> None:
     ready(*server.address)
 
 
-async def _stop_on(signals: AsyncIterator[int], server: Server) -> None:
+async def _stop_on(
+    signals: AsyncIterator[int], server: Server, at_once: Callable[[], None]
+) -> None:
     stopping = False
     async for number in signals:
         log.info("signal number=%d", number)
         if stopping:
+            at_once()
             os._exit(128 + number)
         stopping = True
         server.stop()

@@ -139,6 +139,19 @@ def test_ephemeral_data_is_gone_on_exit(tmp_path: Path) -> None:
         del os.environ["TMPDIR"]
 
 
+def test_second_signal_removes_ephemeral_data_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both signals are there before the node has looked at the first."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with serve(tmp_path, "--port", "0", "--ephemeral") as node:
+        assert list(tmp_path.glob("kwire-*/data/meta.properties"))
+        for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            node.process.send_signal(number)
+        assert node.process.wait(20) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert not list(tmp_path.glob("kwire-*"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_a_clean_stop(tmp_path: Path, number: int) -> None:
     with serve(tmp_path, "--port", "0") as node:
