@@ -94,6 +94,16 @@ def test_abandoned_joins_leave_no_ghosts() -> None:
     assert sim.groups.groups["g"].state is State.STABLE
 
 
+def test_ids_handed_out_are_bounded() -> None:
+    """Invariant 67: who never comes back with its id costs a bounded amount of memory."""
+    settings = GroupSettings(group_initial_rebalance_delay_ms=0, max_pending_members=3)
+    sim = Sim(settings)
+    codes = [sim.reply(sim.join(f"c{number}")).error_code for number in range(5)]
+    assert codes == [79, 79, 79, 81, 81], "MEMBER_ID_REQUIRED, then GROUP_MAX_SIZE_REACHED"
+    sim.advance(10.1)
+    assert sim.reply(sim.join("later")).error_code == 79
+
+
 def test_a_join_that_is_repeated_makes_one_member() -> None:
     """Invariant 67: answers are lost, the client asks again with its id."""
     sim = Sim()

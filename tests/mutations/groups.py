@@ -7,6 +7,7 @@ _NODE = "tests/server/test_groups.py"
 _FIRST_USE = "tests/command_line/test_first_use.py"
 _MEMBERS = "tests/group/test_members.py"
 _WRITING = "tests/coordinator/test_writing.py"
+_SLICES = "tests/coordinator/test_slices.py"
 _SERVICE = "tests/coordinator/test_service.py"
 
 MUTATIONS = (
@@ -306,5 +307,45 @@ MUTATIONS = (
         old="PIECE: Final = 200\n",
         new="PIECE: Final = 200_000\n",
         test=f"{_WRITING}::test_other_requests_come_between_the_pieces_of_a_large_one",
+    ),
+    Mutation(
+        name="replay-a-partition-in-one-turn",
+        invariants=(10,),
+        path="kwire/coordinator/service.py",
+        old="reached = position\n                await slices.pause()\n",
+        new="reached = position\n",
+        test=f"{_SLICES}::test_loading_gives_way",
+    ),
+    Mutation(
+        name="wake-all-groups-of-a-partition-in-one-turn",
+        invariants=(10,),
+        path="kwire/coordinator/service.py",
+        old="            await slices.pause()\n            if shard.phase",
+        new="            if shard.phase",
+        test=f"{_SLICES}::test_loading_gives_way",
+    ),
+    Mutation(
+        name="forget-a-topic-in-one-turn",
+        invariants=(10,),
+        path="kwire/coordinator/service.py",
+        old="break\n                    await slices.pause()\n",
+        new="break\n",
+        test=f"{_SLICES}::test_removing_a_topic_of_many_groups_gives_way",
+    ),
+    Mutation(
+        name="keep-all-deadlines-in-one-turn",
+        invariants=(10,),
+        path="kwire/coordinator/service.py",
+        old="self._fire_one(shard):\n                    await slices.pause()",
+        new="self._fire_one(shard):\n                    pass",
+        test=f"{_SLICES}::test_deadlines_of_many_members_give_way",
+    ),
+    Mutation(
+        name="hand-out-any-number-of-member-ids",
+        invariants=(67,),
+        path="kwire/group/classic.py",
+        old="if len(group.pending) >= turn.settings.max_pending_members:",
+        new="if len(group.pending) < 0:",
+        test=f"{_MEMBERS}::test_ids_handed_out_are_bounded",
     ),
 )

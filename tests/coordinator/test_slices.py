@@ -1,0 +1,116 @@
+"""Long work of coordinators goes on in slices: other tasks get their turn in between."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.drive import Slices
+from tests.coordinator.node import OLD, Node, committing, joining, node
+
+GROUPS = 300
+
+
+@attrs.define
+class Turns:
+    """How often another task ran."""
+
+    count: int = 0
+
+    async def run(self) -> None:
+        while True:
+            self.count += 1
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """Every look at the clock takes a millisecond, so a slice ends after two items."""
+    ticks = count()
+
+    def sliced() -> Slices:
+        return Slices(now=lambda: next(ticks) / 1000)
+
+    monkeypatch.setattr("kwire.coordinator.service.Slices", sliced)
+    return Turns()
+
+
+@asynccontextmanager
+async def running(of: Node, turns: Turns) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(of.service.run)
+        nursery.start_soon(turns.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.lowlevel.checkpoint()
+
+
+async def written() -> Node:
+    """A node that leads one partition with the offsets of hundreds of groups."""
+    one = node(offsets_topic_num_partitions=1)
+    one.service.elected(0, 1)
+    for number in range(GROUPS):
+        await one.groups.commit(committing(number, f"g{number}"))
+    return one
+
+
+async def test_loading_gives_way(turns: Turns) -> None:
+    one = await written()
+    two = node(one.log, offsets_topic_num_partitions=1)
+    async with running(two, turns):
+        turns.count = 0
+        two.service.elected(0, 2)
+        await until(lambda: not two.service.loading)
+        assert turns.count > GROUPS * 4 // 3, "replaying and waking the groups"
+        assert len(await two.groups.listed([], [])) == GROUPS
+
+
+async def test_removing_a_topic_of_many_groups_gives_way(turns: Turns) -> None:
+    one = await written()
+    async with running(one, turns):
+        turns.count = 0
+        one.groups.topics_deleted({bytes(16): "t"})
+        offsets = one.service._shards[0].machine.offsets
+        await until(lambda: not offsets.count)
+        assert turns.count > GROUPS // 4
+
+
+async def test_deadlines_of_many_members_give_way(
+    turns: Turns, mock_clock: trio.testing.MockClock
+) -> None:
+    one = node(offsets_topic_num_partitions=1)
+    one.service.elected(0, 1)
+    async with running(one, turns):
+        for number in range(GROUPS):
+            await one.groups.join(joining(group=f"g{number}"), OLD)
+        turns.count = 0
+        mock_clock.jump(10.1)
+        groups = one.service._shards[0].machine.groups
+        await until(lambda: not any(group.members for group in groups.values()))
+        assert turns.count > GROUPS // 4
+
+
+async def test_commits_are_possible_while_a_topic_is_removed(turns: Turns) -> None:
+    """What is committed meanwhile for a topic that is there stays."""
+    one = await written()
+    async with running(one, turns):
+        one.groups.topics_deleted({bytes(16): "t"})
+        request = committing(7, "g299")
+        request.topics[0] = OffsetCommitRequest.OffsetCommitRequestTopic(
+            name="u", partitions=request.topics[0].partitions
+        )
+        await one.groups.commit(request)
+        offsets = one.service._shards[0].machine.offsets
+        assert offsets.count > 1, "the removal has only begun"
+        await until(lambda: offsets.count == 1)
+        (topic,) = await one.groups.fetch("g299", None, require_stable=True)
+        assert (topic.name, topic.partitions[0].committed_offset) == ("u", 7)
