@@ -203,6 +203,51 @@ def test_descriptor_limit_is_positive() -> None:
     assert raise_descriptor_limit() > 0
 
 
+def test_open_file_is_the_same_under_every_name(disk: Disk) -> None:
+    disk.make_directory("t-0")
+    file = disk.open("t-0/a", create=True)
+    file.write([b"old"], 0)
+    file.pin()
+    disk.rename("t-0", "t-0.x-delete")
+    disk.make_directory("t-0")
+    disk.write("t-0/a", b"another")
+    assert file.read(0, 9) == b"old"
+    file.write([b"er"], 3)
+    assert disk.read("t-0.x-delete/a") == b"older"
+    file.unpin()
+    file.close()
+    assert file.read(0, 9) == b"another"
+
+
+def test_small_file_is_overwritten_in_place_and_replaced_aside(disk: Disk) -> None:
+    disk.write("a", b"1234")
+    file = disk.open("a")
+    file.pin()
+    disk.write("a", b"56")
+    assert file.read(0, 9) == b"56"
+    disk.replace("a", b"789", sync=False)
+    assert file.read(0, 9) == b"56"
+    assert disk.read("a") == b"789"
+    file.unpin()
+
+
+def test_files_of_a_removed_directory_are_gone(disk: Disk) -> None:
+    disk.make_directory("t-0")
+    disk.write("t-0/a", b"1")
+    disk.remove_tree("t-0")
+    disk.remove_tree("t-0")
+    for call in (
+        lambda: disk.write("t-0/a", b"1"),
+        lambda: disk.rename("t-0/a", "t-0/b"),
+        lambda: disk.sync("t-0/a"),
+        lambda: disk.sync_directory("t-0"),
+        lambda: disk.open("t-0/a").size(),
+    ):
+        with pytest.raises(FileNotFoundError):
+            call()
+    assert disk.failed is None
+
+
 # -- only the twin
 
 

@@ -124,6 +124,14 @@ MUTATIONS = (
         test="tests/command_line/test_contract.py::test_second_signal_removes_ephemeral_data_too",
     ),
     Mutation(
+        name="later-versions-are-read",
+        invariants=(93,),
+        path="kwire/log/checkpoints.py",
+        old="        if version not in (0, 1):",
+        new="        if version < 0:",
+        test="tests/server/test_versions.py",
+    ),
+    Mutation(
         name="one-quick-write-forgives-slow-ones",
         invariants=(91,),
         path="kwire/log/pace.py",

@@ -1,0 +1,34 @@
+"""Data directories of other format versions: invariant 93."""
+
+from pathlib import Path
+
+import pytest
+
+from kwire.formatting import CannotOpenError
+from kwire.server import Server
+from tests.server.nodes import config, create, running, topics
+
+pytestmark = pytest.mark.slow
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+async def test_directory_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """Invariant 93: a downgrade is refused by name, and the later version finds all its files."""
+    async with running(tmp_path) as node:
+        assert await create(node, "kept") == 0
+    meta = tmp_path / "meta.properties"
+    meta.write_text(meta.read_text().replace("version=1", "version=2"))
+    before = content(tmp_path)
+    with pytest.raises(CannotOpenError, match=r"meta\.properties has version 2, not 0 or 1"):
+        Server(config(tmp_path))
+    assert content(tmp_path) == before
+    meta.write_text(meta.read_text().replace("version=2", "version=1"))
+    async with running(tmp_path) as node:
+        assert await topics(node) == {"kept"}
