@@ -1,5 +1,7 @@
 """CreatePartitions (API key 37): more partitions for topics; one bad topic fails alone."""
 
+from functools import partial
+
 from kwire import errors
 from kwire.codec.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -32,6 +34,8 @@ async def create_partitions(
             code = errors.TopicAuthorizationFailed.code
             denied.append(Result(name=asked.name, error_code=code))
     request.topics = wanted
-    response = await context.decide(decide_create_partitions, request)
+    permit = context.mutation_permit(strict_since=3)
+    response = await context.decide(partial(decide_create_partitions, permit=permit), request)
+    response.throttle_time_ms = permit.throttle_ms
     response.results += denied
     return response

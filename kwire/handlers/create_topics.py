@@ -4,6 +4,8 @@ One bad topic fails alone. A name that stands twice in a request fails, and so d
 the metadata log. A topic that may be created but not described is answered without its settings.
 """
 
+from functools import partial
+
 from kwire import errors
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.errors import KafkaError
@@ -28,7 +30,9 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
     refused = _refused(context, request)
     wanted = [asked for asked in request.topics if asked.name not in refused]
     request.topics = wanted
-    response = await context.decide(decide_create_topics, request)
+    permit = context.mutation_permit(strict_since=6)
+    response = await context.decide(partial(decide_create_topics, permit=permit), request)
+    response.throttle_time_ms = permit.throttle_ms
     for result in response.topics:
         if result.error_code == errors.NONE and not context.authorize(
             "DescribeConfigs", "Topic", result.name

@@ -1,5 +1,7 @@
 """DeleteTopics (API key 20): topics by name or by id; one bad topic fails alone."""
 
+from functools import partial
+
 from kwire import errors
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kwire.errors import KafkaError
@@ -34,7 +36,9 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
         else:
             denied.append(refusal)
     request.topics = wanted
-    response = await context.decide(decide_delete_topics, request)
+    permit = context.mutation_permit(strict_since=5)
+    response = await context.decide(partial(decide_delete_topics, permit=permit), request)
+    response.throttle_time_ms = permit.throttle_ms
     response.responses += denied
     return response
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kwire.log.service import LogManager
     from kwire.raftmeta.controller_service import Controller, Decide
     from kwire.raftmeta.image import MetadataImage
+    from kwire.raftmeta.mutation_quota import Permit
     from kwire.raftmeta.service import Quorum
     from kwire.replica.producer_ids import ProducerIds
     from kwire.replica.service import ReplicaService
@@ -107,6 +108,8 @@ class Context:
     side: Side = Side.BROKER
     listener: str = "PLAINTEXT"
     client_id: str = ""
+    api_version: int = 0
+    """Of a request that the controller answers; 0 for others."""
     client_host: str = "127.0.0.1"
     principal: Principal = ANONYMOUS
     goes_on: bool = False
@@ -152,6 +155,14 @@ class Context:
         or a client of the controller, when it is committed.
         """
         return await self.controller.call(decide, request, in_force=self.side is Side.BROKER)
+
+    def mutation_permit(self, strict_since: int) -> "Permit":
+        """What the client may create and delete now, refused or slowed by its request's version."""
+        state = self.controller.state
+        strict = self.api_version >= strict_since
+        return state.mutations.permit(
+            state.image.quotas, self.principal.name, self.client_id, self.clock.now(), strict=strict
+        )
 
     def authorize(self, operation: str, resource_type: str, name: str) -> bool:
         """Whether the principal may do ``operation`` (as "Read") on a resource (as "Topic")."""
@@ -322,6 +333,8 @@ class Session:
         client_id = head.client_id or ""
         if client_id != self.context.client_id:
             self.context = attrs.evolve(self.context, client_id=client_id)
+        if route.forwarded and version != self.context.api_version:
+            self.context = attrs.evolve(self.context, api_version=version)
         if route.forwarded and self.context.services.forwarding is not None:
             response = await self._by_controller(route, request, frame)
             if isinstance(response, list):

@@ -29,6 +29,7 @@ from kwire.raftmeta.image import (
     PartitionImage,
 )
 from kwire.raftmeta.levels import level_of
+from kwire.raftmeta.mutation_quota import MutationQuotas
 from kwire.raftmeta.partition_change import PartitionChange
 from kwire.raftmeta.placement import spread
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
@@ -87,6 +88,8 @@ class ControllerState:
     """Where the next topic's striping begins; it moves on with each topic."""
     sweeps: Sweeps = attrs.field(factory=Sweeps)
     """Partitions whose leader or ISR is still to be looked at."""
+    mutations: MutationQuotas = attrs.field(factory=MutationQuotas)
+    """How much clients have created and deleted lately."""
     _index: PartitionIndex | None = None
     _building: tuple[PartitionIndex, Iterator[None]] | None = None
     _dotted: dict[str, str] | None = None
@@ -144,6 +147,7 @@ class ControllerState:
         self._index = self._building = None
         self.sessions.clear()
         self.sweeps.clear()
+        self.mutations.clear()
 
     @staticmethod
     def _note(dotted: dict[str, str], name: str) -> None:

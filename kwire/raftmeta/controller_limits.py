@@ -206,7 +206,7 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest, now: float
 ) -> Decision[AlterClientQuotasResponse]:
-    """Limits of users, client ids and addresses are kept; nothing enforces them yet.
+    """Limits of users, client ids and addresses are kept; those of mutations are enforced.
 
     A type that stands twice in an entity counts as it stands last. What is asked for twice, an
     entity or a limit of one, is refused; the first of two equal entities has its limits.

@@ -21,6 +21,7 @@ from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decisio
 from kwire.raftmeta.controller_partitions import check_assignment
 from kwire.raftmeta.image import TOPIC, PartitionImage, TopicImage
 from kwire.raftmeta.image_records import partition_record
+from kwire.raftmeta.mutation_quota import Permit
 from kwire.raftmeta.names import check_topic_name
 from kwire.raftmeta.placement import ACTIVE_ONLY, place
 from kwire.types import ZERO_UUID
@@ -37,7 +38,11 @@ PARTITIONS_MAX: Final = 10_000
 
 
 def decide_create_topics(
-    state: ControllerState, request: CreateTopicsRequest, now: float
+    state: ControllerState,
+    request: CreateTopicsRequest,
+    now: float,
+    *,
+    permit: Permit | None = None,
 ) -> Decision[CreateTopicsResponse]:
     """Topics are to be made; too many at once are all refused."""
     del now
@@ -56,6 +61,8 @@ def decide_create_topics(
                     f"Topic '{asked.name}' collides with existing topic: {other}"
                 )
             made, result = _create(state, asked, shown)
+            if permit is not None:
+                permit.take(result.num_partitions)
         except KafkaError as error:
             result = Created(name=asked.name, error_code=error.code, error_message=error.text)
         else:
@@ -219,7 +226,11 @@ def placed_partitions(
 
 
 def decide_delete_topics(
-    state: ControllerState, request: DeleteTopicsRequest, now: float
+    state: ControllerState,
+    request: DeleteTopicsRequest,
+    now: float,
+    *,
+    permit: Permit | None = None,
 ) -> Decision[DeleteTopicsResponse]:
     """Topics are to go, named by name or by id."""
     del now
@@ -240,6 +251,8 @@ def decide_delete_topics(
                 "The provided topic name maps to an ID that was already supplied."
             )
         elif topic is not None:
+            error = _refusal(permit, len(topic.partitions))
+        if error is None and topic is not None:
             gone.add(topic.id)
             records.append(r.RemoveTopicRecord(topic_id=topic.id))
         responses.append(
@@ -251,6 +264,15 @@ def decide_delete_topics(
             )
         )
     return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
+
+
+def _refusal(permit: Permit | None, partitions: int) -> KafkaError | None:
+    try:
+        if permit is not None:
+            permit.take(partitions)
+    except KafkaError as error:
+        return error
+    return None
 
 
 def _misnamed(asked: DeleteTopicsRequest.DeleteTopicState) -> str | None:
@@ -289,7 +311,11 @@ def _unknown_name() -> KafkaError:
 
 
 def decide_create_partitions(
-    state: ControllerState, request: CreatePartitionsRequest, now: float
+    state: ControllerState,
+    request: CreatePartitionsRequest,
+    now: float,
+    *,
+    permit: Permit | None = None,
 ) -> Decision[CreatePartitionsResponse]:
     """Topics are to get more partitions."""
     del now
@@ -302,7 +328,10 @@ def decide_create_partitions(
         try:
             if names[asked.name] > 1:
                 raise errors.InvalidRequest("Duplicate topic name.")
-            records += _grow(state, asked)
+            made = _grow(state, asked)
+            if permit is not None:
+                permit.take(len(made))
+            records += made
         except KafkaError as error:
             code, text = error.code, error.text
         results.append(

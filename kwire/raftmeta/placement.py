@@ -47,9 +47,8 @@ def place(
         raise InvalidReplicationFactor(ACTIVE_ONLY if leaving else ALL_FENCED)
     spare = spread(broker for broker in usable if not broker.is_active)
     racks = {broker.id: broker.rack for broker in usable}
-    stripes: dict[
-        tuple[int, int], list[int]
-    ] = {}  # They repeat after as many as there are brokers.
+    # Stripes repeat after as many partitions as there are brokers.
+    stripes: dict[tuple[int, int], list[int]] = {}
     placed = []
     for turn in range(start + first, start + first + count):
         stripe = turn % len(serving), turn % max(len(spare), 1)
