@@ -6,10 +6,15 @@ one.  The counts are those that the suites themselves wrote into compat_tests/re
 
 import ast
 import json
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from compat_tests.harness import listing  # noqa: E402
+
 SUITES: Final = ROOT / "compat_tests"
 
 TITLES: Final = {
@@ -46,7 +51,8 @@ What is served, with versions: [protocol.md](protocol.md). What is knowingly dif
 ## Counts
 
 Other people's suites are counted whole: a test that is not run is left out for a reason, which
-the suite's list gives; the table of each suite counts by reason.
+the suite's list gives; the table of each suite counts by reason. A dash stands for a suite that was
+not run since its list changed.
 
 | suite | kwire: passed | failed | left out | Apache Kafka 4.3.1: passed | failed | left out |
 |---|---|---|---|---|---|---|
@@ -69,21 +75,31 @@ def compatibility() -> str:
 
 
 def count(results: Counts, suite: str, broker: str) -> str:
-    """The cells of one broker: passed, failed, left out."""
-    counts = results[suite].get(broker)
+    """The cells of one broker: passed, failed, left out; dashes if not all tests are in them."""
+    counts = counts_of(results, suite, broker)
     if counts is None:
         return "- | - | -"
     return f"{counts['passed']} | {counts['failed']} | {sum(counts['excluded'].values())}"
 
 
+def counts_of(results: Counts, suite: str, broker: str) -> dict[str, Any] | None:
+    """The counts of the last run; None without one, or if the suite's list has changed since."""
+    counts = results.get(suite, {}).get(broker)
+    path = SUITES / suite / "tests.txt"
+    if counts is None or not path.exists():
+        return counts
+    total = counts["passed"] + counts["failed"] + sum(counts["excluded"].values())
+    return counts if total == len(listing.read(path)) else None
+
+
 def left_out(name: str, results: Counts) -> str:
     """The table of a suite's reasons, with how many tests each keeps from which broker."""
-    brokers = [results.get(name, {}).get(kind, {}).get("excluded", {}) for kind in BROKERS]
-    reasons = sorted({reason for excluded in brokers for reason in excluded})
-    rows = [
-        f"| {reason} | {' | '.join(str(excluded.get(reason, 0)) for excluded in brokers)} |\n"
-        for reason in reasons
-    ]
+    brokers = [counts_of(results, name, kind) for kind in BROKERS]
+    reasons = sorted({reason for counts in brokers if counts for reason in counts["excluded"]})
+    rows = []
+    for reason in reasons:
+        cells = [str(counts["excluded"].get(reason, 0)) if counts else "-" for counts in brokers]
+        rows.append(f"| {reason} | {' | '.join(cells)} |\n")
     table = "| left out because | kwire | Apache Kafka |\n|---|---|---|\n" + "".join(rows)
     return f"{table}\nEvery test, with its reason: [tests.txt](../compat_tests/{name}/tests.txt)\n"
 
