@@ -14,6 +14,7 @@ The only part of this package that awaits. Rules:
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 
@@ -51,6 +52,8 @@ _INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
 """So many new partitions of a publication are made before it is in force."""
 _FLUSH_RETRY_S: Final = 1.0
+_WOKEN_AT_ONCE: Final = 16
+"""Fetches that are answered before others have a turn, about a millisecond."""
 
 
 @attrs.define(eq=False)
@@ -81,6 +84,9 @@ class ReplicaService:
     _nursery: trio.Nursery | None = None
     _flushing: set[Partition] = attrs.field(factory=set)
     """Partitions whose logs a task syncs."""
+    _to_wake: deque[trio.Event] = attrs.field(factory=deque)
+    """Fetches that have enough and are to be woken."""
+    _is_waking: bool = False
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
     _unpacker: Unpacker = attrs.field(factory=Unpacker)
@@ -202,7 +208,7 @@ class ReplicaService:
             traffic.bytes_in.value += size
             if self._bytes.is_watched(partition):
                 for upto in produced.readable:
-                    _set(self._bytes.grew(partition, upto, size))
+                    self._wake_readers(self._bytes.grew(partition, upto, size))
         if not produced.is_stored:
             self._flush_soon(partition)
         return produced
@@ -306,6 +312,29 @@ class ReplicaService:
 
     # Fetching.
 
+    def _wake_readers(self, readers: Iterable[trio.Event]) -> None:
+        """Wake fetches, of many only some at a time.
+
+        Trio runs everything that is woken before it looks at sockets again, so a record for a
+        thousand subscribers would keep all other clients waiting, its own producer among them.
+        """
+        for reader in readers:
+            self._to_wake.append(reader)
+        if self._nursery is None or len(self._to_wake) <= _WOKEN_AT_ONCE:
+            _set(self._to_wake)
+            self._to_wake.clear()
+        elif not self._is_waking:
+            self._is_waking = True
+            self._nursery.start_soon(self._wake_all_readers)
+
+    async def _wake_all_readers(self) -> None:
+        waiting = self._to_wake
+        while waiting:
+            for _ in range(min(_WOKEN_AT_ONCE, len(waiting))):
+                waiting.popleft().set()
+            await trio.lowlevel.checkpoint()
+        self._is_waking = False
+
     async def wait_for_data(
         self, partitions: Sequence[Partition], *, missing_bytes: int, upto: Upto, timeout_s: float
     ) -> None:
@@ -354,7 +383,7 @@ class ReplicaService:
             if partition.last_stable_offset > stable_before:
                 kinds.append(Upto.STABLE)
             for upto in kinds:
-                _set(self._bytes.grew(partition, upto, size))
+                self._wake_readers(self._bytes.grew(partition, upto, size))
 
     async def locate(self, partition: Partition, timestamp: int, upto: Upto) -> Located:
         """Where a timestamp is; batches that have to be looked into are, without haste."""
