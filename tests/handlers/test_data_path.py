@@ -50,6 +50,13 @@ async def offsets(
 class TestListOffsets:
     """Invariants 15 and 17."""
 
+    async def test_a_deleted_record_is_not_found_the_next_of_its_batch_is(self):
+        """Invariant 17, after DeleteRecords up to the middle of a batch."""
+        subject, partition = await self.filled()
+        subject.replicas.delete_before(partition, 3)
+        assert await offsets(subject, NOW_MS - 200) == (0, 3, NOW_MS - 100, 0)
+        assert await offsets(subject, 0) == (0, 3, NOW_MS - 100, 0)
+
     async def filled(self) -> tuple[Broker, Partition]:
         subject = broker()
         partition = await made(subject)

@@ -69,6 +69,7 @@ async def test_internal_topic_is_created_in_its_own_shape() -> None:
 
 
 async def test_topics_by_id() -> None:
+    """Invariant 106."""
     async with admin_node() as node:
         topic_id = (await ask(node, "t")).topics[0].topic_id
         request = MetadataRequest(

@@ -8,7 +8,7 @@ import trio
 from kwire import errors
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.handlers.dispatch import Disconnect
-from kwire.records import build, header, iterate
+from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
 from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
 
@@ -121,6 +121,26 @@ async def test_one_bad_partition_fails_alone(
     assert bad.log_start_offset == (0 if expected in told else -1)
     # acks is of the whole request; everything else is of one partition.
     assert (good.error_code == 0) is (expected is not errors.InvalidRequiredAcks)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "tx"])
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_control_batches_of_clients_are_refused(acks: int, transactional_id: str | None):
+    """Invariant 63: a client must not end transactions, nor name leaders, by itself."""
+    subject = broker()
+    partition = await made(subject)
+    marker = control.end_txn_marker(
+        commit=True, coordinator_epoch=0, producer_id=5, producer_epoch=0, timestamp_ms=NOW_MS
+    )
+    leader = one_batch(control=True)
+    # Apache Kafka looks for the transactional id before it looks at the batch.
+    first = errors.InvalidRecord if transactional_id else errors.TransactionalIdAuthorizationFailed
+    for batch, expected in ((marker, first), (leader, errors.InvalidRecord)):
+        (answer,) = await produce(
+            subject, ("t", 0, batch), acks=acks, transactional_id=transactional_id
+        )
+        assert (answer.error_code, answer.base_offset) == (expected.code, -1)
+    assert partition.log.end_offset == 0
 
 
 async def test_without_acknowledgement_there_is_no_answer_but_errors_disconnect():

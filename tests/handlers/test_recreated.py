@@ -1,0 +1,53 @@
+"""A topic that is deleted and created again under its name, on one broker."""
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.produce import ProduceRequest
+from tests.handlers.broker import Broker, broker, one_batch, topic_id
+from tests.handlers.test_fetch import at, fetch, request, values
+from tests.handlers.test_produce import Data, Topic, produce, stored
+
+NEW_ID = b"created again.. "
+
+
+async def recreated() -> Broker:
+    """A broker whose topic held two records of an idempotent producer before it was deleted."""
+    subject = broker()
+    await subject.create("t")
+    batch = one_batch(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=0)
+    await produce(subject, ("t", 0, batch))
+    await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+    await subject.create("t", identity=NEW_ID)
+    return subject
+
+
+async def test_a_recreated_topic_has_no_old_records() -> None:
+    """Invariant 40."""
+    subject = await recreated()
+    partition = subject.replicas.get("t", 0)
+    assert (partition.log.end_offset, partition.high_watermark) == (0, 0)
+    (fetched,) = await fetch(subject, at("t"))
+    assert (fetched.high_watermark, values(fetched)) == (0, [])
+    (answer,) = await produce(subject, ("t", 0, one_batch(b"new")))
+    assert answer.base_offset == 0
+    assert stored(partition).endswith(one_batch(b"new")[61:])
+
+
+async def test_the_old_id_reaches_nothing() -> None:
+    """Invariant 40: neither a late producer nor a late consumer mixes the two topics."""
+    subject = await recreated()
+    topic = Topic(topic_id=topic_id("t"), partition_data=[Data(index=0, records=one_batch())])
+    answer = await subject.call(ProduceRequest(acks=1, timeout_ms=0, topic_data=[topic]), 13)
+    assert answer.responses[0].partition_responses[0].error_code == errors.UnknownTopicId.code
+    fetched = await subject.call(request(at("t")), 13)
+    assert fetched.responses[0].partitions[0].error_code == errors.UnknownTopicId.code
+    assert subject.replicas.get_by_id(NEW_ID, 0).log.end_offset == 0
+
+
+async def test_a_recreated_topic_knows_no_old_producers() -> None:
+    """Invariant 40: the same sequence is a new batch there, and an older epoch is not fenced."""
+    subject = await recreated()
+    batch = one_batch(b"a", b"b", producer_id=7, producer_epoch=2, base_sequence=0)
+    (answer,) = await produce(subject, ("t", 0, batch))
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert subject.replicas.get("t", 0).log.end_offset == 2
