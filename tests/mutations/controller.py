@@ -115,4 +115,12 @@ MUTATIONS = (
         test="tests/raftmeta/test_controller_sweeps.py::"
         "test_leadership_that_moves_beside_the_sweep_is_waited_for_too",
     ),
+    Mutation(
+        name="stops-while-it-leads",
+        invariants=(108,),
+        path="kwire/raftmeta/controller_brokers.py",
+        old="if state.index.led_by(broker.id):",
+        new="if broker.id < 0:",
+        test="tests/raftmeta/test_rolling_restart.py",
+    ),
 )
