@@ -39,6 +39,11 @@ STAGES = [
     Stage("docs", [*PYTHON, "scripts/gen_docs.py", "--check"]),
     Stage("unit", [*PYTEST, "tests", "--ignore=tests/pipeline"]),
     Stage("simulation", [*PYTHON, "scripts/sim.py", "--seconds", "600", "--total", "1000000"]),
+    Stage(
+        "log simulation",
+        [*PYTHON, "scripts/sim.py", "--logs", "--rotate", "--seconds", "300"],
+        long=True,
+    ),
     Stage("pipeline", [*PYTEST, "tests/pipeline"]),
     Stage("compat kwire", [*PYTEST, "compat_tests", "--broker=kwire", f"--ignore={WITH_APACHE}"]),
     Stage("mutants", [*PYTHON, "scripts/mutants.py"], long=True),

@@ -1,8 +1,9 @@
-"""Runs the simulation of the metadata quorum, or of its controller, for as long as one likes.
+"""Runs the simulation of the metadata quorum, its controller or the logs as long as one likes.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails; ``--controller`` simulates what the controller decides
-instead of how the quorum agrees.  Exit code 1: a seed failed.
+instead of how the quorum agrees, ``--logs`` a broker's logs, their threads and the loss of power.
+``--rotate`` begins at a seed that no run before had.  Exit code 1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead and writes into docs/testing.md how
 many seeds and events it took to notice it.
@@ -27,6 +28,22 @@ def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
     try:
         simulate(seed, steps)
     except SimFailure as failure:
+        return seed, 0, str(failure)
+    return seed, steps, ""
+
+
+def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
+    """One seed of the logs'."""
+    import logging
+
+    from kwire.testing.log_sim import LogSimFailure, simulate
+
+    logging.disable(logging.CRITICAL)
+    seed, steps, _ = task
+    steps = min(steps, 300)  # many short lives: each ends in a loss of power
+    try:
+        simulate(seed, steps)
+    except LogSimFailure as failure:
         return seed, 0, str(failure)
     return seed, steps, ""
 
@@ -94,6 +111,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--controller", action="store_true", help="simulate the controller")
     parser.add_argument("--detect", action="store_true", help="make mistakes; write the table")
+    parser.add_argument("--logs", action="store_true", help="simulate a broker's logs")
+    parser.add_argument("--rotate", action="store_true", help="other seeds in each run")
     parser.add_argument("--seed", type=int, help="run this seed only")
     parser.add_argument("--first", type=int, default=1, help="first seed of a series")
     parser.add_argument("--events", type=int, default=10_000, help="events of each seed")
@@ -107,7 +126,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     started = time.monotonic()
-    one = run_controller if options.controller else run
+    one = run_controller if options.controller else run_logs if options.logs else run
     if options.detect:
         return detect_all(options)
     if options.seed is not None:
@@ -115,7 +134,7 @@ def main(arguments: list[str]) -> int:
         print(failure or f"seed {options.seed}: {events} events, nothing wrong")
         return 1 if failure else 0
     total = seeds = 0
-    following = options.first
+    following = int(time.time()) if options.rotate else options.first
     with multiprocessing.Pool(options.jobs) as pool:
         while time.monotonic() - started < options.seconds:
             batch = range(following, following + 4 * options.jobs)

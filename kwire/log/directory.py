@@ -8,6 +8,7 @@ crash, a directory with a mark in its name is finished or ignored at the next st
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -21,6 +22,13 @@ from kwire.log.trouble import if_room
 from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
+
+LOST_ID: Final = b"\xff" * 16
+"""The topic id of a log whose ``partition.metadata`` was torn by a crash.
+
+Every flush syncs that file, so nothing in the log was promised to be durable; and it may be of an
+older topic with the same name, deleted just before the power went. It belongs to nobody.
+"""
 
 
 @attrs.frozen
@@ -44,6 +52,8 @@ class LogDirectory:
     """Directories of deleted partitions, to be removed."""
     unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
     """Partitions that are here but cannot be read; their files are left as they are."""
+    retired: dict[TopicPartition, set[str]] = attrs.Factory(dict)
+    """Partitions that were taken out, and the checkpoint files that may still speak of them."""
     previous_epoch: int = -1
     """Of the broker that last stopped in order; known once the directory is loaded."""
     _lock: Lock | None = None
@@ -96,6 +106,10 @@ class LogDirectory:
                 log.warning("not a partition directory=%s/%s", self.name, name)
                 return
             topic_id = known_id or ZERO_UUID
+            files = {entry.name for entry in self.disk.entries(name)}
+            if not files or names.NAMED_AGAIN in files:  # the checkpoints may mean another log
+                known = recovery.Known(clean=known.clean)
+                self.retired[partition] = set(_OFFSETS)
             opened = yield from recovery.opening(
                 self.disk,
                 name,
@@ -119,6 +133,8 @@ class LogDirectory:
         """A new partition's log. Nothing is synced: an empty log can be made again."""
         directory = names.directory(*partition)
         self.disk.make_directory(directory)
+        if partition in self.retired:
+            self.disk.write(f"{directory}/{names.NAMED_AGAIN}", b"")
         path = f"{directory}/{names.PARTITION_METADATA}"
         self.disk.write(path, checkpoints.partition_metadata_text(topic_id))
         made = create(self.disk, directory, partition, now_ms=now_ms, config=config)
@@ -130,15 +146,15 @@ class LogDirectory:
     def adopt(self, opened: PartitionLog, topic_id: bytes) -> None:
         """A log of before topics had ids is this topic's."""
         path = f"{opened.directory}/{names.PARTITION_METADATA}"
-        self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=False)
+        self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
         opened.topic_id = topic_id
-        opened.unsynced.lazy.add(names.PARTITION_METADATA)
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
         """Take a partition out and mark its directory; gives the directory's name now.
 
         Its last segment gets its indexes: Kafka complains of a segment without them.
         """
+        self.retired[partition] = set(_OFFSETS)
         marked = names.marked_directory(*partition, unique.hex(), suffix)
         if self.unopened.pop(partition, None) is not None:
             self.disk.rename(names.directory(*partition), marked)
@@ -169,6 +185,30 @@ class LogDirectory:
         """The content of the checkpoint file of this name."""
         return checkpoints.offsets_text([line for line in self.lines(name) if line])
 
+    def is_named_again(self, partition: TopicPartition) -> bool:
+        """Whether checkpoints on disk may speak of another log that had this one's name."""
+        return partition in self.retired and partition in self.logs
+
+    def forget_retired(
+        self, file: str, retired: Iterable[tuple[TopicPartition, set[str]]]
+    ) -> list[str]:
+        """A checkpoint file no longer speaks of these partitions; returns markers to remove."""
+        markers = []
+        for partition, files in retired:
+            files.discard(file)
+            if not files and self.retired.get(partition) is files:
+                del self.retired[partition]
+                if partition in self.logs:
+                    markers.append(f"{self.logs[partition].directory}/{names.NAMED_AGAIN}")
+        return markers
+
+    def remove_markers(self, markers: Iterable[str]) -> None:
+        """In a thread."""
+        for marker in markers:
+            with suppress(FileNotFoundError):
+                self.disk.remove(marker)
+                self.disk.sync_directory(marker.rpartition("/")[0])
+
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
         """In a thread: replace checkpoint files, synced."""
         for name, text in texts:
@@ -181,7 +221,10 @@ class LogDirectory:
         if all(one.known.clean for one in self.unopened.values()):
             marker = checkpoints.clean_shutdown_text(broker_epoch)
             files.append((names.CLEAN_SHUTDOWN, marker))
-        self.write_checkpoints(files)
+        self.write_checkpoints(files[: len(kept)])
+        for name in kept:
+            self.remove_markers(self.forget_retired(name, list(self.retired.items())))
+        self.write_checkpoints(files[len(kept) :])
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -229,8 +272,8 @@ class LogDirectory:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            log.warning("topic id unknown directory=%s problem=%s", directory, error)
-            return ZERO_UUID
+            log.warning("topic id lost directory=%s problem=%s", directory, error)
+            return LOST_ID
 
 
 def _of_a_segment(file: str) -> bool:

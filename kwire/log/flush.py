@@ -86,7 +86,7 @@ class Flush:
             if data is not None:
                 self._disk.write(f"{self._directory}/{name}", data)
             self._sync(name)
-        for name in unsynced.lazy - unsynced.files.keys():
+        for name in sorted(unsynced.lazy - unsynced.files.keys()):
             self._sync(name)
         if unsynced.names or unsynced.removed or unsynced.cut or unsynced.closed or unsynced.files:
             self._disk.sync_directory(self._directory)

@@ -19,6 +19,8 @@ NAME_MAX: Final = 255
 
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+NAMED_AGAIN: Final = "kwire-named-again"
+"""In the directory of a partition whose name had another one: checkpoints may still mean that."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"

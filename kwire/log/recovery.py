@@ -220,7 +220,9 @@ def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
 def _open_clean(log: PartitionLog, found: Plan, has_epochs: bool, now_ms: int) -> Iterator[None]:
     """Everything was written in order: find the end, and trust the rest."""
     for segment in log.segments:
-        if segment.size and not _indexes_present(segment, found.sizes):
+        if not segment.size:
+            segment.start_indexes()  # the files may be of what was cut off
+        elif not _indexes_present(segment, found.sizes):
             yield from _rebuild(log, segment)
     active = log.active
     end_offset = active.base_offset

@@ -31,6 +31,10 @@ class Removal:
     segments: Sequence[Segment]
     """Those the paths belong to, if they were open."""
 
+    @property
+    def is_directory(self) -> bool:
+        return any("/" not in path for path in self.paths)
+
     def run(self) -> None:
         """In a thread."""
         for path in self.paths:
@@ -62,11 +66,20 @@ class Removals:
             self._timers.arm(removal, due)
 
     async def run(self) -> None:
-        """Remove what is due, until cancelled."""
+        """Remove what is due, until cancelled.
+
+        The mark in a directory's name is synced before its files go: a partition that comes back
+        with the power, under its old name and without its topic id, could be taken for another's.
+        """
         while True:
+            synced: set[Disk] = set()
             for removal in await self._timers.wait(self.clock):
+                disk = removal.disk
                 try:
-                    await self.in_thread(removal.disk, removal.run)
+                    if removal.is_directory and disk not in synced:
+                        await self.in_thread(disk, disk.sync_directory)
+                        synced.add(disk)
+                    await self.in_thread(disk, removal.run)
                 except OSError as error:
                     log.error("cannot remove paths=%s error=%s", removal.paths, error)
                 for segment in removal.segments:  # a search may have opened them again

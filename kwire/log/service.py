@@ -20,7 +20,7 @@ from kwire.drive import SLICE_SECONDS, Slices
 from kwire.errors import KafkaStorageError
 from kwire.log import checkpoints, names, retention
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directory import LOST_ID, LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
@@ -85,7 +85,7 @@ class LogManager:
     """Where calls that wait for the disk are made; tests make them at once."""
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
-    _rolled: set[PartitionLog] = attrs.field(init=False, factory=set)
+    _rolled: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
     _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
     _flushing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _unsynced: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
@@ -213,7 +213,8 @@ class LogManager:
         found = self.get(topic, partition)
         if found is not None and found.topic_id not in (topic_id, ZERO_UUID):
             log.info("left over from an older topic partition=%s", wanted)
-            self._retire(wanted, names.DELETE_DIRECTORY)
+            lost = found.topic_id == LOST_ID
+            self._retire(wanted, names.STRAY_DIRECTORY if lost else names.DELETE_DIRECTORY)
             found = None
         if found is not None:
             directory = self.directory_of(found)
@@ -307,8 +308,15 @@ class LogManager:
 
         Raises KafkaStorageError when that is not possible.
         """
-        for directory in {self.directory_of(opened) for opened in moved}:
-            if not await self._checkpoint(directory, names.HIGH_WATERMARKS, names.LOG_STARTS):
+        logs = list(moved)
+        for opened in logs:
+            if opened.unsynced.directory:  # a start means nothing without the log's own name
+                await self.flush(opened)
+        for directory in {self.directory_of(opened) for opened in logs}:
+            files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
+            if any(directory.is_named_again(opened.partition) for opened in logs):
+                files.append(names.RECOVERY_POINTS)
+            if not await self._checkpoint(directory, *files):
                 raise KafkaStorageError(f"{directory.name}: where logs start cannot be kept")
 
     def statistics(self) -> Mapping[str, int]:
@@ -353,7 +361,7 @@ class LogManager:
             self._time_flush(opened)
 
     def _note_roll(self, opened: PartitionLog) -> None:
-        self._rolled.add(opened)
+        self._rolled[opened] = None
         self._roll.set()
 
     def _write_behind(self, opened: PartitionLog) -> None:
@@ -415,7 +423,7 @@ class LogManager:
         while True:
             await self._roll.wait()
             self._roll = trio.Event()
-            rolled, self._rolled = self._rolled, set()
+            rolled, self._rolled = self._rolled, {}
             for opened in rolled:
                 await self._try_flush(opened, opened.active.base_offset, indexes=True)
 
@@ -539,13 +547,18 @@ class LogManager:
             await running.wait()
         done = self._keeping[directory] = trio.Event()
         kept = self._kept.setdefault(directory, {})
+        retired = list(directory.retired.items())
         try:
             texts = {name: await self._text(directory, name) for name in files}
             fresh = [(name, text) for name, text in texts.items() if kept.get(name) != text]
-            if not fresh or not directory.online:
-                return directory.online
-            await self._in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
-            kept.update(fresh)
+            if not directory.online:
+                return False
+            if fresh:
+                await self._in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
+                kept.update(fresh)
+            markers = [m for name in files for m in directory.forget_retired(name, retired)]
+            if markers:
+                await self._in_thread(directory.disk, partial(directory.remove_markers, markers))
         except OSError as error:
             log.error("checkpoint failed directory=%s error=%s", directory.name, error)
             self._checkpoint_again(directory, error)
@@ -602,10 +615,9 @@ class LogManager:
 
     async def _until_idle(self, opened: PartitionLog) -> None:
         """Wait until no thread works on a log."""
-        while (running := self._flushing.get(opened)) is not None:
-            await running.wait()
-        while (writing := self._writing.get(opened)) is not None:
-            await writing.wait()
+        while opened in self._flushing or opened in self._writing:
+            works = self._flushing if opened in self._flushing else self._writing
+            await works[opened].wait()
 
     def _choose(self, directory_id: bytes | None) -> LogDirectory:
         """The directory asked for, else the one with the fewest partitions."""
@@ -626,14 +638,16 @@ class LogManager:
             marked = directory.retire(wanted, self.unique(), suffix)
             if opened is not None:
                 self._forget(opened)
+            if suffix != names.DELETE_DIRECTORY:
+                continue
             config = LogConfig() if opened is None else opened.config
             segments = () if opened is None else opened.segments
             self._removals.add(directory.disk, [marked], config.file_delete_delay_ms, segments)
 
     def _forget(self, opened: PartitionLog) -> None:
         opened.changed = opened.on_behind = opened.on_roll = _ignore
-        for known in (self._changed_logs, self._rolled):
-            known.discard(opened)
+        self._changed_logs.discard(opened)
+        self._rolled.pop(opened, None)
         self._unsynced.pop(opened, None)
 
     def _remove_leavings(self, directory: LogDirectory) -> None:

@@ -290,3 +290,32 @@ async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
     await broker.run(work, stop=False)
     found = await Broker(disk.killed()).seen()
     assert found.epochs == [(1, 0), (2, 1), (4, 2)]
+
+
+async def test_a_recovery_reads_again_what_came_after_a_truncation(autojump_clock) -> None:
+    """Invariants 78 and 82: no checkpoint speaks of what was cut off: nothing torn is trusted."""
+    disk = SimDisk()
+    config = attrs.evolve(CONFIG, flush_messages=1 << 40)
+    lost: list[SimDisk] = []
+    written: set[tuple[int, bytes | None]] = set()
+
+    async def work(logs: LogManager) -> None:
+        log = logs.create("t", ID, 0, config)
+        for n in range(40):
+            append(log, [b"old %d" % n + b"." * 60])
+        await logs.flush(log)
+        await trio.sleep(100)
+        written.update(content(log))
+        assert await logs.truncate(log, 5)
+        logs.in_thread = delayed_flushes
+        for n in range(35):
+            append(log, [b"new %d" % n + b"." * 60])
+        written.update(content(log))
+        lost.extend(disk.power_loss(Random(seed)) for seed in SEEDS)
+
+    await Broker(disk, config).run(work, stop=False)
+    for survivor in lost:
+        found = (await Broker(survivor, config).seen()).records
+        assert len(found) >= 5
+        assert [offset for offset, _ in found] == list(range(len(found)))
+        assert written.issuperset(found)

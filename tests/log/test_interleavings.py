@@ -1,0 +1,122 @@
+"""The loop and its threads in every order that a seed comes up with, and a loss of power."""
+
+import logging
+import os
+from random import Random
+
+import pytest
+import trio
+
+from kwire.log import names
+from kwire.log.config import LogConfig
+from kwire.testing.disk import SimDisk
+from kwire.testing.log_sim import simulate
+from tests.log.batches import append, content
+from tests.log.test_service import ID, OTHER, config_of, made, running
+
+SEEDS = int(os.environ.get("KWIRE_SIM_SEEDS", "40"))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_that_was_promised_is_lost(seed: int) -> None:
+    """Invariants 39, 40, 51, 64, 78, 82, 83 and 85."""
+    logging.disable(logging.CRITICAL)
+    try:
+        simulate(seed)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_a_seed_is_one_story() -> None:
+    """Invariant 110: what failed can be seen again."""
+    from kwire.testing import log_sim
+
+    stories = []
+    for _ in range(2):
+        clock = trio.testing.MockClock()
+        sim = log_sim.LogSim(7, clock)
+        with log_sim.deterministic_trio(7):
+            trio.run(sim.run, 100, clock=clock)
+        stories.append((sim.trace, sim.disk.calls))
+    assert stories[0] == stories[1]
+
+
+async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> None:
+    """Invariants 40 and 82: the checkpoints still speak of the older topic."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = await made(logs)
+        for _ in range(5):
+            append(log, [b"old"])
+        log.high_watermark = 5
+        log.advance_start(3)
+        await logs.keep_starts([log])
+        await trio.sleep(100)
+        await logs.delete("t", 0)
+        again = logs.create("t", OTHER, 0, config_of("t"))
+        for _ in range(5):
+            append(again, [b"new"])
+    async with running(disk.killed()) as logs:
+        log = logs.create("t", OTHER, 0, config_of("t"))
+        assert content(log) == [(n, b"new") for n in range(5)]
+        assert log.recovery_point == 0
+
+
+@pytest.mark.parametrize("wait_s", [0, 100])
+async def test_records_deleted_from_a_topic_made_again_stay_deleted(
+    autojump_clock, wait_s: int
+) -> None:
+    """Invariant 39."""
+    disk = SimDisk()
+    lost = []
+    async with running(disk) as logs:
+        append(await made(logs), [b"old"])
+        await trio.sleep(100)
+        await logs.delete("t", 0)
+        log = logs.create("t", OTHER, 0, config_of("t"))
+        for _ in range(5):
+            append(log, [b"new"])
+        log.high_watermark = 5
+        await trio.sleep(wait_s)
+        log.advance_start(2)
+        await logs.keep_starts([log])
+        lost = [disk.power_loss(Random(seed)) for seed in range(10)]
+    for survivor in (*lost, disk.killed()):
+        async with running(survivor) as logs:
+            log = logs.create("t", OTHER, 0, config_of("t"))
+            assert content(log) == [(n, b"new") for n in range(2, 5)]
+            await trio.sleep(100)
+            assert names.NAMED_AGAIN not in {e.name for e in survivor.entries("t-0")}
+
+
+async def test_a_log_that_lost_its_topic_id_is_put_aside(autojump_clock) -> None:
+    """Invariant 40: it may be of an older topic, deleted just before the power went."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        append(await made(logs), [b"old"])
+    disk = disk.killed()
+    disk.write("t-0/partition.metadata", bytes(40))
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig())
+        assert log.end_offset == 0
+        await trio.sleep(100)
+        stray, kept = sorted((e.name for e in disk.entries() if e.is_directory), key=len)[::-1]
+        assert stray.endswith("-stray")
+        assert kept == "t-0"
+
+
+async def test_a_deletion_is_synced_before_its_files_go(autojump_clock) -> None:
+    """Invariant 83: half of a topic under its old name could be taken for another's."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        for partition in range(3):
+            append(await made(logs, partition=partition), [b"v"])
+            await logs.delete("t", partition)
+        calls = len(disk.calls)
+        await trio.sleep(100)
+    kinds = [
+        (kind, path) for kind, path in disk.calls[calls:] if kind in ("remove", "sync_directory")
+    ]
+    first = next(n for n, (kind, path) in enumerate(kinds) if kind == "remove")
+    assert kinds[first - 1] == ("sync_directory", "")
+    assert kinds.count(("sync_directory", "")) <= 4
