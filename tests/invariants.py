@@ -137,6 +137,7 @@ WAITS_FOR: Final = {
     80: "replication (fetching the data again) and a scrub; detection is tested",
     87: "compaction",
     95: "authentication; the bound on memory is tested",
+    104: "quotas; telling the throttle time and muting are tested",
     105: "security",
     108: "replication; the quorum's half is tested",
 }

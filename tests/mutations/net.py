@@ -65,6 +65,14 @@ MUTATIONS = (
         test=f"{SEND}::test_other_connections_are_served_between_pieces_of_a_large_answer",
     ),
     Mutation(
+        name="small-regions-cost-no-turn",
+        invariants=(101,),
+        path="kwire/net/send.py",
+        old="self._turn_bytes += size + CALL_BYTES",
+        new="pass",
+        test=f"{SEND}::test_other_connections_are_served_between_many_small_regions",
+    ),
+    Mutation(
         name="wait-for-the-disk-on-the-loop",
         invariants=(101,),
         path="kwire/net/send.py",

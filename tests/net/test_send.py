@@ -194,9 +194,32 @@ async def test_other_connections_are_served_between_pieces_of_a_large_answer(fil
 
 async def test_other_connections_are_served_between_many_small_regions(file: File) -> None:
     kernel = Kernel(cached={0})
-    await kernel.send([Region(file, 0, 100, kernel.is_cached) for _ in range(1000)])
-    assert len(kernel.sizes) == 1000
+
+    class Noted(File):
+        def read(self, position: int, size: int) -> bytes:
+            kernel.log.append("piece")
+            return bytes(size)
+
+    noted = Noted(file.opened)
+    await kernel.send([Region(noted, 0, 100, kernel.is_cached) for _ in range(1000)])
+    assert kernel.log.count("piece") == 1000
     assert kernel.longest_stretch() <= 2 * 32
+
+
+async def test_a_small_answer_leaves_in_one_call(file: File, content: bytes) -> None:
+    """Its last bytes in a packet of their own would wake the client once more."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        region = Region(file, 10, 16_000, warm)
+        await Sender(ours).send([b"head", region, b"tags"])
+        assert theirs.recv(1 << 20) == b"head" + content[10:16_010] + b"tags"
+        assert region.closed
+
+
+async def test_a_small_region_that_is_not_cached_is_read_in_a_thread(file: File) -> None:
+    kernel = Kernel()
+    await kernel.send([Region(file, 0, 100, kernel.is_cached)])
+    assert kernel.in_threads == [0]
 
 
 async def test_each_piece_is_looked_up_in_the_page_cache_before_it_is_sent(file: File) -> None:
