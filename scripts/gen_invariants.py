@@ -14,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from kwire.testing.cluster_mutations import MUTATIONS as CLUSTER  # noqa: E402
 from kwire.testing.controller_mutations import MUTATIONS as CONTROLLER  # noqa: E402
 from kwire.testing.raft_mutations import MUTATIONS as RAFT  # noqa: E402
 from tests.invariants import INVARIANTS, WAITS_FOR  # noqa: E402
@@ -60,7 +61,7 @@ def tests() -> dict[int, set[str]]:
 def mistakes() -> dict[int, set[str]]:
     """Names of the mutations that break an invariant, by its number."""
     broken: dict[int, set[str]] = {}
-    for mutation in (*mutations(), *RAFT, *CONTROLLER):
+    for mutation in (*mutations(), *RAFT, *CONTROLLER, *CLUSTER):
         for number in getattr(mutation, "invariants", ()):
             broken.setdefault(number, set()).add(mutation.name)
     return broken

@@ -1,9 +1,10 @@
-"""Runs the simulation of the metadata quorum, its controller or the logs as long as one likes.
+"""Runs the simulation of the metadata quorum, its controller, a whole cluster or the logs for long.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
 one and prints its trace when it fails; ``--controller`` simulates what the controller decides
-instead of how the quorum agrees, ``--logs`` a broker's logs, their threads and the loss of power.
-``--rotate`` begins at a seed that no run before had.  Exit code 1: a seed failed.
+instead of how the quorum agrees, ``--cluster`` both together with brokers and clients, ``--logs``
+a broker's logs, their threads and the loss of power.  ``--rotate`` begins at a seed that no run
+before had.  Exit code 1: a seed failed.
 
 ``--detect`` makes each mistake of the mutation tables instead and writes into docs/testing.md how
 many seeds and events it took to notice it.
@@ -14,6 +15,7 @@ import multiprocessing
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -59,43 +61,78 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
         return seed, 0, str(failure)
 
 
-def detect(task: tuple[bool, str]) -> tuple[str, str, int, int]:
-    """Make one mistake: its name and text, and the seeds and events until it was noticed."""
-    from kwire.testing import controller_mutations, raft_mutations
+def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
+    """One seed of the whole cluster's: events are those that its trace tells of."""
+    from kwire.testing.cluster_sim import simulate_cluster
+    from kwire.testing.raft_sim import SimFailure
+
+    seed, events, _ = task
+    try:
+        sim = simulate_cluster(seed, max(1, events // EVENTS_A_ROUND))
+    except SimFailure as failure:
+        return seed, 0, str(failure)
+    return seed, len(sim.lines), ""
+
+
+EVENTS_A_ROUND = 200
+"""About as many lines has the trace of a round of faults and calm in a cluster."""
+
+
+def table_of(kind: str) -> Any:
+    """The mistakes that a simulation has to notice."""
+    from kwire.testing import cluster_mutations, controller_mutations, raft_mutations
+
+    modules: dict[str, Any] = {
+        "cluster": cluster_mutations,
+        "controller": controller_mutations,
+        "raft": raft_mutations,
+    }
+    return modules[kind].MUTATIONS
+
+
+def attempt(kind: str, seed: int) -> tuple[bool, int]:
+    """Run one seed; whether nothing was noticed, and after how many events it ended."""
+    from kwire.testing.cluster_sim import ClusterSim
     from kwire.testing.controller_sim import ControllerSim
     from kwire.testing.raft_sim import RaftSim
 
-    is_controller, name = task
-    module = controller_mutations if is_controller else raft_mutations
-    (mutation,) = (one for one in module.MUTATIONS if one.name == name)
-    each = 400 if is_controller else 4000
+    sim: Any
+    if kind == "cluster":
+        sim, each = ClusterSim.of(seed), 3
+    elif kind == "controller":
+        sim, each = ControllerSim.of(seed), 400
+    else:
+        sim, each = RaftSim.of(seed, trace_length=10), 4000
+    is_quiet = True
+    try:
+        sim.run(each)
+    except Exception:  # noqa: BLE001 - whatever it is, the mistake was noticed
+        is_quiet = False
+    if kind == "raft":
+        return is_quiet, sim.scheduler.events
+    return is_quiet, len(sim.lines) if kind == "cluster" else sim.taken
+
+
+def detect(task: tuple[str, str, int]) -> tuple[str, str, int, int]:
+    """Make one mistake: its name and text, and the seeds and events until it was noticed."""
+    kind, name, first = task
+    (mutation,) = (one for one in table_of(kind) if one.name == name)
     total = 0
     with mutation.active():
-        for count, seed in enumerate(range(mutation.first_seed, mutation.first_seed + 60), 1):
-            sim: ControllerSim | RaftSim
-            if is_controller:
-                sim = ControllerSim.of(seed)
-            else:
-                sim = RaftSim.of(seed, trace_length=10)
-            try:
-                sim.run(each)
-            except Exception:  # noqa: BLE001 - whatever it is, the mistake was noticed
-                taken = sim.taken if isinstance(sim, ControllerSim) else sim.scheduler.events
-                return name, mutation.mistake, count, total + taken
-            total += each
+        for count, seed in enumerate(range(first, first + 100), 1):
+            is_quiet, taken = attempt(kind, seed)
+            total += taken
+            if not is_quiet:
+                return name, mutation.mistake, count, total
     return name, mutation.mistake, 0, total
 
 
-def detect_all(options: argparse.Namespace) -> int:
+def detect_all(options: argparse.Namespace, kind: str) -> int:
     """Write a table of all mistakes; 1 if one was not noticed."""
-    from kwire.testing import controller_mutations, raft_mutations
-
-    kind = "controller" if options.controller else "raft"
-    module = controller_mutations if options.controller else raft_mutations
-    tasks = [(options.controller, mutation.name) for mutation in module.MUTATIONS]
+    tasks = [(kind, mutation.name, options.first) for mutation in table_of(kind)]
     with multiprocessing.Pool(options.jobs) as pool:
         rows = list(pool.imap(detect, tasks))
-    unit = "steps" if options.controller else "events"
+    unit = "steps" if kind == "controller" else "events"
     lines = [f"| mutation | mistake | seeds | {unit} until it is noticed |", "|---|---|---|---|"]
     for name, mistake, seeds, taken in rows:
         lines.append(f"| {name} | {mistake} | {seeds or 'none'} | {taken} |")
@@ -110,6 +147,7 @@ def detect_all(options: argparse.Namespace) -> int:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--controller", action="store_true", help="simulate the controller")
+    parser.add_argument("--cluster", action="store_true", help="simulate a whole cluster")
     parser.add_argument("--detect", action="store_true", help="make mistakes; write the table")
     parser.add_argument("--logs", action="store_true", help="simulate a broker's logs")
     parser.add_argument("--rotate", action="store_true", help="other seeds in each run")
@@ -126,9 +164,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     started = time.monotonic()
-    one = run_controller if options.controller else run_logs if options.logs else run
+    asked = [kind for kind in ("cluster", "controller", "logs") if getattr(options, kind)]
+    kind = asked[0] if asked else "raft"
+    runs = {"cluster": run_cluster, "controller": run_controller, "logs": run_logs, "raft": run}
+    one = runs[kind]
     if options.detect:
-        return detect_all(options)
+        return detect_all(options, kind)
     if options.seed is not None:
         _, events, failure = one((options.seed, options.events, options.trace))
         print(failure or f"seed {options.seed}: {events} events, nothing wrong")

@@ -20,6 +20,8 @@ class SimNetwork:
     """Share of messages that take up to a hundred times as long, so that later ones overtake."""
     loss: float = 0.0
     duplication: float = 0.0
+    corruption: float = 0.0
+    """Share of answers with records in which a bit is changed."""
     cut: set[tuple[int, int]] = attrs.field(factory=set)
     rejects: bool = False
     """Whether a cut refuses what is sent, as a firewall may, or swallows it."""
@@ -65,4 +67,4 @@ class SimNetwork:
         """A good network from now on."""
         self.cut.clear()
         self.rejects = False
-        self.loss = self.duplication = self.slow_share = 0.0
+        self.loss = self.duplication = self.slow_share = self.corruption = 0.0

@@ -7,7 +7,9 @@
 * A majority of the voters holds on its platters what the leader calls committed.
 * Epoch and high watermark never fall, the leaders' high watermark not even from leader to leader;
   an epoch once told is still known after a restart.
-* Nobody cuts what is committed; nobody believes in another leader of an epoch than the others.
+* Nobody cuts what is committed; nobody believes in a leader of an epoch that did not win it.
+* Voter sets that follow each other differ by one voter; those in force stand in the log.
+* A vote is given by the disk that it was asked of.
 * A leader loads no snapshot; a log that does not begin at 0 begins where a snapshot ends.
 
 These are the invariants of Apache Kafka's own simulation of raft, and more.
@@ -42,6 +44,7 @@ from kwire.raftmeta.turn import Outcome
 from kwire.raftmeta.voters import ReplicaKey, VoterSet
 from kwire.testing.cluster import Violation
 from kwire.testing.raft_node import SimNode
+from kwire.types import ZERO_UUID
 
 Place = tuple[int, int]
 
@@ -52,8 +55,6 @@ class Checks:
 
     nodes: dict[int, SimNode]
     leaders: dict[int, int] = attrs.field(factory=dict)
-    believed: dict[int, int] = attrs.field(factory=dict)
-    """Epoch to its leader as any node has it."""
     marks: dict[int, int] = attrs.field(factory=dict)
     """Epoch to the high watermark its leader has come to."""
     votes: dict[tuple[ReplicaKey, int], ReplicaKey] = attrs.field(factory=dict)
@@ -67,6 +68,8 @@ class Checks:
     """By node and incarnation: the epoch and the end of what was compared."""
     lost: dict[ReplicaKey, int] = attrs.field(factory=dict)
     """Disks that are gone, with how much of the log they held when they were counted."""
+    _decided: dict[tuple[int, int], VoterSet] = attrs.field(factory=dict)
+    """By node and end offset: the voters when the leader called it committed."""
     _grants: dict[Hashable, tuple[ReplicaKey, int]] = attrs.field(factory=dict)
 
     # After every step -----------------------------------------------------------------------
@@ -81,25 +84,42 @@ class Checks:
             raise Violation(f"n{node.id}: the epoch fell from {epoch} to {state.epoch}")
         self.seen[place] = (state.epoch, compared)
         if isinstance(state.role, Leader):
-            known = self.leaders.setdefault(state.epoch, node.id)
-            if known != node.id:
-                raise Violation(f"n{known} and n{node.id} both lead epoch {state.epoch}")
+            if not state.voters.is_only(node.config.key):  # or else it may lose all with its power
+                self._note_won(node.id, state.epoch)
             if not isinstance(event, Answered):
                 self._check_own_epoch(node, state.role, effects)
         self._check_belief(node.id, state)
         self._check_start(node.id, state)
+        self._check_voters(node.id, state)
         for effect in effects:
             if isinstance(effect, TruncateLog):
                 self._check_truncation(node, effect.end_offset)
+            elif isinstance(effect, Committed):
+                self._decided[node.id, effect.end_offset] = state.voters
         if isinstance(event, Received) and isinstance(event.request, VoteRequest):
-            self._note_grant(event, effects)
+            self._note_grant(node, event, effects)
+
+    def _note_won(self, node_id: int, epoch: int) -> None:
+        known = self.leaders.setdefault(epoch, node_id)
+        if known != node_id:
+            raise Violation(f"n{known} and n{node_id} both lead epoch {epoch}")
 
     def _check_belief(self, node_id: int, state: RaftState) -> None:
-        if state.leader_id is not None:
-            known = self.believed.setdefault(state.epoch, state.leader_id)
-            if known != state.leader_id:
-                told = f"n{known} and n{state.leader_id}"
-                raise Violation(f"n{node_id}: {told} are both told to lead epoch {state.epoch}")
+        """Whoever is taken for the leader of an epoch has won it."""
+        won = self.leaders.get(state.epoch)
+        if state.leader_id not in (None, won, node_id):
+            told = f"n{state.leader_id} is told to lead epoch {state.epoch}"
+            raise Violation(f"n{node_id}: {told}, which n{won} won")
+
+    @staticmethod
+    def _check_voters(node_id: int, state: RaftState) -> None:
+        """One voter at a time (Raft's thesis, 4.1), by what stands in the log (KIP-853)."""
+        if state.history.latest_offset >= max(state.log.end_offset, 1):
+            raise Violation(f"n{node_id}: its voters stand beyond its log's end")
+        sets = [voters for _, voters in state.history.sets[-2:]]
+        changed = set(sets[0].ids) ^ set(sets[-1].ids) if sets else set()
+        if len(changed) > 1:
+            raise Violation(f"n{node_id}: the voters {sorted(changed)} changed at once")
 
     @staticmethod
     def _check_start(node_id: int, state: RaftState) -> None:
@@ -123,7 +143,7 @@ class Checks:
                 end = effect.end_offset
                 raise Violation(f"n{node.id}: {end} committed before a record of its epoch")
 
-    def _note_grant(self, event: Received, effects: Sequence[Effect]) -> None:
+    def _note_grant(self, node: SimNode, event: Received, effects: Sequence[Effect]) -> None:
         asked = messages.partition_of(event.request)
         if asked is None or asked.pre_vote:
             return
@@ -131,6 +151,8 @@ class Checks:
             if isinstance(effect, Reply) and isinstance(effect.response, VoteResponse):
                 topics = effect.response.topics
                 if topics and topics[0].partitions[0].vote_granted:
+                    if asked.voter_directory_id not in (ZERO_UUID, node.config.directory_id):
+                        raise Violation(f"n{node.id} gives a vote that another disk was asked for")
                     candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
                     self._grants[effect.token] = (candidate, asked.replica_epoch)
 
@@ -155,6 +177,7 @@ class Checks:
                 self._check_mark(node, end_offset)
             case LeaderKnown(leader_id, epoch, _):
                 if leader_id == node.id:
+                    self._note_won(node.id, epoch)
                     self._check_complete(node, epoch)
             case SnapshotLoaded(snapshot):
                 if node.raft is not None and isinstance(node.raft.state.role, Leader):
@@ -210,8 +233,8 @@ class Checks:
         state = node.raft.state
         if not isinstance(state.role, Leader):
             return
-        sets = [voters for _, voters in state.history.sets[-2:]]
-        if not any(self._holds(voters, end_offset) for voters in sets):
+        voters = self._decided.pop((node.id, end_offset), None)
+        if voters is not None and not self._holds(voters, end_offset):
             raise Violation(f"n{node.id}: {end_offset} committed without a majority")
 
     def _holds(self, voters: VoterSet, end_offset: int) -> bool:

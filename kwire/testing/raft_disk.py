@@ -94,6 +94,13 @@ class SimStorage:
     def die_after(self, changes: int | None) -> None:
         """These calls are made whole or not at all."""
 
+    def fail(self, random: Random) -> None:
+        """Only real files fail."""
+
+    def repair(self) -> bool:
+        """Nothing is broken here."""
+        return False
+
     def crash(self, random: Random, *, power: bool = True) -> None:
         """Power is lost: some prefix of what was not synced is there. Without a process: all."""
         kept = random.randrange(len(self.pending) + 1) if power else len(self.pending)

@@ -1,6 +1,7 @@
 """A raft node's files with what the checks need to see of them: the batches as they were written,
 and how far the log is synced."""
 
+import errno
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.raft import Recovered
 from kwire.raftmeta.storage import Bytes, MemoryStorage
 from kwire.raftmeta.voters import VoterSet
-from kwire.testing.disk import SimDisk
+from kwire.testing.disk import PLENTY, SimDisk
 
 
 @attrs.define
@@ -132,6 +133,21 @@ class Files:
     def die_after(self, changes: int | None) -> None:
         """Raise Killed at one of the next changes to the disk; None: at none."""
         self.disk.changes_left = changes
+
+    def fail(self, random: Random) -> None:
+        """Let one of the next calls of some kind fail, or the disk be full soon."""
+        if random.random() < 0.3:
+            self.disk.capacity = self.disk._used() + random.randrange(2000)
+            return
+        kind = random.choice(["write", "sync", "rename", "remove", "create", "truncate"])
+        error = OSError(random.choice([errno.EIO, errno.ENOSPC]), "the disk fails")
+        self.disk.fail_at(kind, error, after=random.randrange(4))
+
+    def repair(self) -> bool:
+        """Let the disk work again; whether the process that it has failed has to go."""
+        self.disk.mend()
+        self.disk.capacity, self.disk.changes_left = PLENTY, None
+        return self.disk.failed is not None
 
     def crash(self, random: Random, *, power: bool = True) -> None:
         """The simulated machine dies, or the process alone; one that was closed only ends."""

@@ -24,11 +24,12 @@ from kwire.raftmeta import (
 )
 from kwire.raftmeta.disk_storage import DiskStorage
 from kwire.raftmeta.events import CleanLog, SnapshotTaken, TruncateLog
-from kwire.raftmeta.log import LogState, Valid
+from kwire.raftmeta.log import LogState, SnapshotId, Valid
 from kwire.raftmeta.roles import Leader
 from kwire.raftmeta.state import RaftState
-from kwire.raftmeta.voters import ReplicaKey, VoterSet
+from kwire.raftmeta.voters import ReplicaKey, VoterHistory, VoterSet
 from kwire.testing import raft_node
+from kwire.testing.disk import SimFile
 from kwire.testing.raft_disk import SimStorage
 
 
@@ -39,8 +40,6 @@ class Mutation:
     name: str
     mistake: str
     patches: tuple[tuple[Any, str, Callable[..., Any] | property], ...]
-    first_seed: int = 1
-    """Where to begin to look, for what takes a rare coincidence."""
     invariants: tuple[int, ...] = ()
     """Numbers of what always holds that the mistake breaks."""
 
@@ -190,99 +189,172 @@ def _always_would_vote(state: RaftState) -> bool:
     return True
 
 
+def _count_ids(state: RaftState, role: Leader) -> list[int]:
+    """Replicas count by their node's id."""
+    since = role.check_at - progress._check_timeout(state)
+    recent = {r.key.id for r in role.replicas.values() if r.fetched_at > since}
+    return [*recent, state.config.node_id]
+
+
+def _own_counts(state: RaftState, role: Leader) -> dict[int, int]:
+    return {**_voter_progress(state, role), state.config.node_id: state.log.end_offset}
+
+
+_voter_progress = progress.voter_progress
+
+
+def _no_way_back(self: VoterHistory, end_offset: int) -> None:
+    """What stood beyond the end counts on."""
+
+
+def _install_unsynced(storage: DiskStorage, snapshot: SnapshotId) -> Any:
+    """Rename the snapshot into place without syncing its bytes."""
+    sync = SimFile.sync
+    SimFile.sync = _nothing  # type: ignore[method-assign]
+    try:
+        return _install(storage, snapshot)
+    finally:
+        SimFile.sync = sync  # type: ignore[method-assign]
+
+
+def _nothing(self: SimFile) -> None:
+    """Sync nothing."""
+
+
+_install = DiskStorage.install_snapshot
+
+
 MUTATIONS: Final = (
     Mutation(
         "vote-without-fsync",
         "quorum-state is not synced before the vote is told",
         ((SimStorage, "save_election", _vote_unsynced),),
+        (42,),
     ),
     Mutation(
         "send-before-fsync",
         "answers and fetches leave before what they promise is on disk",
         ((raft_node.SimNode, "_take_turn", _count_unsynced),),
+        (42, 43),
     ),
     Mutation(
         "trust-page-cache",
         "what a killed process had not synced is told before it is synced",
         ((DiskStorage, "_keep_what_was_found", _trust_page_cache),),
-        first_seed=90,
+        (42, 43),
     ),
     Mutation(
         "commit-old-epoch",
         "records of earlier epochs are committed by counting replicas (Raft, figure 8)",
         ((progress, "update_high_watermark", _commit_old_epoch),),
+        (43,),
     ),
     Mutation(
         "vote-twice",
         "the vote of this epoch is forgotten",
         ((voting, "_may_vote", _vote_again),),
+        (42,),
     ),
     Mutation(
         "vote-for-shorter-log",
         "a candidate's log is not compared with our own",
         ((voting, "on_vote", _forget_vote),),
+        (43,),
     ),
     Mutation(
         "no-divergence-check",
         "the leader takes any fetch offset for a prefix of its log",
         ((LogState, "place", _trust_any_offset),),
+        (43,),
     ),
     Mutation(
         "no-truncation",
         "the follower does not cut what the leader does not have",
         ((replication, "_truncate", _no_truncation),),
+        (43, 44),
     ),
     Mutation(
         "truncate-to-own-mark",
         "the follower cuts whatever it does not know to be committed (KIP-101)",
         ((replication, "_truncate", _to_own_mark),),
+        (43,),
     ),
     Mutation(
         "believe-in-candidate",
         "whoever got our vote is taken for the leader",
         ((voting, "on_vote", _believe),),
-        first_seed=10,
+        (42,),
     ),
     Mutation(
         "start-without-snapshot",
         "the log begins a little after the snapshot that replaces what is gone",
         ((cleaning, "on_taken", _clean_one_more),),
+        (43,),
     ),
     Mutation(
         "majority-too-small",
         "half of an even number of voters counts as a majority",
         ((VoterSet, "majority", property(_minority)),),
+        (43, 46),
     ),
     Mutation(
         "voters-jump",
         "the voter set changes by more than one voter at a time",
         ((reconfig, "_write", _jump), (reconfig, "check_change", _unchecked_change)),
-        first_seed=80,
+        (46,),
     ),
     Mutation(
         "ignore-directory-id",
         "a voter that lost its disk votes as if it had not",
         ((VoterSet, "has", _any_directory), (voting, "is_me", _is_anybody)),
-        first_seed=29,
+        (45,),
     ),
     Mutation(
         "clean-uncommitted",
         "the log is cleaned beyond the snapshot that replaces it",
         ((cleaning, "on_taken", _clean_everything),),
+        (43,),
     ),
     Mutation(
         "never-resign",
         "a leader that no majority fetches from goes on leading",
         ((progress, "_check_deadline", _never_resign),),
+        (44,),
     ),
     Mutation(
         "skip-pre-vote",
         "a node that lost its leader raises the epoch at once",
         ((election, "become_prospective", _no_pre_vote),),
+        (44,),
     ),
     Mutation(
         "pre-vote-always",
         "pre-votes are granted while the leader is heard",
         ((voting, "_would_vote", _always_would_vote),),
+        (44,),
+    ),
+    Mutation(
+        "count-strangers",
+        "a voter's id on an empty disk keeps a leader in office",
+        ((progress, "_recent_voters", _count_ids),),
+        (44, 45),
+    ),
+    Mutation(
+        "removed-leader-counts-itself",
+        "a leader that is no voter any more counts its own disk for a majority",
+        ((progress, "voter_progress", _own_counts),),
+        (43, 46),
+    ),
+    Mutation(
+        "voters-survive-truncation",
+        "a voter set that was cut off the log goes on counting",
+        ((VoterHistory, "truncate", _no_way_back),),
+        (46,),
+    ),
+    Mutation(
+        "install-before-sync",
+        "a fetched snapshot takes the log's place before it is synced",
+        ((DiskStorage, "install_snapshot", _install_unsynced),),
+        (43, 45),
     ),
 )

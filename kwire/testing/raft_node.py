@@ -5,6 +5,7 @@ Events that come while a turn is being synced wait for the next one, as under
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.codec.messages.fetch import FetchResponse
+from kwire.errors import KafkaStorageError
+from kwire.raftmeta import messages
 from kwire.raftmeta.events import (
     Answered,
     Append,
@@ -30,6 +34,7 @@ from kwire.raftmeta.raft import Raft
 from kwire.raftmeta.state import RaftConfig
 from kwire.raftmeta.turn import Outcome, write
 from kwire.raftmeta.voters import VoterSet
+from kwire.records.header import parse
 from kwire.testing.cluster import Scheduler, Trace
 from kwire.testing.disk import Killed
 from kwire.testing.network import SimNetwork
@@ -39,6 +44,9 @@ from kwire.testing.raft_files import Files
 if TYPE_CHECKING:
     from kwire.raftmeta.events import RaftResponse
 
+CRC_POSITION = 17
+"""Of a batch: the checksum and what it protects begin there."""
+DISK_ERRORS = (OSError, KafkaStorageError)
 WALL_MS = 1_700_000_000_000
 
 
@@ -85,14 +93,20 @@ class SimNode:
 
     # Life and death -------------------------------------------------------------------------
     def start(self) -> None:
+        """Start the process; it ends at once if its disk does not work."""
         self.incarnation += 1
-        self.raft = Raft(self.config, self.storage.load(self.configured), self.random)
+        try:
+            recovered = self.storage.load(self.configured)
+        except (Killed, *DISK_ERRORS):
+            self.die()
+            return
+        self.raft = Raft(self.config, recovered, self.random)
         self.feed(Started())
 
-    def die(self) -> None:
+    def die(self, *, power: bool = False) -> None:
         """The process ends in the middle of what it did to its disk."""
         self.trace.add(self.scheduler.now, self.id, "down", 0, 0, 0, "dies at its disk")
-        self.crash(power=False)
+        self.crash(power=power)
 
     def crash(self, *, power: bool = True) -> None:
         self.raft = None
@@ -175,6 +189,9 @@ class SimNode:
         except Killed:
             self.die()
             return
+        except DISK_ERRORS:  # what an fsync that failed has written is not known
+            self.die(power=self.random.random() < 0.5)
+            return
         incarnation = self.incarnation
         if not written.needs_sync:
             self._finish(written.outcomes)
@@ -190,6 +207,9 @@ class SimNode:
             self.storage.sync()
         except Killed:
             self.die()
+            return
+        except DISK_ERRORS:  # what an fsync that failed has written is not known
+            self.die(power=self.random.random() < 0.5)
             return
         self._is_busy = False
         self._finish(outcomes)
@@ -210,11 +230,9 @@ class SimNode:
                     pass
 
     def _send(self, send: Send) -> None:
-        target = self.nodes.get(send.node.id)
-        if target is None:
-            found = [n for n in self.nodes.values() if n.config.endpoints[0].host == send.node.host]
-            target = found[0] if found else None
-        if target is None or target.id == self.id:
+        hosts = {node.config.endpoints[0].host: node for node in self.nodes.values()}
+        target = hosts.get(send.node.host)
+        if target is not None and target.id == self.id:
             return
         caller = Caller(self.id, send.call_id, self.incarnation)
         if isinstance(send.request, ApiVersionsRequest):
@@ -222,11 +240,15 @@ class SimNode:
             self.network.send(self.id, self.id, lambda: void(self.feed(event)))
             return
         event = Received(caller, send.request)
-        there = target
 
         def refused() -> None:
             if self.incarnation == caller.incarnation:
                 self.feed(Answered(send.call_id, None, refused=True))
+
+        if target is None:  # it has moved
+            self.network.send(self.id, self.id, refused)
+            return
+        there = target
 
         def deliver() -> None:
             if there.raft is None:
@@ -238,12 +260,29 @@ class SimNode:
 
     def _answer(self, caller: Caller, response: "RaftResponse") -> None:
         there = self.nodes[caller.node]
+        if self.random.random() < self.network.corruption:
+            response = damaged(response, self.random)
 
         def deliver() -> None:
             if there.incarnation == caller.incarnation:
                 there.feed(Answered(caller.call_id, response))
 
         self.network.send(self.id, there.id, deliver)
+
+
+def damaged(response: "RaftResponse", random: Random) -> "RaftResponse":
+    """The answer with one bit changed in what a checksum protects of the records in it."""
+    part = messages.answer_of(response)
+    name = "records" if isinstance(response, FetchResponse) else "unaligned_records"
+    data = bytearray(getattr(part, name, b"") or b"")
+    if len(data) <= CRC_POSITION:
+        return response
+    end = parse(data).size if name == "records" else len(data)
+    position = random.randrange(CRC_POSITION, end)
+    data[position] ^= 1 << random.randrange(8)
+    response = deepcopy(response)
+    setattr(messages.answer_of(response), name, bytes(data))
+    return response
 
 
 def _features() -> ApiVersionsResponse:

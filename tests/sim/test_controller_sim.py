@@ -36,7 +36,7 @@ def test_same_seed_same_story() -> None:
 def test_the_simulation_catches(mutation: Mutation) -> None:
     """A simulation that cannot fail shows nothing."""
     with mutation.active():
-        for seed in range(mutation.first_seed, mutation.first_seed + MUTATION_SEEDS):
+        for seed in range(SEEDS.start, SEEDS.start + MUTATION_SEEDS):
             try:
                 simulate(seed, 400)
             except SimFailure:
