@@ -17,6 +17,8 @@ from typing import Final, NoReturn
 
 from kwire import __version__
 
+log = logging.getLogger(__name__)
+
 BAD_USAGE = 1
 BAD_DATA = 2
 
@@ -248,7 +250,13 @@ def serve(asked: argparse.Namespace) -> None:
         def ready(host: str, number: int) -> None:
             gc.freeze()
             told = f"[{host}]" if ":" in host else host
-            print(f"kwire ready on {told}:{number}", flush=True)
+            try:
+                print(f"kwire ready on {told}:{number}", flush=True)
+            except OSError as error:
+                sys.stdout = None  # or Python fails again at its exit
+                log.warning(
+                    "ready, but stdout is closed address=%s:%d error=%s", told, number, error
+                )
 
         def at_once() -> None:
             if directory is not None:
@@ -351,6 +359,9 @@ def format_(asked: argparse.Namespace) -> None:
         fail("--add-scram: kwire does not authenticate clients yet")
     try:
         config = BrokerConfig.from_properties(read_properties(asked.config))
+    except ConfigError as error:
+        fail(f"{asked.config}: {error}")
+    try:
         how = asked.initial_controllers
         how = "standalone" if asked.standalone else how
         how = "none" if asked.no_initial_controllers else how
@@ -384,7 +395,11 @@ def dump_log(asked: argparse.Namespace) -> None:
         try:
             for line in dump(path, records=asked.records, meaning=unpack if of_metadata else None):
                 print(line)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stdout = None  # the reader has seen enough
+            return
         except OSError as error:
-            fail(f"{path}: {error.strerror}", BAD_DATA)
+            fail(f"cannot read {path}: {error.strerror}", BAD_DATA)
         except ValueError as error:
             fail(f"{path}: {error}", BAD_DATA)

@@ -42,6 +42,8 @@ _REMEDIES: Final = {
     errno.EISDIR: f"a directory has the name of a file: move it away, or {_ELSEWHERE}",
     errno.ENOLCK: f"the file system has no file locks: {_ELSEWHERE}",
     errno.EOPNOTSUPP: f"the file system has no file locks: {_ELSEWHERE}",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files",
     errno.EIO: f"look at the disk, or {_ELSEWHERE}",
 }
 _RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
@@ -168,7 +170,13 @@ def check_cluster_id(text: str) -> None:
 
 def all_directories(config: BrokerConfig) -> list[str]:
     """The data directories, and the metadata log's where that is another one."""
-    paths = [os.path.abspath(path) for path in config.data_directories]
+    try:
+        paths = [os.path.abspath(path) for path in config.data_directories]
+    except FileNotFoundError as error:
+        raise CannotOpenError(
+            "the current directory was deleted, and log.dirs is relative to it; change to another "
+            "directory, or name log.dirs in full"
+        ) from error
     metadata = os.path.abspath(config.metadata_directory)
     return paths if metadata in paths else [*paths, metadata]
 

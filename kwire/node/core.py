@@ -232,6 +232,7 @@ def _unbound(endpoint: str, error: OSError) -> str:
         errno.EADDRINUSE: "stop the program that has it, or choose another port (--port, or "
         "listeners in the configuration)",
         errno.EACCES: "ports below 1024 need a privilege, choose a higher one",
+        errno.EMFILE: "raise the limit of open files (ulimit -n)",
         errno.EADDRNOTAVAIL: "no interface of this machine has the address, change listeners",
     }.get(error.errno or 0)
     return what if remedy is None else f"{what}; {remedy}"

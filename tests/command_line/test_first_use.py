@@ -9,12 +9,13 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.command_line.test_contract import CLUSTER_ID, config_file, free_port, run, serve
+from tests.command_line.test_contract import CLUSTER_ID, KWIRE, config_file, free_port, run, serve
 
 pytestmark = pytest.mark.slow
 
@@ -307,3 +308,68 @@ def test_an_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> Non
         "unknown setting ignored name=log.retension.hours nearest=log.retention.hours" in warnings
     )
     assert "unknown setting ignored name=utterly.different\n" in warnings
+
+
+# Surroundings
+
+
+def test_a_current_directory_that_was_deleted(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    program = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir(os.getcwd()); "
+    program += "import kwire.cli; kwire.cli.main(['serve', '--port', '0'])"
+    result = subprocess.run(
+        [sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert "the current directory was deleted" in only_line(result, 2)
+
+
+def test_too_few_descriptors(tmp_path: Path) -> None:
+    command = "import resource, kwire.cli, kwire.running, kwire.configs.checks; "
+    command += "resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9)); "
+    command += f"kwire.cli.main(['serve', '--port', '0', '--override', 'log.dirs={tmp_path}/d'])"
+    result = subprocess.run(
+        [sys.executable, "-c", command], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert result.returncode == 2
+    assert "Too many open files; raise the limit of open files" in result.stderr.splitlines()[-1]
+
+
+def test_nobody_reads_the_ready_line(tmp_path: Path) -> None:
+    """The node serves all the same, and stops in order."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    errors = tmp_path / "errors"
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [KWIRE, "serve", "--port", "0"], cwd=tmp_path, stdout=writer, stderr=stderr
+        )
+    os.close(writer)
+    try:
+        until_line(errors, "ready, but stdout is closed")
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in errors.read_text()
+
+
+def until_line(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 30
+    while text not in path.read_text():
+        assert time.monotonic() < deadline, path.read_text()
+        time.sleep(0.05)
+
+
+def test_a_reader_that_has_seen_enough_of_a_dump(tmp_path: Path, stopped: Path) -> None:
+    (log,) = (stopped / "__cluster_metadata-0").glob("*.log")
+    files = " ".join([str(log)] * 200)
+    result = subprocess.run(
+        ["/bin/sh", "-c", f"{KWIRE} dump-log --records {files} | head -n 1"],
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == ""
