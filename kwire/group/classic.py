@@ -10,8 +10,6 @@ assign again).
 
 import logging
 
-import attrs
-
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.codec.messages.join_group import JoinGroupRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -88,7 +86,7 @@ def _join(
             raise Refused(GroupMaxSizeReached)
         turn.session_in(group, fresh_id, request.session_timeout_ms)
         turn.answer(turn.ticket, join_failed(MemberIdRequired, fresh_id))
-        return attrs.evolve(group, pending=group.pending.set(fresh_id, True))
+        return group._replace(pending=group.pending.set(fresh_id, True))
     return _admit(turn, group, request, asker, fresh_id)
 
 
@@ -124,7 +122,7 @@ def _admit(
     )
     group = group.add(member, request.protocol_type)
     if group.initial_delay is not None:
-        group = attrs.evolve(group, grown=True)
+        group = group._replace(grown=True)
     turn.session_in(group, member_id, turn.settings.new_member_join_timeout_ms)
     return rebalance(turn, group, f"{member_id} joined")
 
@@ -159,8 +157,7 @@ def _updated(
     """A member's new wishes; it waits for the next generation."""
     turn.answer(member.join_ticket, join_failed(RebalanceInProgress, member.member_id))
     return group.replace(
-        attrs.evolve(
-            member,
+        member._replace(
             protocols=_protocols(request),
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
@@ -191,7 +188,7 @@ def _static_return(
         return complete_if_joined(turn, group)
     if group.chosen_protocol() != group.protocol:
         return rebalance(turn, group, f"{request.group_instance_id} changes the protocol")
-    group = group.replace(attrs.evolve(group.members[new_id], join_ticket=None))
+    group = group.replace(group.members[new_id]._replace(join_ticket=None))
     turn.records.append(group_record(group))
     reply = joined(group, group.members[new_id])
     if not request.can_skip_assignment:
@@ -222,14 +219,14 @@ def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> ClassicG
     if group.state is State.PREPARING:
         raise RebalanceInProgress
     if member.member_id in group.unsynced:
-        group = attrs.evolve(group, unsynced=group.unsynced.delete(member.member_id))
+        group = group._replace(unsynced=group.unsynced.delete(member.member_id))
         if not group.unsynced:
             turn.end_sync(group)
     if group.state is State.STABLE:
         turn.answer(turn.ticket, synced(group, member))
         return group
     turn.answer(member.sync_ticket, sync_failed(RebalanceInProgress))
-    group = group.replace(attrs.evolve(member, sync_ticket=turn.ticket))
+    group = group.replace(member._replace(sync_ticket=turn.ticket))
     if group.leader != member.member_id:
         return group
     return assigned(turn, group, {a.member_id: bytes(a.assignment) for a in request.assignments})

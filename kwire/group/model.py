@@ -9,9 +9,8 @@ order of its own and everything a client can see must not depend on hashing.
 """
 
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import attrs
 from immutables import Map
 
 from kwire.errors import FencedInstanceId, UnknownMemberId
@@ -41,8 +40,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 """Where each state may lead."""
 
 
-@attrs.frozen(kw_only=True)
-class Member:
+class Member(NamedTuple):
     """One member, and what it waits for."""
 
     member_id: str
@@ -64,8 +62,7 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
-@attrs.frozen(kw_only=True)
-class ClassicGroup:
+class ClassicGroup(NamedTuple):
     """A group whose members assign partitions among themselves."""
 
     group_id: str
@@ -112,7 +109,7 @@ class ClassicGroup:
     def moved(self, state: State, now_ms: int) -> "ClassicGroup":
         """The group in another state."""
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
-        return attrs.evolve(self, state=state, since_ms=now_ms)
+        return self._replace(state=state, since_ms=now_ms)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
         """Whether a member that speaks ``names`` could take part."""
@@ -141,9 +138,8 @@ class ClassicGroup:
         instances = self.instances
         if member.instance_id is not None:
             instances = instances.set(member.instance_id, member.member_id)
-        placed = attrs.evolve(member, order=self.arrivals)
-        return attrs.evolve(
-            self,
+        placed = member._replace(order=self.arrivals)
+        return self._replace(
             members=self.members.set(member.member_id, placed),
             instances=instances,
             pending=self.pending.delete(member.member_id)
@@ -162,8 +158,7 @@ class ClassicGroup:
         votes = self.votes
         if old.protocols != member.protocols:
             votes = _counted(_counted(votes, old, -1), member, 1)
-        return attrs.evolve(
-            self,
+        return self._replace(
             members=self.members.set(member.member_id, member),
             votes=votes,
             joining=self.joining + (member.join_ticket is not None) - (old.join_ticket is not None),
@@ -172,7 +167,7 @@ class ClassicGroup:
     def remove(self, member_id: str) -> "ClassicGroup":
         """The group without a member, or without a pending one."""
         if member_id in self.pending:
-            return attrs.evolve(self, pending=self.pending.delete(member_id))
+            return self._replace(pending=self.pending.delete(member_id))
         member = self.members.get(member_id)
         if member is None:
             return self
@@ -187,8 +182,7 @@ class ClassicGroup:
         if leader == member_id:
             first = min(members.values(), key=_arrival, default=None)
             leader = first.member_id if first else None
-        return attrs.evolve(
-            self,
+        return self._replace(
             members=members,
             instances=instances,
             unsynced=unsynced,
@@ -201,12 +195,11 @@ class ClassicGroup:
         """The group after a static member came back under a new member id."""
         old = self.members[old_id]
         assert old.instance_id is not None
-        member = attrs.evolve(old, member_id=new_id, join_ticket=None, sync_ticket=None)
+        member = old._replace(member_id=new_id, join_ticket=None, sync_ticket=None)
         unsynced = self.unsynced
         if old_id in unsynced:
             unsynced = unsynced.delete(old_id)
-        return attrs.evolve(
-            self,
+        return self._replace(
             members=self.members.delete(old_id).set(new_id, member),
             instances=self.instances.set(old.instance_id, new_id),
             unsynced=unsynced,

@@ -8,7 +8,6 @@ someone came, within the rebalance timeout.  All functions take a group and retu
 
 import logging
 
-import attrs
 from immutables import Map
 
 from kwire.errors import KafkaError, RebalanceInProgress, UnknownMemberId
@@ -30,7 +29,7 @@ def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
     """Ask every member to join again."""
     if group.state is State.COMPLETING:
         group = _withdraw_assignments(turn, group)
-    group = attrs.evolve(group, unsynced=Map())
+    group = group._replace(unsynced=Map())
     turn.end_sync(group)
     first = group.state is State.EMPTY
     group = group.moved(State.PREPARING, turn.moment.wall_ms)
@@ -44,7 +43,7 @@ def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
         delay_ms = turn.settings.group_initial_rebalance_delay_ms
         turn.join_in(group, delay_ms)
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        return attrs.evolve(group, initial_delay=(delay_ms, remaining_ms), grown=False)
+        return group._replace(initial_delay=(delay_ms, remaining_ms), grown=False)
     if group.all_joined:
         return complete(turn, group)
     turn.join_in(group, group.rebalance_timeout_ms)
@@ -69,9 +68,7 @@ def join_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
         return complete(turn, group)
     next_ms = min(turn.settings.group_initial_rebalance_delay_ms, remaining_ms)
     turn.join_in(group, next_ms)
-    return attrs.evolve(
-        group, grown=False, initial_delay=(next_ms, max(remaining_ms - delay_ms, 0))
-    )
+    return group._replace(grown=False, initial_delay=(next_ms, max(remaining_ms - delay_ms, 0)))
 
 
 def sync_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
@@ -102,7 +99,7 @@ def complete(turn: Turn, group: ClassicGroup) -> ClassicGroup:
         if member.join_ticket is None and member.instance_id is None:
             log.info("member did not rejoin group=%s member=%s", group.group_id, member.member_id)
             group = expel(turn, group, member)
-    group = attrs.evolve(group, initial_delay=None, grown=False)
+    group = group._replace(initial_delay=None, grown=False)
     if not group.members:
         return _now_empty(turn, group)
     if not group.joining:
@@ -117,12 +114,11 @@ def _led_by_one_present(group: ClassicGroup) -> ClassicGroup:
     if leader is not None and leader.join_ticket is not None:
         return group
     present = next(member for member in group.ordered() if member.join_ticket is not None)
-    return attrs.evolve(group, leader=present.member_id)
+    return group._replace(leader=present.member_id)
 
 
 def _now_empty(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    group = attrs.evolve(
-        group.moved(State.EMPTY, turn.moment.wall_ms),
+    group = group.moved(State.EMPTY, turn.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=None,
         leader=None,
@@ -135,8 +131,7 @@ def _now_empty(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
     """Tell everyone who joined of the new generation, and wait for the leader's word."""
-    group = attrs.evolve(
-        group.moved(State.COMPLETING, turn.moment.wall_ms),
+    group = group.moved(State.COMPLETING, turn.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=group.chosen_protocol(),
     )
@@ -144,7 +139,7 @@ def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
         turn.answer(member.join_ticket, joined(group, member))
         turn.session(group, member)
     settled = {
-        key: attrs.evolve(member, join_ticket=None, is_new=False)
+        key: member._replace(join_ticket=None, is_new=False)
         for key, member in group.members.items()
     }
     turn.sync_in(group, group.rebalance_timeout_ms)
@@ -154,8 +149,8 @@ def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
         group.generation,
         len(settled),
     )
-    return attrs.evolve(
-        group, members=Map(settled), unsynced=Map(dict.fromkeys(settled, True)), joining=0
+    return group._replace(
+        members=Map(settled), unsynced=Map(dict.fromkeys(settled, True)), joining=0
     )
 
 
@@ -163,22 +158,22 @@ def _withdraw_assignments(turn: Turn, group: ClassicGroup) -> ClassicGroup:
     """Those that wait for an assignment learn that there will be another generation."""
     cleared = {}
     for key, member in group.members.items():
-        cleared[key] = attrs.evolve(member, assignment=b"", sync_ticket=None)
+        cleared[key] = member._replace(assignment=b"", sync_ticket=None)
     for member in group.ordered():
         if member.sync_ticket is not None:
             turn.answer(member.sync_ticket, sync_failed(RebalanceInProgress))
             turn.session(group, member)
-    return attrs.evolve(group, members=Map(cleared))
+    return group._replace(members=Map(cleared))
 
 
 def assigned(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> ClassicGroup:
     """The leader has assigned: the generation is stable, and written."""
     settled = {
-        key: attrs.evolve(member, assignment=assignments.get(key, b""), sync_ticket=None)
+        key: member._replace(assignment=assignments.get(key, b""), sync_ticket=None)
         for key, member in group.members.items()
     }
     waiting = [member for member in group.ordered() if member.sync_ticket is not None]
-    group = attrs.evolve(group.moved(State.STABLE, turn.moment.wall_ms), members=Map(settled))
+    group = group.moved(State.STABLE, turn.moment.wall_ms)._replace(members=Map(settled))
     for member in waiting:
         turn.answer(member.sync_ticket, synced(group, settled[member.member_id]))
         turn.session(group, member)
@@ -193,5 +188,5 @@ def not_assigned(turn: Turn, group: ClassicGroup, error: type[KafkaError]) -> Cl
         if member.sync_ticket is not None:
             turn.answer(member.sync_ticket, sync_failed(error))
             turn.session(group, member)
-            group = group.replace(attrs.evolve(member, sync_ticket=None))
+            group = group.replace(member._replace(sync_ticket=None))
     return prepare(turn, group, f"the assignments could not be written: {error.__name__}")

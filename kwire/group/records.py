@@ -152,9 +152,7 @@ def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
             assignment=bytes(stored.assignment),
         )
         group = group.add(member, value.protocol_type)
-    return attrs.evolve(
-        group, state=State.STABLE if value.members else State.EMPTY, leader=value.leader
-    )
+    return group._replace(state=State.STABLE if value.members else State.EMPTY, leader=value.leader)
 
 
 def persistent(group: ClassicGroup) -> ClassicGroup:

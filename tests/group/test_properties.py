@@ -6,7 +6,6 @@ them, and a generation's members are those that joined it.
 
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -29,7 +28,7 @@ PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"
 def comparable(group: ClassicGroup) -> Any:
     """What of a group is written, without its members' places of arrival."""
     kept = persistent(group)
-    members = [attrs.evolve(member, order=0) for member in kept.ordered()]
+    members = [member._replace(order=0) for member in kept.ordered()]
     return (
         kept.state,
         kept.generation,
