@@ -13,6 +13,7 @@ from typing import Final
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.schema import ZERO_UUID
+from kwire.drive import give_way
 from kwire.errors import (
     KafkaError,
     KafkaStorageError,
@@ -40,6 +41,8 @@ _NO_LEADER: Final = Answer.LeaderIdAndEpoch()
 _NO_SNAPSHOT: Final = Answer.SnapshotId()
 _NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
 """Errors for which Kafka answers an empty list of aborted transactions instead of none."""
+_TURN_PARTITIONS: Final = 64
+"""So many are read before others have a turn, about a millisecond."""
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 
@@ -78,18 +81,23 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         upto = Upto.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
     reading = _Reading(context, request, upto, max_bytes, replica)
-    answers = reading.all(turn.partitions)
-    missing = min(request.min_bytes, max_bytes) - reading.total
-    if missing > 0 and request.max_wait_ms > 0 and reading.partitions and not reading.urgent:
+    answers = await reading.all_in_turns(turn.partitions)
+    may_wait = request.max_wait_ms > 0
+    if may_wait and reading.missing_bytes > 0 and reading.is_stale():
+        # Nothing may change between the reading and the wait, or nobody would end the wait.
+        reading.drop()
+        reading = _Reading(context, request, upto, max_bytes, replica)
+        answers = reading.all(turn.partitions)
+    if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
         reading.drop()
         await replicas.wait_for_data(
             reading.partitions,
-            missing_bytes=missing,
+            missing_bytes=reading.missing_bytes,
             upto=upto,
             timeout_s=request.max_wait_ms / 1000,
         )
         reading = _Reading(context, request, upto, max_bytes, replica)
-        answers = reading.all(turn.partitions)
+        answers = await reading.all_in_turns(turn.partitions)
     try:
         reading.count()
         session_id, sent = sessions.finish(turn, answers, now)
@@ -155,11 +163,14 @@ class _Reading:
         self.replica = replica
         self.broker_epoch = request.replica_state.replica_epoch
         self.zstd_allowed = request.zstd_allowed
+        self.min_bytes = min(request.min_bytes, max_bytes)
         self.left = max_bytes
         self.total = 0
         self.urgent = False
         """Whether something has to be said at once: an error, or a diverging log."""
         self.partitions: list[Partition] = []
+        self.ends: list[int] = []
+        """How far each of the partitions could be read."""
         self.sizes: list[tuple[Partition, int]] = []
         self.regions: list[FileRegion] = []
         """Each holds a file open until it is sent or dropped."""
@@ -173,6 +184,31 @@ class _Reading:
             self.drop()
             raise
         return answers
+
+    async def all_in_turns(self, asked: list[Asked]) -> list[Answer]:
+        """Read many partitions with turns for others in between."""
+        if len(asked) <= _TURN_PARTITIONS:
+            return self.all(asked)
+        answers: list[Answer] = []
+        for first in range(0, len(asked), _TURN_PARTITIONS):
+            answers += self.all(asked[first : first + _TURN_PARTITIONS])
+            try:
+                await give_way()
+            except BaseException:
+                self.drop()
+                raise
+        return answers
+
+    @property
+    def missing_bytes(self) -> int:
+        return self.min_bytes - self.total
+
+    def is_stale(self) -> bool:
+        """Whether there is more to read by now, or a partition is led no longer."""
+        return any(
+            partition.leader is None or partition.readable_end(self.upto) != end
+            for partition, end in zip(self.partitions, self.ends, strict=True)
+        )
 
     def _one(self, asked: Asked) -> Answer:
         try:
@@ -201,6 +237,7 @@ class _Reading:
             log.error("cannot read partition=%s error=%s", partition.log.partition, error)
             return self._refused(asked, KafkaStorageError())
         self.partitions.append(partition)
+        self.ends.append(found.end_offset)
         if found.region is not None:
             self.regions.append(found.region)
         if self.replica > _CONSUMER and found.diverging is None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.codec.schema import ZERO_UUID
+from kwire.drive import give_way
 from kwire.errors import (
     InvalidProducerEpoch,
     InvalidRequiredAcks,
@@ -42,6 +43,8 @@ INTERNAL_TOPICS: Final = frozenset(
 )
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_LEADER: Final = Leader()
+_TURN_PARTITIONS: Final = 64
+"""So many are appended to before others have a turn, about a millisecond."""
 _ACKS: Final = (-1, 0, 1)
 _TOLD_THE_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """What is found out against the log itself. Nothing awaits between that and the answer."""
@@ -91,9 +94,14 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
         raise InvalidRequiredAcks
     waiting: list[_Waiting] = []
     response = ProduceResponse()
+    count = 0
     for topic in request.topic_data:
         answers: list[Answer] = []
         for asked in topic.partition_data:
+            count += 1
+            if count > _TURN_PARTITIONS:
+                await give_way()
+                count = 1
             try:
                 answers.append(await _append(context, request, topic, asked, answers, waiting))
             except KafkaError as error:

@@ -293,6 +293,12 @@ class Partition:
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one)
         return Read(region, high_watermark, stable, start, end, None, aborted)
 
+    def readable_end(self, upto: Upto) -> int:
+        """The end of what a kind of reader may have now."""
+        if upto is Upto.LOG_END:
+            return self.log.written_offset
+        return self.high_watermark if upto is Upto.HIGH_WATERMARK else self.last_stable_offset
+
     def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Where the fetcher's log departs from ours (invariants 26 and 27)."""
         epoch, end = self.end_of_epoch(last_fetched_epoch)
@@ -343,7 +349,7 @@ class Partition:
             return self.log.written_offset
         if self.high_watermark < leader.epoch_start:
             raise OffsetNotAvailable
-        return self.high_watermark if upto is Upto.HIGH_WATERMARK else self.last_stable_offset
+        return self.readable_end(upto)
 
     def delete_before(self, offset: int) -> int:
         """DeleteRecords: move the log's start, to the high watermark for -1; returns the start."""

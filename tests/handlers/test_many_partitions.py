@@ -1,0 +1,82 @@
+"""Requests for a thousand partitions: others have turns meanwhile, and nothing is missed."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.drive import give_way
+from tests.handlers.broker import Broker, broker, one_batch, topic_id
+from tests.handlers.test_fetch import Asked, Topic, request, write
+from tests.handlers.test_produce import produce
+
+MANY = 1000
+
+
+async def large() -> Broker:
+    subject = broker()
+    await subject.create("t", partitions=MANY)
+    return subject
+
+
+def fetch_all(**changes: Any) -> FetchRequest:
+    partitions = [
+        Asked(partition=n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(MANY)
+    ]
+    topic = Topic(topic="t", topic_id=topic_id("t"), partitions=partitions)
+    return request(topic, **changes)
+
+
+async def turns(work: Callable[[], Awaitable[Any]]) -> int:
+    """How many turns another task has meanwhile."""
+    count = 0
+
+    async def others() -> None:
+        nonlocal count
+        while True:
+            await trio.lowlevel.checkpoint()
+            count += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await work()
+        nursery.cancel_scope.cancel()
+    return count
+
+
+async def test_a_produce_gives_others_turns() -> None:
+    subject = await large()
+    batches = [("t", n, one_batch()) for n in range(MANY)]
+    answers: list[Any] = []
+
+    async def work() -> None:
+        answers.extend(await produce(subject, *batches))
+
+    assert await turns(work) >= 10
+    assert [a.error_code for a in answers] == [0] * MANY
+
+
+async def test_a_fetch_gives_others_turns() -> None:
+    subject = await large()
+    assert await turns(lambda: subject.call(fetch_all(), 12)) >= 10
+
+
+async def test_a_record_that_comes_during_the_reading_ends_the_wait(
+    autojump_clock: MockClock, monkeypatch: Any
+) -> None:
+    """Invariant 18: it comes after its partition was read and before the fetch waits."""
+    subject = await large()
+    first = subject.replicas.get("t", 0)
+
+    async def append_meanwhile() -> None:
+        if not first.log.end_offset:
+            write(subject, first, b"v")
+        await give_way()
+
+    monkeypatch.setattr("kwire.handlers.fetch.give_way", append_meanwhile)
+    started = trio.current_time()
+    answer = await subject.call(fetch_all(max_wait_ms=60_000), 12)
+    assert trio.current_time() == started
+    assert answer.responses[0].partitions[0].high_watermark == 1
