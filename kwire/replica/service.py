@@ -569,7 +569,7 @@ class ReplicaService:
         """Once a topic: who counts on copies is better told than left waiting."""
         if replicas > 1 and topic not in self._told_of_copies:
             self._told_of_copies.add(topic)
-            text = "kwire brokers make no copies yet, acks=all waits in vain topic=%s replicas=%d"
+            text = "replication is not available, acks=all will time out topic=%s replicas=%d"
             log.warning(text, topic, replicas)
 
     def _take_role(self, partition: Partition, state: PartitionState) -> None:
