@@ -40,7 +40,7 @@ REFUSED = [
     ((UP, "--feature", "metadata.version=x"), "unable to parse x as a short"),
     ((UP,), "at least one feature"),
     ((UP, "--feature", "kraft.version=2"), "only supports versions 0-1"),
-    ((UP, "--release-version", "4.2", "--dry-run"), "without setting the upgrade type"),
+    ((UP, "--release-version", "4.2", "--dry-run"), "not more than 0 works yet"),
     ((UP, "--release-version", "9"), "Unknown metadata.version '9'"),
     ((DOWN, "--release-version", "4.1", "--dry-run"), "Can't downgrade to a newer version"),
     ((UP, "--feature", "group.version=1"), "not more than 0 works yet"),

@@ -116,9 +116,9 @@ def _update(
     if level < 0:
         raise wrong("A feature version cannot be less than 0.")
     _check_supported(state, name, level, wrong)
+    _check_direction(name, level, current, kind, wrong)
     if current < level and WORKING.get(name, level) < level:
         raise wrong(f"Data at this version is served, but not more than {WORKING[name]} works yet.")
-    _check_direction(name, level, current, kind, wrong)
     if name == KRAFT_VERSION:
         return []
     if level and metadata < (needed := NEEDS.get(name, 0)):
