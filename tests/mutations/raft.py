@@ -17,4 +17,28 @@ MUTATIONS = (
         "        if replica is not None and",
         test="tests/raftmeta/test_check_quorum.py",
     ),
+    Mutation(
+        name="any-listener-of-a-voter",
+        invariants=(44,),
+        path="kwire/raftmeta/voters.py",
+        old="next((e for e in endpoints if e.name == listener), endpoints[0])",
+        new="endpoints[0]",
+        test="tests/raftmeta/test_listeners.py",
+    ),
+    Mutation(
+        name="older-version-ends-the-node",
+        invariants=(44,),
+        path="kwire/net/client.py",
+        old="if version >= BY_KEY[key].stable:",
+        new="if version >= 0:",
+        test="tests/net/test_client.py::test_a_request_that_an_older_version_cannot_carry",
+    ),
+    Mutation(
+        name="snapshot-decoded-in-one-piece",
+        invariants=(44,),
+        path="kwire/raftmeta/decoding.py",
+        old="            await slices.pause()\n",
+        new="",
+        test="tests/raftmeta/test_snapshot_slices.py::test_large_snapshot_is_decoded_in_slices",
+    ),
 )
