@@ -36,6 +36,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 """Producers by what they ask of the server."""
 PADDING = b"." * 200
+RECORD_OVERHEAD = 100
+"""More than a record takes on disk beside its value, its batch's header included."""
 
 
 @attrs.define
@@ -147,6 +149,15 @@ def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int],
         client.close()
 
 
+def starts(address: str, topic: str, partitions: int) -> list[int]:
+    """Where each partition starts."""
+    client = Consumer({"bootstrap.servers": address, "group.id": "unused", "log_level": 0})
+    try:
+        return [start for start, _ in _watermarks(client, topic, partitions)]
+    finally:
+        client.close()
+
+
 def _watermarks(client: Any, topic: str, partitions: int) -> list[tuple[int, int]]:
     return [
         client.get_watermark_offsets(TopicPartition(topic, number), 30)
@@ -171,17 +182,46 @@ def _read(
     return found
 
 
+@attrs.frozen
+class Deletions:
+    """What may be missing from the beginning of each partition, and nothing else."""
+
+    asked: Sequence[int]
+    """Where the client asked each partition to start."""
+    retention_bytes: int
+    """Retention deletes beyond that only while so much is left."""
+
+    def check(self, starts: Sequence[int], stored: Mapping[tuple[int, int], bytes]) -> None:
+        """Fail if more is gone than was asked for, or less."""
+        for number, (start, asked) in enumerate(zip(starts, self.asked, strict=True)):
+            assert start >= asked, f"partition {number} starts at {start}, not {asked}"
+            if start > asked:
+                left = sum(
+                    len(value) + len(PADDING) + RECORD_OVERHEAD
+                    for (at, _), value in stored.items()
+                    if at == number
+                )
+                text = f"partition {number} starts at {start}, asked for was {asked}"
+                assert left >= self.retention_bytes, f"{text}; only {left} bytes are left"
+
+
 def check(
-    running: Sequence[Load], address: str, topic: str, partitions: int, *, deletes: bool = False
+    running: Sequence[Load],
+    address: str,
+    topic: str,
+    partitions: int,
+    *,
+    deletions: Deletions | None = None,
 ) -> int:
     """Everything acknowledged is where it was said to be; how many that are.
 
-    ``deletes``: but for what lies before the first record that is left of its partition.
+    ``deletions``: but for what lies before the start of its partition, which they have to explain.
     """
     stored = contents(address, topic, partitions)
-    first = dict.fromkeys(range(partitions), 0)
-    if deletes:
-        first = {n: min(offset for at, offset in stored if at == n) for n in range(partitions)}
+    first = [0] * partitions
+    if deletions is not None:
+        first = starts(address, topic, partitions)
+        deletions.check(first, stored)
     for number in range(partitions):
         offsets = sorted(offset for at, offset in stored if at == number)
         assert offsets == list(range(first[number], offsets[-1] + 1)), f"a gap in {number}"

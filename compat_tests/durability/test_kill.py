@@ -11,7 +11,7 @@ import time
 import pytest
 
 from compat_tests.confluent_kafka.clients import admin, consumer, create, poll
-from compat_tests.durability.load import check, first_after, loads, wait_for_more
+from compat_tests.durability.load import Deletions, check, first_after, loads, wait_for_more
 from compat_tests.harness.broker import ROOT, make_broker
 from compat_tests.harness.wait import collect
 
@@ -95,19 +95,20 @@ def test_kills_during_retention_and_deletions_of_records(broker_kind, tmp_path, 
     try:
         address = own.address
         create(address, topic, PARTITIONS, internal_segment_bytes="20000", retention_bytes="90000")
-        starts = [0] * PARTITIONS
+        starts = asked = [0] * PARTITIONS
         with loads(address, topic, PARTITIONS) as running:
             for round in range(2 * ROUNDS):
                 wait_for_more(running, 300)
                 if round % 2:
-                    starts = _delete_records(address, topic)
+                    starts = asked = _delete_records(address, topic)
                 own.kill()
                 own.start()
                 now = _starts(address, topic)
                 assert all(new >= old for new, old in zip(now, starts, strict=True)), (starts, now)
                 starts = now
         assert min(starts) > 0
-        assert check(running, address, topic, PARTITIONS, deletes=True) > 0
+        deletions = Deletions(asked, retention_bytes=90_000)
+        assert check(running, address, topic, PARTITIONS, deletions=deletions) > 0
     finally:
         own.close()
 

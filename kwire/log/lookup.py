@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 PAYLOAD_MAX: Final = 64 << 20
 """Of a batch that unpacks to more only the header is believed."""
-_SLICE_BATCHES: Final = 200
+_SLICE_BATCHES: Final = 20
+"""Each may be a read of the disk."""
+_SLICE_SEGMENTS: Final = 50
 _SLICE_RECORDS: Final = 200
+_READ_HERE: Final = 16 * 1024
+"""A larger batch is read in a thread."""
 
 
 class Spot(NamedTuple):
@@ -56,8 +60,10 @@ def run(search: Search) -> Spot | None:
 
 def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
     """The first record whose timestamp is ``timestamp`` or later."""
-    for segment in list(log.segments):
-        if segment.largest_timestamp() < timestamp:
+    for number, segment in enumerate(list(log.segments), 1):
+        if not number % _SLICE_SEGMENTS:
+            yield None
+        if (yield from _largest_timestamp(segment)) < timestamp:
             continue
         position = segment.from_timestamp(timestamp)
         for count, (at, header) in enumerate(segment.scan(position), 1):
@@ -73,17 +79,31 @@ def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
 def youngest(log: "PartitionLog") -> Search:
     """The first record with the largest timestamp; none below the start of the log."""
     best: Segment | None = None
-    for segment in log.segments:
-        if segment.largest_timestamp() > (best.largest_timestamp() if best else -1):
+    for number, segment in enumerate(list(log.segments), 1):
+        largest = yield from _largest_timestamp(segment)
+        if largest > (best.largest_timestamp() if best else -1):
             best = segment
+        if not number % _SLICE_SEGMENTS:
+            yield None
     if best is None:
         return None
     if best.max_timestamp_offset >= log.start_offset:
         position = best.from_timestamp(best.max_timestamp)
-        for at, header in best.scan(position):
+        for count, (at, header) in enumerate(best.scan(position), 1):
+            if not count % _SLICE_BATCHES:
+                yield None
             if header.max_timestamp == best.max_timestamp:
                 return (yield from _in_batch(log, best, at, header, header.max_timestamp))
     return (yield from _youngest_left(log))
+
+
+def _largest_timestamp(segment: Segment) -> Generator[None, bytes | None, int]:
+    """A segment's largest timestamp; where it has to be read, others have a turn afterwards."""
+    known = segment.knows_largest_timestamp
+    largest = segment.largest_timestamp()
+    if not known:
+        yield None
+    return largest
 
 
 def replay_producers(log: "PartitionLog", end_offset: int) -> None:
@@ -141,7 +161,16 @@ def _unpacked(
     segment: Segment, position: int, header: BatchHeader
 ) -> Generator[Job | None, bytes | None, Iterator[Record]]:
     """The records of a batch; BadRecords when a thread could not unpack them."""
-    data = segment.file.read(position, header.size)
+    file = segment.file
+    if header.size <= _READ_HERE and not header.compression:
+        return records(file.read(position, header.size), 0, header)
+    file.pin()
+    try:
+        data = yield partial(file.read, position, header.size)
+    finally:
+        file.unpin()
+    if data is None or len(data) < header.size:
+        raise BadRecords("a batch that was cut off meanwhile")
     if header.compression:
         plain = yield partial(_decompressed, data, header)
         if plain is None:

@@ -331,6 +331,11 @@ class Segment:
             position, size
         )
 
+    @property
+    def knows_largest_timestamp(self) -> bool:
+        """Whether :meth:`largest_timestamp` needs no look at the time index's file."""
+        return self.max_timestamp != -2
+
     def largest_timestamp(self) -> int:
         """Of all records in it, -1 when none has one."""
         if self.max_timestamp == -2:

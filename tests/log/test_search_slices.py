@@ -1,0 +1,70 @@
+"""Searches by time give way after each read, and leave large reads to a thread."""
+
+import pytest
+
+from kwire.log import lookup
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog, create
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append
+
+
+def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:
+    """A segment a batch, each a millisecond younger; nothing is known of the closed ones."""
+    disk = SimDisk()
+    disk.make_directory("t-0")
+    config = LogConfig(segment_bytes=100)
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
+    for n in range(segments):
+        append(log, [value], timestamp_ms=TIME_MS + n)
+    log.flush()
+    for segment in log.segments[:-1]:
+        segment.max_timestamp = -2
+    return disk, log
+
+
+def reads_and_jobs(disk: SimDisk, search: lookup.Search) -> tuple[int, int, lookup.Spot | None]:
+    """The most reads that the loop makes in one go, the jobs of threads, and what is found."""
+    most, jobs, answer = 0, 0, None
+    while True:
+        before = len(disk.calls)
+        try:
+            job = search.send(answer)
+        except StopIteration as done:
+            return max(most, len(disk.calls) - before), jobs, done.value
+        most = max(most, len(disk.calls) - before)
+        answer = None
+        if job is not None:
+            answer, jobs = job(), jobs + 1
+
+
+@pytest.mark.parametrize("kind", ["at least", "youngest"])
+def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
+    disk, log = log_of(200, b"." * 60)
+    if kind == "at least":
+        search = lookup.first_at_least(log, TIME_MS + 150)
+        expected = lookup.Spot(150, TIME_MS + 150)
+    else:
+        search = lookup.youngest(log)
+        expected = lookup.Spot(199, TIME_MS + 199)
+    most, _, found = reads_and_jobs(disk, search)
+    assert found == expected
+    assert most < 12
+
+
+def test_a_large_batch_is_read_in_a_thread() -> None:
+    disk, log = log_of(2, b"." * 300_000)
+    _, jobs, found = reads_and_jobs(disk, lookup.first_at_least(log, TIME_MS))
+    assert found == lookup.Spot(0, TIME_MS)
+    assert jobs == 1
+
+
+def test_a_search_given_up_lets_go_of_its_file() -> None:
+    disk, log = log_of(2, b"." * 300_000)
+    search = lookup.first_at_least(log, TIME_MS)
+    while next(search) is None:
+        pass
+    search.close()
+    log.release()
+    assert not disk.opened
