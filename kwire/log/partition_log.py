@@ -332,6 +332,12 @@ class PartitionLog:
         return self.unsynced.removed or (running is not None and running.unsynced.removed)
 
     @property
+    def name_unsynced(self) -> bool:
+        """Whether the log's own directory can be lost with the power."""
+        running = self._flush
+        return self.unsynced.directory or (running is not None and running.unsynced.directory)
+
+    @property
     def stored_recovery_point(self) -> int:
         """The recovery point for the checkpoint: no segment that ends below it lacks its indexes.
 

@@ -310,7 +310,7 @@ class LogManager:
         """
         logs = list(moved)
         for opened in logs:
-            if opened.unsynced.directory:  # a start means nothing without the log's own name
+            if opened.name_unsynced:  # a start means nothing without the log's own name
                 await self.flush(opened)
         for directory in {self.directory_of(opened) for opened in logs}:
             files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
