@@ -41,4 +41,12 @@ MUTATIONS = (
         new="",
         test="tests/raftmeta/test_snapshot_slices.py::test_large_snapshot_is_decoded_in_slices",
     ),
+    Mutation(
+        name="every-voter-is-needed",
+        invariants=(44, 110),
+        path="kwire/raftmeta/voters.py",
+        old="return len(self.voters) // 2 + 1",
+        new="return len(self.voters)",
+        test="tests/sim/test_raft_sim.py::test_invariants_hold",
+    ),
 )
