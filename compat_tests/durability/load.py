@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -77,14 +78,14 @@ class Load:
                     self.topic,
                     value + PADDING,
                     partition=number % self.partitions,
-                    on_delivery=lambda e, m, v=value: self._delivered(e, m, v),
+                    on_delivery=partial(self._delivered, value),
                 )
                 number += 1
             client.poll(0)
             self._stop.wait(self.pause)
         client.flush(120)
 
-    def _delivered(self, error: Any, message: Any, value: bytes) -> None:
+    def _delivered(self, value: bytes, error: Any, message: Any) -> None:
         if error is not None:
             self.failures.append(str(error))
             return

@@ -2,7 +2,7 @@
 
 import pytest
 
-load = pytest.importorskip("compat_tests.durability.load")
+from compat_tests.durability import load
 
 
 def stored(first: int, end: int) -> dict[tuple[int, int], bytes]:
