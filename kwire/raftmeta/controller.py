@@ -28,6 +28,7 @@ from kwire.raftmeta.image import (
     MetadataImage,
     PartitionImage,
 )
+from kwire.raftmeta.image_loader import Steps, applying, drained
 from kwire.raftmeta.levels import level_of
 from kwire.raftmeta.mutation_quota import MutationQuotas
 from kwire.raftmeta.partition_change import PartitionChange
@@ -101,8 +102,11 @@ class ControllerState:
 
     def apply(self, records: Iterable[Any], applied: Applied) -> None:
         """Take written records in."""
-        before = self.image
-        self.image, delta = before.apply(records, applied)
+        drained(self.applying(records, applied))
+
+    def applying(self, records: Iterable[Any], applied: Applied) -> Steps[None]:
+        """Take written records in, step by step; the state changes with the last step."""
+        self.image, delta = yield from applying(self.image, records, applied)
         self.next_offset = applied.offset + 1
         if self._index is not None:
             self._index.update(delta)

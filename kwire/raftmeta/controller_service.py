@@ -1,9 +1,10 @@
 """Runs the deciders on the active controller: decide, append, answer when committed.
 
 A decision and its append happen in one step, so the records get the offsets that the decision
-counted on. The controller's state runs ahead of what is committed; when the office is lost it
-goes back to the published image. A decision without records is answered when everything it
-may have seen is committed. Timers run only while there are other brokers to watch.
+counted on. A large decision is packed and applied in slices instead: other deciders wait for it,
+everybody else goes on. The controller's state runs ahead of what is committed; when the office is
+lost it goes back to the published image. A decision without records is answered when everything
+it may have seen is committed. Timers run only while there are other brokers to watch.
 """
 
 import logging
@@ -17,15 +18,17 @@ import trio
 from kwire import errors
 from kwire.clock import Clock
 from kwire.codec.messages.metadata_records import AbortTransactionRecord, NoOpRecord
+from kwire.drive import give_way
 from kwire.raftmeta.controller import ControllerState, Decision
 from kwire.raftmeta.controller_brokers import begin_sessions, decide_fence_stale
 from kwire.raftmeta.controller_features import bootstrap_records
 from kwire.raftmeta.controller_leaders import decide_sweep, resume_sweeps
 from kwire.raftmeta.image import Applied
+from kwire.raftmeta.image_loader import STEP_RECORDS
 from kwire.raftmeta.internal_topics import creatable
 from kwire.raftmeta.levels import at_level, level_of
-from kwire.raftmeta.publisher import MetadataPublisher
-from kwire.raftmeta.records import CommittedBatch, SnapshotReader
+from kwire.raftmeta.publisher import AT_ONCE, MetadataPublisher
+from kwire.raftmeta.records import CommittedBatch, SnapshotReader, pack
 from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class Controller:
         self._since: int | None = None
         self._last: Commit | None = None
         self._news = trio.Event()
+        self._large: trio.Event | None = None
         self._creating: dict[str, trio.Event] = {}
         self._not_created: dict[str, str | None] = {}
         self.state = state
@@ -90,8 +94,10 @@ class Controller:
         """
         is_whole = False
         while not is_whole:
-            await self._wait_indexed()
+            await self._wait_turn()
             decision = self._decide(decide, request)
+            if len(decision.records) > AT_ONCE and not await self._append_slowly(decision.records):
+                continue
             is_whole, commit = not decision.again, self._last
             if commit is not None:
                 await commit.wait()
@@ -99,10 +105,15 @@ class Controller:
             await self._publisher.wait_applied(commit.offset)
         return decision.reply
 
-    async def _wait_indexed(self) -> None:
-        """Build the index of a new active controller; others have their turns in between."""
-        while self.is_active and not self.state.build_index():
-            await trio.lowlevel.checkpoint()
+    async def _wait_turn(self) -> None:
+        """Wait for a large decision under way; build the index of a new active controller."""
+        while True:
+            if self._large is not None:
+                await self._large.wait()
+            elif self.is_active and not self.state.build_index():
+                await give_way()
+            else:
+                return
 
     def _decide(self, decide: "Decide[Q, R]", request: Q) -> Decision[R]:
         if self._epoch is None:
@@ -110,7 +121,7 @@ class Controller:
         state = self.state
         state.next_offset = self._quorum.next_offset
         decision = decide(state, request, self._clock.now())
-        if decision.records:
+        if 0 < len(decision.records) <= AT_ONCE:
             self._append(decision.records)
         return decision
 
@@ -125,6 +136,47 @@ class Controller:
         self.state.apply(records, applied)
         self._last = commit
         self._wake()
+
+    async def _append_slowly(self, records: Sequence[Any]) -> bool:
+        """Write a large decision as one batch, while everything but deciders has its turns.
+
+        False if the quorum wrote a record of its own meanwhile, which took the offsets that the
+        decision counted on: then it has to be made again.
+        """
+        self._large, is_written = trio.Event(), False
+        try:
+            with trio.CancelScope(shield=True):
+                is_written = await self._append_in_slices(records, self._epoch)
+        finally:
+            self._large.set()
+            self._large = None
+            self._wake()
+        return is_written
+
+    async def _append_in_slices(self, records: Sequence[Any], epoch: int | None) -> bool:
+        level = level_of(self.state.image.features)
+        records = at_level(records, level)
+        values = []
+        for record in records:
+            values.append(pack(record, level))
+            if len(values) % AT_ONCE == 0:
+                await self._pause(epoch)
+        if self._quorum.next_offset != self.state.next_offset:
+            return False
+        assert epoch is not None
+        commit = self._quorum.append_nowait(records, epoch, level, values)
+        self._last = commit
+        applied = Applied(commit.offset, commit.epoch, self._clock.now_ms())
+        for count, _ in enumerate(self.state.applying(records, applied), 1):
+            if count % (AT_ONCE // STEP_RECORDS) == 0:
+                await self._pause(epoch)
+        return True
+
+    async def _pause(self, epoch: int | None) -> None:
+        """Let others have a turn; the office may be lost in it, and with it the state."""
+        await give_way()
+        if self._epoch != epoch:
+            raise errors.NotController
 
     @property
     def is_alone(self) -> bool:
@@ -273,7 +325,7 @@ class Controller:
         """Go on with changes that are too large for one decision, also a predecessor's."""
         resumed: int | None = None
         while True:
-            await self._wait_indexed()
+            await self._wait_turn()
             if self._epoch not in (None, resumed):
                 resumed = self._epoch
                 resume_sweeps(self.state)
@@ -314,7 +366,7 @@ class Controller:
                 await self._news.wait()
                 continue
             await trio.sleep(interval)
-            if self.is_active and not self.is_alone:
+            if self.is_active and not self.is_alone and self._large is None:
                 with suppress(errors.NotController):
                     self._append([NoOpRecord()])
 

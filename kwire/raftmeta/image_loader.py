@@ -63,7 +63,7 @@ class ImageLoader:
         if self._transaction is not None:
             return None
         ready, self._ready = self._ready, []
-        published = yield from _applying(self.image, ready, applied)
+        published = yield from applying(self.image, ready, applied)
         self.image = published[0]
         return published
 
@@ -75,7 +75,7 @@ class ImageLoader:
         """Start over from a snapshot's records, step by step."""
         self._ready, self._transaction = [], None
         before = self.image
-        image, fresh = yield from _applying(MetadataImage(), records, applied)
+        image, fresh = yield from applying(MetadataImage(), records, applied)
         delta = yield from _comparing(before, fresh)
         self.image = image
         return image, delta
@@ -90,7 +90,8 @@ def drained(steps: Steps[T]) -> T:
             return end.value  # type: ignore[no-any-return]
 
 
-def _applying(image: MetadataImage, records: Iterable[Any], applied: Applied) -> Steps[Published]:
+def applying(image: MetadataImage, records: Iterable[Any], applied: Applied) -> Steps[Published]:
+    """Make the image after some records, and what is different in it, step by step."""
     change = ImageChange(image)
     for count, record in enumerate(records, 1):
         change.replay(record)

@@ -231,9 +231,18 @@ class Quorum:
             await self._turn_done.wait()
         return self.append_nowait(records, epoch)
 
-    def append_nowait(self, records: Sequence[Record], epoch: int, level: int = NEWEST) -> Commit:
-        """Write records as one batch; NotController unless this node leads that epoch."""
-        values = tuple(pack(record, level) for record in records)
+    def append_nowait(
+        self,
+        records: Sequence[Record],
+        epoch: int,
+        level: int = NEWEST,
+        packed: Sequence[bytes] | None = None,
+    ) -> Commit:
+        """Write records as one batch; NotController unless this node leads that epoch.
+
+        Many records may have been ``packed`` before.
+        """
+        values = tuple([pack(record, level) for record in records] if packed is None else packed)
         return self._started(self._driver.feed(Append(object(), epoch, values)))
 
     def check_kraft_version(self, version: int) -> None:

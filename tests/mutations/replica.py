@@ -63,6 +63,15 @@ MUTATIONS = (
         test="tests/replica/test_service.py::TestTurns::test_when_a_large_topic_is_deleted",
     ),
     Mutation(
+        name="large-topic-decided-in-one-turn",
+        invariants=(101,),
+        path="kwire/raftmeta/controller_service.py",
+        old="if len(values) % AT_ONCE == 0:",
+        new="if not values:",
+        test="tests/raftmeta/test_large_decisions.py"
+        "::test_others_have_turns_while_a_large_topic_is_created",
+    ),
+    Mutation(
         name="high-watermark-goes-back",
         invariants=(14,),
         path="kwire/replica/leader.py",

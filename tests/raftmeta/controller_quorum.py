@@ -80,7 +80,9 @@ class RecordedQuorum:
         for commit in waiting:
             commit._finish(errors.NotController())  # as the quorum does
 
-    def append_nowait(self, made: Sequence[Any], epoch: int, level: int) -> Commit:
+    def append_nowait(
+        self, made: Sequence[Any], epoch: int, level: int, packed: object = None
+    ) -> Commit:
         """What was decided comes next in the log, perhaps after what others had written."""
         base = self.next_offset
         values = [pack(record, level) for record in made]

@@ -24,7 +24,7 @@ class OneLeader:
     def add_listener(self, listener: Any) -> None:
         """Nobody is told anything."""
 
-    def append_nowait(self, records: Any, epoch: int, level: int) -> Commit:
+    def append_nowait(self, records: Any, epoch: int, level: int, packed: object = None) -> Commit:
         del level
         last = self.next_offset + len(records) - 1
         self.commits.append(Commit(self.next_offset, last, epoch))

@@ -1,0 +1,97 @@
+"""A large decision of the controller keeps other deciders waiting, and nobody else."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.raftmeta.controller import ControllerState
+from kwire.raftmeta.controller_topics import decide_create_topics
+from kwire.raftmeta.service import LeaderAndEpoch
+from tests.raftmeta.test_controller_service import create, node
+
+
+async def test_others_have_turns_while_a_large_topic_is_created() -> None:
+    """Packing and applying are cut into slices of at most 250 records (invariant 101)."""
+    async with node() as made:
+        await made.broker(b"a").start()
+        before = made.controller.state.image
+        turns, created = 0, False
+
+        async def create_large() -> None:
+            nonlocal created
+            await made.controller.call(decide_create_topics, create("t", 2000))
+            created = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create_large)
+            while not created:
+                await trio.lowlevel.checkpoint()
+                turns += made.controller.state.image is before
+        assert turns >= 2 * 2000 // 250, "so many slices before the controller has it"
+        topic = made.publisher.image.topic("t")
+        assert topic is not None
+        assert len(topic.partitions) == 2000
+
+
+async def test_a_decision_waits_for_a_large_one_that_is_under_way() -> None:
+    """The second sees the first's topic, and nothing comes between a decision and its records."""
+    async with node() as made:
+        await made.broker(b"a").start()
+        codes = []
+
+        async def ask(partitions: int) -> None:
+            reply = await made.controller.call(decide_create_topics, create("t", partitions))
+            codes.append(reply.topics[0].error_code)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask, 1000)
+        assert sorted(codes) == [0, *[errors.TopicAlreadyExists.code] * 2]
+        assert made.controller.state.image.topics == made.publisher.image.topics
+
+
+@pytest.mark.parametrize("turn", [1, 3, 5, 7])
+async def test_an_office_that_is_lost_during_a_large_decision(turn: int) -> None:
+    """The client is told; the state is what is committed, not a mixture."""
+    async with node() as made:
+        await made.broker(b"a").start()
+        told = []
+
+        async def create_large() -> None:
+            with pytest.raises(errors.NotController):
+                await made.controller.call(decide_create_topics, create("t", 1000))
+            told.append(True)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create_large)
+            for _ in range(turn):
+                await trio.lowlevel.checkpoint()
+            assert not made.controller.state.image.topics
+            made.controller.on_leadership(LeaderAndEpoch(2, made.quorum.leader().epoch + 1))
+            image = made.controller.state.image
+        assert told
+        assert made.controller.state.image is image
+
+
+async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> None:
+    """A change of the voters may come between a decision and its records."""
+    async with node() as made:
+        await made.broker(b"a").start()
+        offsets = []
+
+        def decide(state: ControllerState, request: CreateTopicsRequest, now: float) -> Any:
+            offsets.append(state.next_offset)
+            return decide_create_topics(state, request, now)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.controller.call, decide, create("t", 1000))
+            while not offsets:
+                await trio.lowlevel.checkpoint()
+            made.quorum.append_nowait([r.NoOpRecord()], made.quorum.leader().epoch)
+        assert offsets == [offsets[0], offsets[0] + 1]
+        assert made.watcher.batches[-1].base_offset == offsets[1]
+        assert made.controller.state.image.topics == made.publisher.image.topics
