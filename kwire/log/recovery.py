@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from kwire.errors import CorruptMessage
 from kwire.log import epochs_file, lookup, names, offset_index, snapshots, time_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
@@ -106,6 +107,8 @@ class Known:
     recovery_point: int = 0
     start_offset: int = 0
     high_watermark: int = 0
+    synced_end: int = 0
+    """Damage below this end offset is not of a crash: CorruptMessage, and nothing is cut."""
 
 
 def open_log(
@@ -260,6 +263,7 @@ def _recover(
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
         if index > first and (problem := _misplaced(log, segment, end_offset, point)):
+            _refuse_damage(segment, 0, end_offset, known.synced_end, problem)
             _cut(log, index, 0, end_offset, point, problem)
             break
         if index > first:
@@ -267,6 +271,7 @@ def _recover(
         size = segment.file.size()
         end_offset, problem = yield from _walk_segment(log, segment, point, noted)
         if segment.size < size:
+            _refuse_damage(segment, segment.size, end_offset, known.synced_end, problem)
             segment.file.truncate(segment.size)
             _cut(log, index + 1, size - segment.size, end_offset, point, problem)
             break
@@ -292,6 +297,17 @@ def _misplaced(log: PartitionLog, segment: Segment, end_offset: int, point: int)
     if segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact:
         return "end of a segment lost"
     return ""
+
+
+def _refuse_damage(
+    segment: Segment, position: int, end_offset: int, synced_end: int, problem: str
+) -> None:
+    """Raise CorruptMessage, with all files as they were, if the damage is in what was synced."""
+    if end_offset < synced_end:
+        raise CorruptMessage(
+            f"{segment.file.path} is damaged at byte {position}, offset {end_offset} ({problem}), "
+            f"though the log was synced up to offset {synced_end}"
+        )
 
 
 def _cut(

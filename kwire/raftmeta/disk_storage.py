@@ -6,6 +6,11 @@ synced, so that a log is never of a later epoch than it; a snapshot appears unde
 and synced, and holds only what is committed, so that the log before it was synced; after a crash
 between a fetched snapshot and the emptying of the log, the snapshot wins; what is found at the
 start is synced before anything is said, for only the page cache may have had it.
+
+``synced-end-offset`` says how far the log was synced at the last start or clean stop, or some 1000
+offsets ago; it is lowered before a cut. A crash leaves no damage below it or below a snapshot: that
+is refused, for a node that forgot records that it acknowledged could break the majority's promises.
+While a fetched snapshot takes the log's place the file is not there, and nothing is refused.
 """
 
 import re
@@ -32,8 +37,15 @@ from kwire.raftmeta.voters import VoterSet
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, uuid_text
 
 PARTIAL: Final = ".part"
+SYNCED: Final = "synced-end-offset"
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _READ_BYTES: Final = 1 << 20
+_NOTED_EVERY: Final = 1000
+"""Offsets between two notes of how far the log is synced: a sync each."""
+_REMEDY: Final = (
+    "if other voters have the log, remove this node from the voters, format its metadata directory "
+    "anew and let it join again; a lone node needs the directory from a backup"
+)
 
 
 class DiskStorage:
@@ -49,6 +61,7 @@ class DiskStorage:
         self._partial: str | None = None
         disk.make_directory(self._directory)
         self._snapshots = self._find_snapshots()
+        self._synced_end = self._load_synced_end()
         self._log = self._open(now_ms, config or LogConfig())
 
     # Opening --------------------------------------------------------------------------------
@@ -69,14 +82,20 @@ class DiskStorage:
             text = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}"
             self._disk.replace(f"{self._directory}/partition.metadata", text.encode(), sync=True)
         newest = max(self._snapshots, default=SnapshotId(0, 0))
-        log = recovery.open_log(
-            self._disk,
-            self._directory,
-            TopicPartition(METADATA_TOPIC, 0),
-            now_ms=now_ms,
-            config=config,
-            known=recovery.Known(recovery_point=newest.end_offset),
-        )
+        synced_end = self._synced_end
+        if synced_end is not None:
+            synced_end = max(synced_end, newest.end_offset)
+        try:
+            log = recovery.open_log(
+                self._disk,
+                self._directory,
+                TopicPartition(METADATA_TOPIC, 0),
+                now_ms=now_ms,
+                config=config,
+                known=recovery.Known(recovery_point=newest.end_offset, synced_end=synced_end or 0),
+            )
+        except CorruptMessage as error:
+            raise CorruptMessage(f"{error}; {_REMEDY}") from error
         log.uses_reserve = True
         last_epoch = log.epochs.latest
         parted = last_epoch is not None and newest.epoch > last_epoch
@@ -127,6 +146,23 @@ class DiskStorage:
         self._log.flush()
         self._disk.sync_directory(self._directory)
         self._disk.sync_directory()  # the directory's own name
+        self._note_synced_end(self._log.end_offset)
+
+    def _load_synced_end(self) -> int | None:
+        """The end offset below which the log is known to have been synced, if it is known."""
+        with suppress(FileNotFoundError, ValueError):
+            return int(self._disk.read(self._path(SYNCED)))
+        return None
+
+    def _note_synced_end(self, end_offset: int | None) -> None:
+        if end_offset == self._synced_end:
+            return
+        if end_offset is None:
+            self._disk.remove(self._path(SYNCED))
+            self._disk.sync_directory(self._directory)
+        else:
+            self._disk.replace(self._path(SYNCED), b"%d\n" % end_offset, sync=True)
+        self._synced_end = end_offset
 
     def _load_election(self, last_epoch: int) -> ElectionState:
         found = ElectionState()
@@ -144,6 +180,8 @@ class DiskStorage:
         self._log.settle()
 
     def truncate(self, end_offset: int) -> None:
+        if self._synced_end is not None and end_offset < self._synced_end:
+            self._note_synced_end(end_offset)
         self._log.truncate_to(end_offset)
         self._log.settle()
 
@@ -190,6 +228,7 @@ class DiskStorage:
         file = self._disk.open(path + PARTIAL)
         file.sync()
         file.close()
+        self._note_synced_end(None)  # the log that is there is given up
         self._disk.rename(path + PARTIAL, path)
         self._disk.sync_directory(self._directory)
         self._empty(self._log, snapshot.end_offset)
@@ -229,6 +268,9 @@ class DiskStorage:
             self._disk.replace(self._path(quorum_state.QUORUM_STATE), election[1], sync=True)
         if flush is not None:
             flush.run()
+            noted = self._synced_end
+            if noted is None or flush.end_offset >= noted + _NOTED_EVERY:
+                self._note_synced_end(flush.end_offset)
 
     def end_sync(self) -> None:
         flush, self._flush = self._flush, None
@@ -242,4 +284,6 @@ class DiskStorage:
         if sync is not None:
             sync()
             self.end_sync()
+        if self._synced_end is not None:
+            self._note_synced_end(self._log.recovery_point)
         self._log.close()

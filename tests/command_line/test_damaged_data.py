@@ -33,3 +33,23 @@ def test_a_damaged_snapshot_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert name in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_a_damaged_metadata_log_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    """What was there at the last start was synced: no crash can have damaged it."""
+    for _ in range(2):
+        with serve(tmp_path, "--port", "0"):
+            pass
+    (state,) = tmp_path.rglob("quorum-state")
+    (log,) = state.parent.glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[70] ^= 1
+    log.write_bytes(data)
+    for _ in range(2):
+        result = run(tmp_path, "serve", "--port", "0")
+        assert result.returncode == 2
+        assert f"{log.name} is damaged at byte 0, offset 0" in result.stderr
+        assert "backup" in result.stderr
+        assert "Traceback" not in result.stderr
+    assert log.read_bytes() == data

@@ -123,4 +123,22 @@ MUTATIONS = (
         new="if broker.id < 0:",
         test="tests/raftmeta/test_rolling_restart.py",
     ),
+    Mutation(
+        name="damage-in-the-synced-metadata-log-is-cut",
+        invariants=(42,),
+        path="kwire/log/recovery.py",
+        old="if end_offset < synced_end:",
+        new="if end_offset < 0:",
+        test="tests/raftmeta/test_synced_damage.py::"
+        "test_damage_in_the_synced_log_is_refused_and_nothing_is_cut",
+    ),
+    Mutation(
+        name="records-cut-by-raft-stay-claimed-as-synced",
+        invariants=(42,),
+        path="kwire/raftmeta/disk_storage.py",
+        old="            self._note_synced_end(end_offset)\n        self._log.truncate_to",
+        new="            pass\n        self._log.truncate_to",
+        test="tests/raftmeta/test_synced_damage.py::"
+        "test_records_that_raft_cuts_are_not_claimed_to_be_synced",
+    ),
 )
