@@ -19,7 +19,7 @@ Told = listeners.Endpoint
 
 _FIRST_BOOTSTRAP_ID: Final = -2
 _SOCKET_BUFFER_BYTES: Final = 512 << 10
-"""Where the file says nothing (docs/decisions/0012-socket-buffers.md)."""
+"""Where the file says nothing (docs/decisions/0011-socket-buffers.md)."""
 _BACKLOG_AT_LEAST: Final = 1024
 """Kafka has a thread that does nothing but accept; here a busy millisecond must not fill the queue,
 for whoever finds it full comes back only a second later."""
