@@ -305,14 +305,18 @@ class RealDisk(Health):
 
     def entries(self, path: str = "") -> list[Entry]:
         found = []
-        with os.scandir(self._full(path)) as listing:
-            for item in listing:
-                try:
-                    stat = item.stat()
-                except FileNotFoundError:
-                    continue
-                modified = stat.st_mtime_ns // 1_000_000
-                found.append(Entry(item.name, stat.st_size, item.is_dir(), modified))
+        try:
+            with os.scandir(self._full(path)) as listing:
+                for item in listing:
+                    try:
+                        stat = item.stat()
+                    except FileNotFoundError:
+                        continue
+                    modified = stat.st_mtime_ns // 1_000_000
+                    found.append(Entry(item.name, stat.st_size, item.is_dir(), modified))
+        except OSError as error:
+            self.judge(error)
+            raise
         return found
 
     def read(self, path: str) -> bytes:
@@ -322,6 +326,9 @@ class RealDisk(Health):
             while more := os.read(fd, 1 << 20) if data else b"":
                 data += more
             return data
+        except OSError as error:
+            self.judge(error)
+            raise
         finally:
             os.close(fd)
 
@@ -446,9 +453,9 @@ class RealDisk(Health):
                 return True  # left by a process that was killed
         except OSError:
             pass
-        if self.space().usable < free:
-            return False
         try:
+            if self.space().usable < free:
+                return False
             fd = self.descriptor(RESERVE, os.O_RDWR | os.O_CREAT)
             try:
                 _fill(fd, free)

@@ -33,6 +33,8 @@ from kwire.types import ZERO_UUID, TopicPartition
 log = logging.getLogger(__name__)
 
 THREADS: Final = 4
+CLOSED_AT_ONCE: Final = 16
+"""Logs that a stop syncs together: their files cannot be closed to make room meanwhile."""
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
 RETRY_SECONDS: Final = 1.0
@@ -586,28 +588,34 @@ class LogManager:
             self._changed.set()
 
     async def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
+        logs = list(directory.logs.values())
+        for start in range(0, len(logs), CLOSED_AT_ONCE):
+            await self._close_logs(directory.disk, logs[start : start + CLOSED_AT_ONCE])
+        await self._in_thread(directory.disk, partial(directory.finish, broker_epoch))
+
+    async def _close_logs(self, disk: Disk, logs: Sequence[PartitionLog]) -> None:
+        """Write and sync some logs; their files are open until that is done."""
         flushes: list[tuple[PartitionLog, Flush]] = []
-        for opened in directory.logs.values():
-            await self._until_idle(opened)
-            opened.finish()
-            flush = opened.start_flush()
-            if flush is not None:
-                flushes.append((opened, flush))
-            else:
-                opened.release()
-            await trio.lowlevel.checkpoint()
 
         def sync_all() -> None:
             for _, flush in flushes:
                 flush.run()
 
         try:
-            await self._in_thread(directory.disk, sync_all)
+            for opened in logs:
+                await self._until_idle(opened)
+                opened.finish()
+                flush = opened.start_flush()
+                if flush is not None:
+                    flushes.append((opened, flush))
+                await trio.lowlevel.checkpoint()
+            if flushes:
+                await self._in_thread(disk, sync_all)
         finally:
             for opened, flush in flushes:
                 opened.end_flush(flush)
+            for opened in logs:
                 opened.release()
-        await self._in_thread(directory.disk, partial(directory.finish, broker_epoch))
 
     def _has(self, opened: PartitionLog) -> bool:
         """Whether a log is still one of ours: its files may be gone otherwise."""
@@ -635,6 +643,8 @@ class LogManager:
             opened = directory.logs.get(wanted)
             if opened is None and wanted not in directory.unopened:
                 continue
+            if opened in self._flushing or opened in self._writing:
+                raise KafkaStorageError(f"{wanted}: a thread works on the log of that name")
             marked = directory.retire(wanted, self.unique(), suffix)
             if opened is not None:
                 self._forget(opened)

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from random import Random
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -13,12 +15,13 @@ from kwire import errors
 from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk
-from kwire.log.partition_log import PartitionLog
+from kwire.log.partition_log import PartitionLog, create
 from kwire.log.service import InThread, LogManager
 from kwire.log.trouble import Trouble, trouble
 from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
 from tests.log.batches import append, content
-from tests.log.test_service import ID, OTHER, config_of, running
+from tests.log.test_service import ID, OTHER, config_of, manager, running
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 OFTEN = 10_000
@@ -241,3 +244,69 @@ async def test_scarce_descriptors_lose_no_acknowledged_record(autojump_clock, se
     async with running(disk.killed()) as logs:
         log = logs.create("t", ID, 0, config_of("t"))
         assert [value for _, value in content(log)] == acknowledged
+
+
+@attrs.define(eq=False)
+class FewDescriptors(SimDisk):
+    """A disk in a process that may have only so many files open."""
+
+    limit: int = 20
+
+    def need_descriptor(self, path: str) -> None:
+        while len(self.opened) >= self.limit:
+            if not self.descriptors.shed():
+                raise SCARCE
+        super().need_descriptor(path)
+
+
+async def test_clean_stop_with_more_unsynced_logs_than_descriptors(autojump_clock) -> None:
+    """Invariant 90: every log is synced and the stop is a clean one."""
+    disk = FewDescriptors()
+    async with running(disk) as logs:
+        for partition in range(100):
+            append(logs.create("t", ID, partition, config_of("t")), [b"v"])
+    await logs.close()
+    assert ".kafka_cleanshutdown" in disk.files
+    async with running(disk.power_loss(Random(1))) as logs:
+        for partition in range(100):
+            log = logs.create("t", ID, partition, config_of("t"))
+            assert [value for _, value in content(log)] == [b"v"]
+
+
+@pytest.mark.parametrize("call", ["scandir", "read"])
+async def test_start_goes_on_without_the_directory_that_cannot_be_read(
+    tmp_path, monkeypatch, autojump_clock, call: str
+) -> None:
+    """Invariant 89: a bad sector under a checkpoint, or under the directory itself."""
+    roots = [tmp_path / "a", tmp_path / "b"]
+    for root in roots:
+        root.mkdir()
+        (root / "recovery-point-offset-checkpoint").write_bytes(b"0\n0\n")
+    bad = os.stat(roots[0]), os.stat(roots[0] / "recovery-point-offset-checkpoint")
+    real = getattr(os, call)
+
+    def refuse(place: int | str, *more: int) -> object:
+        if any(os.path.samestat(os.stat(place), each) for each in bad):
+            raise OSError(errno.EIO, "unreadable")
+        return real(place, *more)
+
+    logs = manager(*(RealDisk(str(root)) for root in roots))
+    monkeypatch.setattr(os, call, refuse)
+    await logs.open(config_of)
+    assert [directory.online for directory in logs.directories] == [False, True]
+    await logs.close()
+
+
+def test_full_disk_that_does_not_say_its_size_refuses_records(tmp_path, monkeypatch) -> None:
+    """Invariant 88: with the error that producers know, not with one that ends the connection."""
+    disk = RealDisk(str(tmp_path))
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
+    disk.full = True
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "unreadable")
+
+    monkeypatch.setattr(shutil, "disk_usage", refuse)
+    with pytest.raises(errors.KafkaStorageError):
+        append(log, [b"v"])

@@ -170,6 +170,35 @@ async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
         assert (log.end_offset, log.topic_id) == (0, OTHER)
 
 
+async def test_data_of_an_older_topic_is_left_alone_while_it_is_synced(autojump_clock) -> None:
+    """The new log would get the old one's files, and the thread would lose what it writes."""
+    disk = SimDisk()
+    syncing, finish = trio.Event(), trio.Event()
+
+    async def held(call: Callable[[], None]) -> None:
+        syncing.set()
+        await finish.wait()
+        call()
+
+    async with running(disk) as logs:
+        logs.in_thread = held
+        old = logs.create("t", OTHER, 0, config_of("t"))
+        for _ in range(8):
+            append(old, [b"old"])
+        await syncing.wait()
+        try:
+            with pytest.raises(errors.KafkaStorageError):
+                logs.create("t", ID, 0, config_of("t"))
+        finally:
+            finish.set()
+        await trio.testing.wait_all_tasks_blocked()
+        new = logs.create("t", ID, 0, config_of("t"))
+        assert content(new) == []
+        kept = {path for path in disk.files if path.startswith("t-0/")}
+        assert not any(path.endswith(".snapshot") for path in kept)
+    await logs.close()
+
+
 async def test_strays_are_put_aside(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:

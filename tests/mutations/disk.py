@@ -155,4 +155,20 @@ MUTATIONS = (
         new="        if False and unsynced.directory:\n",
         test="tests/log/test_sim_disk.py",
     ),
+    Mutation(
+        name="stop-opens-all-files-at-once",
+        invariants=(90,),
+        path="kwire/log/service.py",
+        old="CLOSED_AT_ONCE: Final = 16",
+        new="CLOSED_AT_ONCE: Final = 1 << 30",
+        test="tests/log/test_scarce.py",
+    ),
+    Mutation(
+        name="unreadable-checkpoint-is-nobodys-fault",
+        invariants=(89,),
+        path="kwire/log/disk.py",
+        old="            return data\n        except OSError as error:\n            self.judge",
+        new="            return data\n        except OSError as error:\n            str",
+        test="tests/log/test_scarce.py",
+    ),
 )
