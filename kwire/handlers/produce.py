@@ -43,8 +43,10 @@ INTERNAL_TOPICS: Final = frozenset(
 )
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_LEADER: Final = Leader()
-_TURN_PARTITIONS: Final = 64
-"""So many are appended to before others have a turn, about a millisecond."""
+_TURN_COST: Final = 64
+"""What is appended before others have a turn, about a millisecond: each batch costs one and one
+more for every :data:`_COST_BYTES`."""
+_COST_BYTES: Final = 16 << 10
 _ACKS: Final = (-1, 0, 1)
 _TOLD_THE_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """What is found out against the log itself. Nothing awaits between that and the answer."""
@@ -94,14 +96,14 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
         raise InvalidRequiredAcks
     waiting: list[_Waiting] = []
     response = ProduceResponse()
-    count = 0
+    cost = 0
     for topic in request.topic_data:
         answers: list[Answer] = []
         for asked in topic.partition_data:
-            count += 1
-            if count > _TURN_PARTITIONS:
+            if cost >= _TURN_COST:
                 await give_way()
-                count = 1
+                cost = 0
+            cost += 1 + len(asked.records or b"") // _COST_BYTES
             try:
                 answers.append(await _append(context, request, topic, asked, answers, waiting))
             except KafkaError as error:

@@ -100,8 +100,7 @@ def records(
 
 def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
     """Give the records of a batch whose payload was decompressed before."""
-    if header.record_count < 0 or header.record_count * _MIN_RECORD > len(plain):
-        raise BadRecords(f"{header.record_count} records in {len(plain)} bytes")
+    _check_count(plain, header)
     at = 0
     base_offset, base_sequence = header.base_offset, header.base_sequence
     fixed_time = header.max_timestamp if header.is_log_append_time else None
@@ -115,6 +114,36 @@ def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
         yield Record(base_offset + offset_delta, timestamp, sequence, key, value, pairs)
     if at != len(plain):
         raise BadRecords(f"{len(plain) - at} bytes behind the last record")
+
+
+def keys(plain: bytes, header: BatchHeader) -> Iterator[bool]:
+    """Say of each record of an unpacked payload whether it has a key.
+
+    Values and headers are passed over: one record can have millions of headers.
+    """
+    _check_count(plain, header)
+    at = 0
+    for _ in range(header.record_count):
+        try:
+            length, pos = _varint(plain, at)
+            at = pos + length
+            if length <= 0 or at > len(plain):
+                raise BadRecords(f"a record of {length} bytes with {len(plain) - pos} left")
+            _, pos = _varint(plain, pos + 1, 70)
+            _, pos = _varint(plain, pos)
+            size, pos = _varint(plain, pos)
+        except IndexError:
+            raise BadRecords("a record goes beyond its batch") from None
+        if pos + max(size, 0) > at:
+            raise BadRecords(f"{size} bytes announced with {at - pos} left")
+        yield size >= 0
+    if at != len(plain):
+        raise BadRecords(f"{len(plain) - at} bytes behind the last record")
+
+
+def _check_count(plain: bytes, header: BatchHeader) -> None:
+    if header.record_count < 0 or header.record_count * _MIN_RECORD > len(plain):
+        raise BadRecords(f"{header.record_count} records in {len(plain)} bytes")
 
 
 def _record(

@@ -22,6 +22,8 @@ THREADS: Final = 2
 PAYLOAD_MAX: Final = 256 * 1024 * 1024
 HERE_BYTES: Final = 32 * 1024
 """From here on, packed or unpacked, a thread costs less than what it takes off the loop."""
+KEYLESS_MAX: Final = 1000
+"""So many records without a key are looked for and named: a small batch can hold millions."""
 _SLICE_RECORDS: Final = 500
 """About two milliseconds of walking records."""
 
@@ -31,6 +33,8 @@ class Unpacker:
     """The threads that unpack."""
 
     threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
+    _walks: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
+    """Places of the payloads that are in memory until their records were walked."""
 
     async def search(self, search: Search) -> Spot | None:
         """Drive a search: others come in between its slices."""
@@ -49,18 +53,17 @@ class Unpacker:
 
     async def check_keys(self, batch: Buffer, header: BatchHeader) -> None:
         """Walk a batch for a compacted topic, giving way every couple of milliseconds."""
-        bad: list[int] = []
+        payload = memoryview(batch)[HEADER_SIZE : header.size]
         try:
-            plain = await self._plain(batch, header)
-            for index, record in enumerate(iterate.unpacked_records(plain, header)):
-                if record.key is None:
-                    bad.append(index)
-                if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
-                    await trio.lowlevel.checkpoint()
+            plain = _unpacked_here(payload, header.compression)
+            if plain is not None:
+                return await _walk(plain, header)
+            async with self._walks:
+                work = partial(_unpacked, payload, header.compression, PAYLOAD_MAX)
+                plain = await trio.to_thread.run_sync(work, limiter=self.threads)
+                return await _walk(plain, header)
         except (BadPayload, iterate.BadRecords) as error:
             raise InvalidRecord(str(error)) from None
-        if bad:
-            raise keyless(bad)
 
     async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
         """Return the batch with its payload in another codec; InvalidRecord if it is damaged."""
@@ -75,18 +78,32 @@ class Unpacker:
         except BadPayload as error:
             raise InvalidRecord(str(error)) from None
 
-    async def _plain(self, batch: Buffer, header: BatchHeader) -> bytes:
-        """Decompress the payload of a batch; BadPayload if it is damaged or beyond the limit."""
-        payload = memoryview(batch)[HEADER_SIZE : header.size]
 
-        def unpacked(limit: int) -> bytes:
-            return bytes(decompress(header.compression, payload, limit))
+def _unpacked(payload: memoryview, codec: int, limit: int) -> bytes:
+    return bytes(decompress(codec, payload, limit))
 
-        if not header.compression:
-            return bytes(payload)
-        if len(payload) <= HERE_BYTES:
-            try:
-                return unpacked(HERE_BYTES)
-            except BadPayload:
-                pass  # damaged, or larger than that
-        return await trio.to_thread.run_sync(unpacked, PAYLOAD_MAX, limiter=self.threads)
+
+def _unpacked_here(payload: memoryview, codec: int) -> bytes | None:
+    """Unpack a payload that stays small, or None: it is large, or damaged."""
+    if not codec:
+        return bytes(payload)
+    if len(payload) > HERE_BYTES:
+        return None
+    try:
+        return _unpacked(payload, codec, HERE_BYTES)
+    except BadPayload:
+        return None
+
+
+async def _walk(plain: bytes, header: BatchHeader) -> None:
+    """Refuse a batch with records that have no key."""
+    bad: list[int] = []
+    for index, has_key in enumerate(iterate.keys(plain, header)):
+        if not has_key:
+            bad.append(index)
+            if len(bad) == KEYLESS_MAX:
+                break
+        if index % _SLICE_RECORDS == _SLICE_RECORDS - 1:
+            await trio.lowlevel.checkpoint()
+    if bad:
+        raise keyless(bad)

@@ -58,6 +58,17 @@ async def test_a_produce_gives_others_turns() -> None:
     assert [a.error_code for a in answers] == [0] * MANY
 
 
+async def test_a_produce_of_large_batches_gives_others_turns() -> None:
+    """Invariant 10: what a batch costs depends on its bytes."""
+    subject = await large()
+    batches = [("t", n, one_batch(bytes(900_000))) for n in range(16)]
+
+    async def work() -> None:
+        assert [a.error_code for a in await produce(subject, *batches)] == [0] * 16
+
+    assert await turns(work) >= 4
+
+
 async def test_a_fetch_gives_others_turns() -> None:
     subject = await large()
     assert await turns(lambda: subject.call(fetch_all(), 12)) >= 10

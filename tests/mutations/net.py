@@ -9,6 +9,40 @@ ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
 MUTATIONS = (
     Mutation(
+        name="walk-any-number-of-unpacked-payloads",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="async with self._walks:",
+        new="if True:",
+        test="tests/replica/test_bombs.py::test_no_more_than_a_few_are_held_while_they_are_walked",
+    ),
+    Mutation(
+        name="name-every-record-without-a-key",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="if len(bad) == KEYLESS_MAX:",
+        new="if False:",
+        test="tests/replica/test_bombs.py::test_only_the_first_of_many_records_without_a_key_are_named",
+    ),
+    Mutation(
+        name="unpack-headers-to-look-for-keys",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="for index, has_key in enumerate(iterate.keys(plain, header)):",
+        new="for index, has_key in enumerate(\n"
+        "        r.key is not None for r in iterate.unpacked_records(plain, header)\n"
+        "    ):",
+        test="tests/replica/test_bombs.py::test_headers_of_a_record_are_passed_over",
+    ),
+    Mutation(
+        name="batches-of-any-size-in-a-turn",
+        invariants=(10,),
+        path="kwire/handlers/produce.py",
+        old='cost += 1 + len(asked.records or b"") // _COST_BYTES',
+        new="cost += 1",
+        test="tests/handlers/test_many_partitions.py::test_a_produce_of_large_batches_gives_others_turns",
+    ),
+    Mutation(
         name="take-frames-of-any-size",
         invariants=(94,),
         path="kwire/net/connection.py",

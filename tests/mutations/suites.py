@@ -110,8 +110,8 @@ MUTATIONS = (
         name="all-payloads-unpack-at-once",
         invariants=(98,),
         path="kwire/replica/unpacking.py",
-        old="trio.CapacityLimiter(THREADS)",
-        new="trio.CapacityLimiter(40)",
+        old="threads: trio.CapacityLimiter = attrs.field(factory=lambda:",
+        new="threads: trio.CapacityLimiter = attrs.field(factory=lambda THREADS=40:",
         test=f"{BOMBS}::test_no_more_than_a_few_are_unpacked_at_once",
     ),
     Mutation(

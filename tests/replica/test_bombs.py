@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.errors import InvalidRecord
-from kwire.records import build, compression, header
+from kwire.records import build, compression, header, iterate
 from kwire.replica import unpacking
 from kwire.replica.unpacking import HERE_BYTES, THREADS, Unpacker
 from kwire.testing.wire import TrioWireClient
@@ -113,6 +114,56 @@ async def test_no_more_than_a_few_are_unpacked_at_once(monkeypatch: pytest.Monke
         for _ in range(4 * THREADS):
             nursery.start_soon(subject.recompress, batch, head, compression.NONE)
     assert 1 <= most <= THREADS
+
+
+async def test_no_more_than_a_few_are_held_while_they_are_walked(
+    monkeypatch: pytest.MonkeyPatch, unpacked: list[tuple[bool, int]]
+) -> None:
+    """Invariant 98: the memory is taken until the last record was looked at."""
+    batch = build.batch([RECORD] * 999, timestamp_ms=1_700_000_000_000, compression=1)
+    most = finished = 0
+
+    async def check() -> None:
+        nonlocal finished
+        await subject.check_keys(batch, header.parse(batch))
+        finished += 1
+
+    def walk(*arguments: Any) -> Any:
+        nonlocal most
+        most = max(most, sum(not here for here, _ in unpacked) - finished)
+        return walked(*arguments)
+
+    walked = iterate.keys
+    monkeypatch.setattr(iterate, "keys", walk)
+    monkeypatch.setattr(unpacking, "_SLICE_RECORDS", 1)
+    subject = Unpacker()
+    async with trio.open_nursery() as nursery:
+        for _ in range(4 * THREADS):
+            nursery.start_soon(check)
+    assert finished == 4 * THREADS
+    assert 1 <= most <= THREADS
+
+
+async def test_headers_of_a_record_are_passed_over() -> None:
+    """Invariant 98: 300 bytes can hold a million headers, seconds of work on the loop."""
+    record = build.New(b"key", b"", ((b"", None),) * 100_000, 1_700_000_000_000)
+    batch = build.batch([record], timestamp_ms=1_700_000_000_000, compression=compression.ZSTD)
+    tracemalloc.start()
+    try:
+        await Unpacker().check_keys(batch, header.parse(batch))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 << 20
+
+
+async def test_only_the_first_of_many_records_without_a_key_are_named() -> None:
+    """Invariant 98: a small batch can hold millions of them."""
+    records = [build.New(None, b"", (), 1_700_000_000_000)] * 5000
+    batch = build.batch(records, timestamp_ms=1_700_000_000_000, compression=compression.GZIP)
+    with pytest.raises(InvalidRecord) as refused:
+        await Unpacker().check_keys(batch, header.parse(batch))
+    assert [index for index, _ in refused.value.record_errors] == list(range(unpacking.KEYLESS_MAX))
 
 
 async def test_key_of_every_record_of_a_large_batch_is_looked_at(
