@@ -5,8 +5,11 @@ is not fenced a whole session to be heard in.
 """
 
 import math
+from collections.abc import Mapping
 
 import attrs
+
+from kwire.raftmeta.image import BrokerImage
 
 
 @attrs.define
@@ -41,6 +44,12 @@ class BrokerSessions:
     def forget(self, broker_id: int) -> None:
         """The broker's incarnation ended."""
         self._sessions.pop(broker_id, None)
+
+    def follow(self, brokers: Mapping[int, BrokerImage]) -> None:
+        """Take from the image which brokers are fenced."""
+        for broker_id, session in self._sessions.items():
+            broker = brokers.get(broker_id)
+            session.fenced = broker is None or broker.fenced
 
     def clear(self) -> None:
         """Leadership ended."""

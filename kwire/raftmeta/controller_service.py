@@ -97,6 +97,7 @@ class Controller:
             await self._wait_turn()
             decision = self._decide(decide, request)
             if len(decision.records) > AT_ONCE and not await self._append_slowly(decision.records):
+                self._forget_decision()
                 continue
             is_whole, commit = not decision.again, self._last
             if commit is not None:
@@ -171,6 +172,12 @@ class Controller:
             if count % (AT_ONCE // STEP_RECORDS) == 0:
                 await self._pause(epoch)
         return True
+
+    def _forget_decision(self) -> None:
+        """Undo what a decision that was not written noted beside the image."""
+        if self.is_active:
+            self.state.sessions.follow(self.state.image.brokers)
+            resume_sweeps(self.state)
 
     async def _pause(self, epoch: int | None) -> None:
         """Let others have a turn; the office may be lost in it, and with it the state."""

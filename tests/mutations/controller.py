@@ -141,4 +141,13 @@ MUTATIONS = (
         test="tests/raftmeta/test_synced_damage.py::"
         "test_records_that_raft_cuts_are_not_claimed_to_be_synced",
     ),
+    Mutation(
+        name="notes-of-an-unwritten-decision-stay",
+        invariants=(44,),
+        path="kwire/raftmeta/controller_service.py",
+        old="                self._forget_decision()\n",
+        new="",
+        test="tests/raftmeta/test_large_decisions.py::"
+        "test_silent_broker_is_fenced_and_swept_though_offsets_are_taken",
+    ),
 )

@@ -9,9 +9,14 @@ from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.raftmeta.controller import ControllerState
+from kwire.raftmeta.controller_brokers import decide_fence_stale
+from kwire.raftmeta.controller_leaders import decide_sweep
+from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
 from kwire.raftmeta.service import LeaderAndEpoch
+from tests.raftmeta.one_leader import OneLeader, in_office
 from tests.raftmeta.test_controller_service import create, node
+from tests.raftmeta.test_controller_sweeps import cluster_of
 
 
 async def test_others_have_turns_while_a_large_topic_is_created() -> None:
@@ -95,3 +100,41 @@ async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> No
         assert offsets == [offsets[0], offsets[0] + 1]
         assert made.watcher.batches[-1].base_offset == offsets[1]
         assert made.controller.state.image.topics == made.publisher.image.topics
+
+
+async def with_offsets_taken(quorum: OneLeader, controller: Controller, decide: Any) -> bool:
+    """Run a decider of the controller's own; the quorum writes a record while it is packed."""
+    replies = []
+
+    async def ask() -> None:
+        replies.append(await controller.call(decide, None))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        while controller._large is None:
+            await trio.lowlevel.checkpoint()
+        quorum.next_offset += 1
+    (reply,) = replies
+    assert isinstance(reply, bool)
+    return reply
+
+
+async def test_silent_broker_is_fenced_and_swept_though_offsets_are_taken() -> None:
+    """Invariant 44: what a decision noted before it was made again must not hide partitions."""
+    quorum = OneLeader(at_once=True)
+    controller = in_office(quorum, cluster_of(1400))
+    state = controller.state
+    await controller._wait_turn()
+    state.sweeps.size = 600
+    session = state.sessions.get(2)
+    assert session is not None
+    session.heard_at -= 10
+    await with_offsets_taken(quorum, controller, decide_fence_stale)
+    assert state.image.brokers[2].fenced
+    assert state.sweeps
+    assert await with_offsets_taken(quorum, controller, decide_sweep)
+    while await controller.call(decide_sweep, None):
+        pass
+    topic = state.image.topic("large")
+    assert topic is not None
+    assert {partition.leader for partition in topic.partitions.values()} == {1}
