@@ -447,6 +447,8 @@ class ReplicaService:
                 held = self._by_id.get((topic_id, index))
                 if held is not None:
                     await self._remove(held)
+                elif self._has_lost_log(topic, index):
+                    await self._delete_log(topic.name, index)
                 await slices.pause()
             if topic.name not in image.topic_ids:
                 for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
@@ -556,14 +558,20 @@ class ReplicaService:
         self._by_id.pop((partition.topic_id, partition.partition), None)
         self._wake(partition, partition.follow(-1, partition.leader_epoch))
 
+    def _has_lost_log(self, topic: TopicState, index: int) -> bool:
+        """Whether the log of a partition that found no role here is open and can be deleted."""
+        opened = self.logs.get(topic.name, index)
+        return opened is not None and opened.topic_id == topic.id and opened.disk.failed is None
+
     async def _remove(self, partition: Partition) -> None:
         self._let_go(partition)
+        await self._delete_log(partition.topic, partition.partition)
+
+    async def _delete_log(self, topic: str, index: int) -> None:
         try:
-            await self.logs.delete(partition.topic, partition.partition)
+            await self.logs.delete(topic, index)
         except (OSError, KafkaStorageError):
-            log.exception(
-                "cannot delete topic=%s partition=%d", partition.topic, partition.partition
-            )
+            log.exception("cannot delete topic=%s partition=%d", topic, index)
 
     def _tell_of_copies(self, topic: str, replicas: int) -> None:
         """Once a topic: who counts on copies is better told than left waiting."""

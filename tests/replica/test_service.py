@@ -1,5 +1,6 @@
 """Following the metadata: partitions come, change their roles and settings, and go."""
 
+import errno
 import itertools
 from typing import Any
 
@@ -299,3 +300,13 @@ class TestTurns:
             for n in range(400)
         ]
         assert await self.turns(subject, *changes) >= 15
+
+
+async def test_topic_whose_partition_could_not_be_led_takes_its_files_along():
+    """A partition that found no descriptor for its role is deleted like any other."""
+    subject = broker()
+    subject.disk.fail_at("open", OSError(errno.EMFILE, "too many"), path="epoch", times=2)
+    await subject.create("t")
+    assert subject.replicas.offline == 1
+    await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+    assert subject.logs.get("t", 0) is None
