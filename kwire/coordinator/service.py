@@ -133,6 +133,7 @@ class CoordinatorService(Generic[M]):
             for step in shard.machine.loaded():
                 self._perform(shard, step(self._moment()))
             shard.phase = Phase.ACTIVE
+            self._keep_in_time(shard)
         else:
             self._queue(shard)
 
@@ -231,7 +232,11 @@ class CoordinatorService(Generic[M]):
             shard.perform(decision, self.log, self.clock.now_ms())
         if decision.steps:
             self._later(shard, decision.steps)
-        if shard.timers.deadline < self._sleep.deadline:
+        self._keep_in_time(shard)
+
+    def _keep_in_time(self, shard: Shard[M]) -> None:
+        """Wake no later than the shard's earliest deadline; while it is loaded, they wait."""
+        if shard.phase is Phase.ACTIVE and shard.timers.deadline < self._sleep.deadline:
             self._sleep.deadline = shard.timers.deadline
 
     def _later(self, shard: Shard[M], steps: Iterable[Step]) -> None:
@@ -268,7 +273,8 @@ class CoordinatorService(Generic[M]):
 
     async def _keep_deadlines(self) -> None:
         while True:
-            earliest = min((s.timers.deadline for s in self._shards.values()), default=inf)
+            active = (s for s in self._shards.values() if s.phase is Phase.ACTIVE)
+            earliest = min((shard.timers.deadline for shard in active), default=inf)
             with trio.CancelScope(deadline=earliest) as self._sleep:
                 await trio.sleep_forever()
             slices = Slices()
@@ -362,6 +368,7 @@ class CoordinatorService(Generic[M]):
             if shard.phase is not Phase.LOADING:
                 return
         shard.phase = Phase.ACTIVE
+        self._keep_in_time(shard)
         log.info(
             "coordinator loaded partition=%s end=%d ms=%d",
             shard.partition,

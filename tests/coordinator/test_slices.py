@@ -1,6 +1,6 @@
 """Long work of coordinators goes on in slices: other tasks get their turn in between."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -10,7 +10,9 @@ import trio
 import trio.testing
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.coordinator.decision import NOTHING, Decision, Step
 from kwire.drive import Slices
+from kwire.group.shard import GroupShard
 from tests.coordinator.node import OLD, Node, committing, joining, node
 
 GROUPS = 300
@@ -72,6 +74,39 @@ async def test_loading_gives_way(turns: Turns) -> None:
         await until(lambda: not two.service.loading)
         assert turns.count > GROUPS * 4 // 3, "replaying and waking the groups"
         assert len(await two.groups.listed([], [])) == GROUPS
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of the task that keeps the deadlines."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name.endswith("_keep_deadlines")
+
+
+async def test_a_deadline_that_passes_during_the_loading_waits_for_its_end(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 10: nobody looks for it again and again meanwhile."""
+
+    def loaded(shard: GroupShard) -> Iterator[Step]:
+        yield lambda moment: Decision(timers=((("sweep",), moment.now),))
+        for _ in range(GROUPS):
+            yield lambda moment: NOTHING
+
+    one = await written()
+    two = node(one.log, offsets_topic_num_partitions=1)
+    monkeypatch.setattr(GroupShard, "loaded", loaded)
+    steps = Steps()
+    async with running(two, turns):
+        trio.lowlevel.add_instrument(steps)
+        two.service.elected(0, 2)
+        await until(lambda: not two.service.loading)
+        trio.lowlevel.remove_instrument(steps)
+        assert steps.count < 10
+        timers = two.service._shards[0].timers
+        await until(lambda: (timers.at(("sweep",)) or 0) > trio.current_time() + 1)
 
 
 async def test_removing_a_topic_of_many_groups_gives_way(turns: Turns) -> None:

@@ -333,6 +333,14 @@ MUTATIONS = (
         test=f"{_SLICES}::test_removing_a_topic_of_many_groups_gives_way",
     ),
     Mutation(
+        name="look-for-deadlines-of-what-is-loading",
+        invariants=(10,),
+        path="kwire/coordinator/service.py",
+        old="if shard.phase is Phase.ACTIVE and shard.timers",
+        new="if shard.timers",
+        test=f"{_SLICES}::test_a_deadline_that_passes_during_the_loading_waits_for_its_end",
+    ),
+    Mutation(
         name="keep-all-deadlines-in-one-turn",
         invariants=(10,),
         path="kwire/coordinator/service.py",
