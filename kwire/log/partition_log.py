@@ -357,6 +357,8 @@ class PartitionLog:
         assert self._flush is None, "a flush is running"
         written = self.written_offset
         end_offset = written if end_offset is None else min(end_offset, written)
+        # The flush takes over what a cut left unsynced: it has to sync the segment that was cut.
+        end_offset = max(end_offset, self.recovery_point)
         unsynced = self.unsynced
         if end_offset <= self.recovery_point and not unsynced:
             return None

@@ -164,7 +164,7 @@ def opening(
     if known.clean:
         yield from _open_clean(log, found, has_epochs, now_ms)
     else:
-        yield from _recover(log, found, known, has_epochs, now_ms)
+        yield from _recover(log, found, known, now_ms)
     log.indexed_end = min(log.indexed_end, log.end_offset)
     _fit(log, known, now_ms)
     log.epochs.changed = log.write_epochs
@@ -234,15 +234,13 @@ def _open_clean(log: PartitionLog, found: Plan, has_epochs: bool, now_ms: int) -
             end_offset = header.next_offset
     log.end_offset = log.written_offset = log.recovery_point = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
-        yield from _epochs_from_batches(log, log.segments)
+        yield from _epochs_from_batches(log, log.segments, {})
     if end_offset > log.segments[0].base_offset:
         lookup.replay_producers(log, end_offset)
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
 
 
-def _recover(
-    log: PartitionLog, found: Plan, known: Known, has_epochs: bool, now_ms: int
-) -> Iterator[None]:
+def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Iterator[None]:
     """Read again what may be torn."""
     point = min(known.recovery_point, MAX_OFFSET)
     log.end_offset = point  # so that the segment that holds it is found
@@ -250,15 +248,15 @@ def _recover(
     for segment in log.segments[:first]:
         if segment.size and not _indexes_sane(segment, found.sizes):
             yield from _rebuild(log, segment)
-    if not has_epochs:
-        yield from _epochs_from_batches(log, log.segments[:first])
     base_offset = log.segments[first].base_offset
+    noted = dict(log.epochs.entries())
+    log.epochs.truncate_end(base_offset)
+    if not _epochs_complete(log, log.segments[:first]):
+        yield from _epochs_from_batches(log, log.segments[:first], noted)
     lookup.replay_producers(log, base_offset)
     # Snapshots above were written by what may be torn.
     for snapshot in [s for s in log.snapshots if s > base_offset]:
         snapshots.remove(log, snapshot)
-    noted = dict(log.epochs.entries())
-    log.epochs.truncate_end(base_offset)
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
@@ -356,11 +354,11 @@ def _walk_segment(
         if data is None or header is None:
             yield
             continue
-        latest = log.epochs.latest
-        if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-            start = noted.get(header.leader_epoch, header.base_offset)
-            in_gap = end_offset <= start <= header.base_offset
-            log.epochs.assign(header.leader_epoch, start if in_gap else header.base_offset)
+        if header.base_offset >= point and 0 <= header.leader_epoch < (log.epochs.latest or 0):
+            # Epochs only grow: it was cut off before the batches in front of it were written.
+            problem = "older leader epoch"
+            break
+        _note_epoch(log, header, end_offset, noted)
         end_offset = header.next_offset
         segment.note(header.size, end_offset, header.max_timestamp, interval)
         if header.producer_id > NO_PRODUCER:
@@ -488,13 +486,44 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     log.producers.clear()
 
 
-def _epochs_from_batches(log: PartitionLog, segments: list[Segment]) -> Iterator[None]:
+def _epochs_complete(log: PartitionLog, segments: list[Segment]) -> bool:
+    """Whether the epochs' file speaks of all batches of the segments that are not read again.
+
+    It is written as soon as a log's start or end moves. With the power that move can be lost and
+    the file not: old batches are back whose epochs it has forgotten.
+    """
+    filled = [segment for segment in segments if segment.size]
+    if not filled:
+        return True
+    entries = log.epochs.entries()
+    if not entries or entries[0][1] > log.start_offset:
+        return False
+    tail = filled[-1].scan(filled[-1].floor(MAX_OFFSET)[0])
+    last = max((header.leader_epoch for _, header in tail), default=-1)
+    return last <= entries[-1][0]
+
+
+def _epochs_from_batches(
+    log: PartitionLog, segments: list[Segment], noted: dict[int, int]
+) -> Iterator[None]:
+    log.epochs.clear()
+    end_offset = log.segments[0].base_offset
     for segment in segments:
         for _, header in segment.scan():
-            latest = log.epochs.latest
-            if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
-                log.epochs.assign(header.leader_epoch, header.base_offset)
+            _note_epoch(log, header, end_offset, noted)
+            end_offset = header.next_offset
         yield
+
+
+def _note_epoch(
+    log: PartitionLog, header: BatchHeader, end_offset: int, noted: dict[int, int]
+) -> None:
+    """Take in a batch's epoch; the batch before it ends at ``end_offset``."""
+    latest = log.epochs.latest
+    if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
+        start = noted.get(header.leader_epoch, header.base_offset)
+        in_gap = end_offset <= start <= header.base_offset
+        log.epochs.assign(header.leader_epoch, start if in_gap else header.base_offset)
 
 
 def _fit(log: PartitionLog, known: Known, now_ms: int) -> None:

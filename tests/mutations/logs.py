@@ -227,4 +227,46 @@ MUTATIONS = (
         new="                assert left >= 0",
         test="tests/log/test_load_check.py",
     ),
+    Mutation(
+        name="flush-of-older-records-forgets-a-cut",
+        invariants=(78, 85),
+        path="kwire/log/partition_log.py",
+        old="        end_offset = max(end_offset, self.recovery_point)\n",
+        new="",
+        test="tests/log/test_what_comes_back.py",
+    ),
+    Mutation(
+        name="recovery-believes-an-epochs-file-without-its-front",
+        invariants=(85,),
+        path="kwire/log/recovery.py",
+        old=" or entries[0][1] > log.start_offset:",
+        new=":",
+        test="tests/log/test_what_comes_back.py",
+    ),
+    Mutation(
+        name="recovery-believes-an-epochs-file-without-its-end",
+        invariants=(85,),
+        path="kwire/log/recovery.py",
+        old="    return last <= entries[-1][0]",
+        new="    return True",
+        test="tests/log/test_what_comes_back.py",
+    ),
+    Mutation(
+        name="recovery-mixes-old-batches-with-new-ones",
+        invariants=(85,),
+        path="kwire/log/recovery.py",
+        old=" and 0 <= header.leader_epoch < (log.epochs.latest or 0):",
+        new=" and header.leader_epoch < -1:",
+        test="tests/log/test_what_comes_back.py",
+    ),
+    Mutation(
+        name="an-unknown-producer-has-to-begin-at-zero",
+        invariants=(53,),
+        path="kwire/log/producers.py",
+        old="        if producer is None:\n            return None\n        epoch, sequence",
+        new="        if producer is None:\n            if header.base_sequence:\n"
+        "                raise OutOfOrderSequenceNumber(header.producer_id)\n"
+        "            return None\n        epoch, sequence",
+        test="tests/handlers/test_produce.py::test_an_unknown_producer_may_begin_anywhere",
+    ),
 )

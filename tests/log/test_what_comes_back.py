@@ -1,0 +1,86 @@
+"""What comes back with the power of what was cut off, and what the log says of it then."""
+
+from random import Random
+
+import pytest
+
+from kwire.log.partition_log import PartitionLog
+from kwire.testing.disk import SimDisk
+from tests.log.batches import append, content
+from tests.log.test_recovery import CONFIG, reopen
+
+SEEDS = range(30)
+EPOCHS = [(0, 0), (1, 3), (2, 6)]
+
+
+def filled(disk: SimDisk) -> PartitionLog:
+    """Seven synced records in four segments, three to an epoch."""
+    disk.make_directory("t-0")
+    log = reopen(disk)
+    for n in range(7):
+        append(log, [b"old %d" % n], epoch=n // 3)
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6]
+    assert log.epochs.entries() == EPOCHS
+    return log
+
+
+def flush_below(log: PartitionLog, end_offset: int) -> None:
+    """Sync what somebody asked for who does not know of the truncation since."""
+    flush = log.start_flush(end_offset)
+    assert flush is not None
+    flush.run()
+    log.end_flush(flush)
+
+
+@pytest.mark.parametrize("offset", [4, 5, 6])
+def test_a_stop_in_order_after_a_truncation_and_a_flush_of_older_records(offset: int) -> None:
+    """Invariants 78 and 85: a start that trusts the files finds nothing of what was cut off."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.truncate_to(offset)
+    flush_below(log, 2)
+    log.finish()
+    log.flush()
+    for seed in SEEDS:
+        found = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=offset)
+        assert found.end_offset == offset
+        assert content(found) == content(log)
+        assert found.epochs.entries() == log.epochs.entries()
+
+
+@pytest.mark.parametrize("offset", [4, 6])
+def test_epochs_of_deleted_records_that_are_back(offset: int) -> None:
+    """Invariant 85: the power was lost before it was written down where the log starts."""
+    disk = SimDisk()
+    filled(disk).advance_start(offset)
+    assert b"0 0" not in disk.read("t-0/leader-epoch-checkpoint")
+    found = reopen(disk.killed(), recovery_point=7)
+    assert found.start_offset == 0
+    assert found.epochs.entries() == EPOCHS
+
+
+@pytest.mark.parametrize("start_offset", [0, 1, 4])
+def test_epochs_of_truncated_records_that_are_back(start_offset: int) -> None:
+    """Invariant 85: of a truncation only the epochs' file reached the disk."""
+    disk = SimDisk()
+    filled(disk)
+    disk.write("t-0/leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    found = reopen(disk.killed(), recovery_point=7, start_offset=start_offset)
+    assert found.end_offset == 7
+    expected = [(0, start_offset), *EPOCHS[1:]] if start_offset < 3 else [(1, 4), (2, 6)]
+    assert found.epochs.entries() == expected
+
+
+def test_a_removed_segment_that_is_back_behind_newer_records() -> None:
+    """Invariant 85: a follower's old batches do not continue those of a newer leader."""
+    disk = SimDisk()
+    log = filled(disk)
+    path = log.segments[1].file.path
+    removed = disk.read(path)
+    log.truncate_to(1)
+    append(log, [b"new 1"], epoch=9)
+    disk.write(path, removed)
+    found = reopen(disk.killed(), CONFIG, recovery_point=1)
+    assert content(found) == [(0, b"old 0"), (1, b"new 1")]
+    assert found.epochs.entries() == [(0, 0), (9, 1)]
