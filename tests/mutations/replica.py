@@ -58,8 +58,8 @@ MUTATIONS = (
         name="large-topic-deleted-in-one-turn",
         invariants=(101,),
         path="kwire/replica/service.py",
-        old="                    await self._remove(held)\n                await slices.pause()",
-        new="                    await self._remove(held)",
+        old="_delete_log(topic.name, index)\n                await slices.pause()",
+        new="_delete_log(topic.name, index)",
         test="tests/replica/test_service.py::TestTurns::test_when_a_large_topic_is_deleted",
     ),
     Mutation(
