@@ -659,6 +659,7 @@ class LogManager:
         self._changed_logs.discard(opened)
         self._rolled.pop(opened, None)
         self._unsynced.pop(opened, None)
+        self._flush_timers.disarm(opened)
 
     def _remove_leavings(self, directory: LogDirectory) -> None:
         paths, directory.leavings = directory.leavings, []

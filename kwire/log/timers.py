@@ -1,19 +1,21 @@
 """Deadlines of many things, watched by one task that sleeps until the earliest.
 
-A heap of deadlines; it holds one entry a key, and one more for each time that a deadline was moved
-forward.
+A heap of deadlines. An entry whose deadline was moved forward or disarmed is stale; the heap is
+made anew when most of its entries are, so it refers to few keys that nobody waits for.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 
 from kwire.clock import Clock
 
 K = TypeVar("K")
+STALE_MIN: Final = 16
+"""So many stale entries are always left to their deadlines."""
 
 
 class Timers(Generic[K]):
@@ -48,6 +50,12 @@ class Timers(Generic[K]):
             self._earlier.set()
         self._due[key] = due
         heappush(self._heap, (due, next(self._order), key))
+        self._drop_stale()
+
+    def disarm(self, key: K) -> None:
+        """Forget a key and its deadline."""
+        self._due.pop(key, None)
+        self._drop_stale()
 
     def take(self, now: float) -> list[K]:
         """Remove the keys whose deadline has come, and return them in its order."""
@@ -58,6 +66,12 @@ class Timers(Generic[K]):
                 del self._due[key]
                 taken.append(key)
         return taken
+
+    def _drop_stale(self) -> None:
+        """Make the heap anew if it has more stale entries than others: constant time, amortized."""
+        if len(self._heap) > 2 * len(self._due) + STALE_MIN:
+            self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
+            heapify(self._heap)
 
     async def wait(self, clock: Clock) -> list[K]:
         """Block until deadlines have come; remove and return their keys. For one task."""

@@ -1,6 +1,8 @@
 """``flush.ms``: each record is synced so long after it was appended, whatever else happens."""
 
 import errno
+import gc
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -26,6 +28,21 @@ def test_a_deadline_is_moved_forward_and_never_back() -> None:
     assert timers.take(5.5) == ["a"]
     assert timers.take(6.0) == ["b"]
     assert (len(timers), timers.next) == (0, float("inf"))
+
+
+async def test_deleted_logs_are_forgotten_long_before_their_deadlines(autojump_clock) -> None:
+    """With a ``flush.ms`` of a day, topics that come and go must not stay in memory for a day."""
+    config = LogConfig(flush_ms=86_400_000)
+    async with running(SimDisk()) as logs:
+        logs_made = []
+        for number in range(100):
+            log = logs.create(f"t{number}", ID, 0, config)
+            append(log, [b"v"])
+            logs_made.append(weakref.ref(log))
+            del log
+            await logs.delete(f"t{number}", 0)
+        gc.collect()
+        assert sum(made() is not None for made in logs_made) <= 20
 
 
 async def test_every_record_is_synced_in_time(autojump_clock) -> None:
