@@ -269,4 +269,28 @@ MUTATIONS = (
         "            return None\n        epoch, sequence",
         test="tests/handlers/test_produce.py::test_an_unknown_producer_may_begin_anywhere",
     ),
+    Mutation(
+        name="flush-timer-on-the-wall-clock",
+        invariants=(107,),
+        path="kwire/log/service.py",
+        old="        since = self._unsynced.setdefault(opened, self.clock.now())",
+        new="        since = self._unsynced.setdefault(opened, self.clock.now_ms() / 1000)",
+        test="tests/log/test_wall_clock.py",
+    ),
+    Mutation(
+        name="records-of-the-future-are-too-old",
+        invariants=(107,),
+        path="kwire/log/retention.py",
+        old="        if now_ms - youngest <= retention_ms:",
+        new="        if 0 <= now_ms - youngest <= retention_ms:",
+        test="tests/log/test_wall_clock.py",
+    ),
+    Mutation(
+        name="records-of-the-past-close-a-segment",
+        invariants=(107,),
+        path="kwire/log/partition_log.py",
+        old="        return age > self.config.segment_ms",
+        new="        return abs(age) > self.config.segment_ms",
+        test="tests/log/test_wall_clock.py",
+    ),
 )

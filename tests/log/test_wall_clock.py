@@ -1,0 +1,96 @@
+"""Jumps of the wall clock by an hour: timers of the logs do not move, ages stay sane."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.service import LogManager
+from kwire.testing.disk import SimDisk
+from tests.log.batches import TIME_MS, append
+from tests.log.test_service import ID, at_once
+
+HOUR_MS = 3_600_000
+
+
+@attrs.define
+class JumpingClock:
+    """trio's clock, and a wall clock that somebody sets."""
+
+    jump_ms: int = 0
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def now_ms(self) -> int:
+        return TIME_MS + self.jump_ms + int(trio.current_time() * 1000)
+
+
+@asynccontextmanager
+async def running(clock: JumpingClock) -> AsyncIterator[LogManager]:
+    """Logs on a simulated disk."""
+    logs = LogManager([LogDirectory(SimDisk(), "dir")], clock, in_thread=at_once)
+    await logs.open(lambda topic: LogConfig())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        yield logs
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+async def test_records_are_synced_in_time_when_the_clock_jumps(
+    autojump_clock, jump_ms: int
+) -> None:
+    """Invariant 107: ``flush.ms`` counts seconds, not the hours of a clock that is set."""
+    clock = JumpingClock()
+    async with running(clock) as logs:
+        log = logs.create("t", ID, 0, LogConfig(flush_ms=300))
+        for count in range(1, 4):
+            append(log, [b"v"], now_ms=clock.now_ms())
+            clock.jump_ms = jump_ms - clock.jump_ms
+            await trio.sleep(0.29)
+            assert log.recovery_point == count - 1
+            await trio.sleep(0.02)
+            assert log.recovery_point == count
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+async def test_young_records_stay_when_the_clock_jumps(autojump_clock, jump_ms: int) -> None:
+    """Invariant 107: a jump within ``retention.ms`` deletes nothing, and going back undoes it."""
+    clock = JumpingClock()
+    config = LogConfig(segment_bytes=200, retention_ms=3 * HOUR_MS)
+    async with running(clock) as logs:
+        log = logs.create("t", ID, 0, config)
+        for number in range(12):
+            clock.jump_ms = jump_ms * (number % 2)
+            now_ms = clock.now_ms()
+            append(log, [b"v"], timestamp_ms=now_ms, now_ms=now_ms)
+        log.high_watermark = log.end_offset
+        for jump in (0, jump_ms, -jump_ms):
+            clock.jump_ms = jump
+            assert await logs.retain(log) == 0
+        clock.jump_ms = 5 * HOUR_MS
+        assert await logs.retain(log) > 0
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+async def test_a_clock_set_back_and_forth_does_not_shred_a_log(
+    autojump_clock, append_time: bool
+) -> None:
+    """Invariant 107: ``segment.ms`` closes a segment for age, not for records from the past."""
+    clock = JumpingClock()
+    config = LogConfig(segment_ms=HOUR_MS // 2, log_append_time=append_time)
+    async with running(clock) as logs:
+        log = logs.create("t", ID, 0, config)
+        for jump_ms in (0, -HOUR_MS, 0, -HOUR_MS, 0):
+            clock.jump_ms = jump_ms
+            append(log, [b"v"], timestamp_ms=clock.now_ms(), now_ms=clock.now_ms())
+        assert len(log.segments) == 1
+        clock.jump_ms = HOUR_MS
+        for _ in range(5):
+            append(log, [b"v"], timestamp_ms=clock.now_ms(), now_ms=clock.now_ms())
+        assert len(log.segments) == 2
