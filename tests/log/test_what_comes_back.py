@@ -84,3 +84,16 @@ def test_a_removed_segment_that_is_back_behind_newer_records() -> None:
     found = reopen(disk.killed(), CONFIG, recovery_point=1)
     assert content(found) == [(0, b"old 0"), (1, b"new 1")]
     assert found.epochs.entries() == [(0, 0), (9, 1)]
+
+
+def test_an_epoch_begun_before_a_stop_in_order() -> None:
+    """Invariant 85: the epochs' file is synced with the records, whatever was written back."""
+    disk = SimDisk()
+    log = filled(disk)
+    disk.sync("t-0/leader-epoch-checkpoint")
+    append(log, [b"new 7"], epoch=9)
+    log.finish()
+    log.flush()
+    for seed in SEEDS:
+        found = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=8)
+        assert found.epochs.entries() == [*EPOCHS, (9, 7)]

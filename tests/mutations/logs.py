@@ -41,7 +41,7 @@ MUTATIONS = (
         path="kwire/log/epochs_file.py",
         old="    log.unsynced.lazy.add(names.EPOCHS_FILE)",
         new="    pass",
-        test="tests/log/test_power_loss.py",
+        test="tests/log/test_what_comes_back.py",
     ),
     Mutation(
         name="stale-epochs-are-kept-by-a-recovery",
