@@ -50,8 +50,11 @@ HARMLESS: Final = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What a consumer reports while the broker is away, or at the end of a partition."""
+"""What a consumer reports while the broker is away or starts, or at the end of a partition."""
 
 
 @attrs.define
