@@ -311,20 +311,16 @@ def offsets_gone_back(history: History) -> list[str]:
 
     A read sees the last commit that was acknowledged before it began, or one that no
     acknowledgement orders before that. Of a group whose members commit unasked only the reads are
-    known: they never go back.
+    known, and its client may send an old commit again after a newer one when the broker was away
+    (librdkafka does); so only the last read of all is judged, and none may be above it.
     """
     anomalies = []
-    last_read: dict[tuple[str, Place], int] = {}
+    unasked: dict[tuple[str, Place], list[int]] = defaultdict(list)
     for read in sorted(history.committed, key=lambda read: read.began):
         key = (read.group, read.place)
         own = [c for c in history.commits if (c.group, c.place) == key]
         if not own:
-            if (read.offset or 0) < last_read.get(key, 0):
-                anomalies.append(
-                    f"committed offset: {read.group} has {read.offset} of {read.place},"
-                    f" after {last_read[key]}"
-                )
-            last_read[key] = max(read.offset or 0, last_read.get(key, 0))
+            unasked[key].append(read.offset or 0)
             continue
         settled = [c for c in own if c.outcome == "ok" and c.ended <= read.began]
         last = max((c.began for c in settled), default=-FOREVER)
@@ -340,6 +336,11 @@ def offsets_gone_back(history: History) -> list[str]:
                 f"committed offset: {read.group} has {read.offset} of {read.place},"
                 f" possible are {sorted(possible, key=str)[:5]}"
             )
+    anomalies += [
+        f"committed offset: {group} ends with {reads[-1]} of {place}, after {max(reads)}"
+        for (group, place), reads in unasked.items()
+        if reads[-1] < max(reads)
+    ]
     return anomalies
 
 

@@ -282,7 +282,8 @@ class Observer(Reader):
         while not self.run.stop_reading.wait(0.1):
             for group, consumer in consumers.items():
                 self.ask(group, consumer)
-        for consumer in consumers.values():
+        for group, consumer in consumers.items():  # once more when the members are gone
+            self.ask(group, consumer)
             consumer.close()
 
     def ask(self, group: str, consumer: Any) -> None:

@@ -113,7 +113,7 @@ def test_clients_see_no_anomaly(own_broker, topic):
     assert outcomes.count("ok") > 300 * FAULTS
     assert outcomes.count("failed") > 0
     assert {commit.outcome for commit in history.commits} >= {"ok"}
-    assert {poll.client for poll in history.polls} == {"assigned", "auto", "member-1", "member-2"}
+    assert {poll.client for poll in history.polls} >= {"assigned", "auto", "member-1", "member-2"}
     assert any(read.offset for read in history.committed)
 
 
