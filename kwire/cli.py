@@ -230,6 +230,8 @@ def serve(asked: argparse.Namespace) -> None:
     """
     gc.disable()
     gc.set_threshold(*COLLECTOR)
+    if asked.metrics_host is not None and asked.metrics_port is None:
+        fail("--metrics-host shows nothing by itself; give --metrics-port too")
     logging.basicConfig(
         level=asked.log_level,
         stream=sys.stderr,

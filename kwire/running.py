@@ -110,7 +110,10 @@ async def show(nursery: trio.Nursery, server: Server, host: str | None, port: in
     try:
         bound: int = await nursery.start(serve_pages, host, port, pages(server))
     except OSError as error:
-        text = f"cannot show metrics on {host}:{port}: {error.strerror or error}"
+        text = (
+            f"cannot show metrics on {host}:{port}: {error.strerror or error}; choose another "
+            "address with --metrics-port and --metrics-host"
+        )
         raise CannotOpenError(text) from error
     return bound
 

@@ -566,7 +566,7 @@ class BrokerConfig(Config):
     @property
     def data_directories(self) -> tuple[str, ...]:
         """Where the data lies."""
-        return self.log_dirs or self.log_dir
+        return self.log_dir if self.log_dirs is None else self.log_dirs
 
     @property
     def metadata_directory(self) -> str:

@@ -324,7 +324,7 @@ def test_a_taken_metrics_port_is_one_line_and_exit_2(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         result = run(tmp_path, "serve", "--port", "0", "--ephemeral", "--metrics-port", port)
     assert result.returncode == 2
-    expected = f"kwire: cannot show metrics on 127.0.0.1:{port}"
+    expected = f"kwire: cannot show metrics on 127.0.0.1:{port}: Address already in use; choose"
     assert result.stderr.splitlines()[-1].startswith(expected)
     assert "Traceback" not in result.stderr
 

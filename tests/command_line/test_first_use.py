@@ -276,6 +276,12 @@ def test_a_cluster_id_that_no_tool_would_take(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
+def test_a_host_for_metrics_without_a_port(tmp_path: Path) -> None:
+    line = refused(tmp_path, "--port", "0", "--metrics-host", "127.0.0.1", code=1)
+    assert "give --metrics-port too" in line
+    assert files(tmp_path) == {}
+
+
 @pytest.mark.parametrize("kind", ["absent", "directory", "latin-1"])
 def test_a_configuration_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "server.properties"
