@@ -37,15 +37,15 @@ from kwire.testing.wire import WireClient  # noqa: E402
 
 TOPIC: Final = "news"
 VERSION: Final = 4
-"""Of Fetch: all its fields lie at fixed places."""
+"""A version of Fetch whose fields all lie at fixed places."""
 OFFSET_FROM_END: Final = 12
-"""Where a request has its offset: before the maximum of bytes, which is last."""
+"""Position of the fetch offset in a request: before the maximum of bytes, which is last."""
 HIGH_WATERMARK: Final = 4 + 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2
 RECORDS_SIZE: Final = HIGH_WATERMARK + 8 + 8 + 4
 
 
 class Figures(NamedTuple):
-    """What one run measured."""
+    """The figures of one run."""
 
     cpu_us: float
     seconds: float

@@ -1,4 +1,4 @@
-"""What one raft event costs a leader with few and with many brokers that wait for metadata.
+"""Measures what one raft event costs a leader with few and many brokers that wait for metadata.
 
     python benchmarks/observers.py
 

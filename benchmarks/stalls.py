@@ -1,4 +1,4 @@
-"""How long an idle client waits while another one keeps the broker busy, beside Apache Kafka.
+"""Measures the wait of an idle client while another one keeps the broker busy, beside Apache Kafka.
 
     python benchmarks/stalls.py [--peers kwire,kafka] [--only NAME,...] [--rounds N]
 
@@ -56,7 +56,7 @@ SETTINGS: Final = {
 }
 PROBE_SECONDS: Final = 0.001
 AFTERMATH_SECONDS: Final = 2.0
-"""What a request started may go on after its answer."""
+"""Time for work that a request started and that goes on after its answer."""
 SEGMENTS: Final = 300
 SEGMENT_BYTES: Final = 64 * 1024
 VERBOSE: Final = "STALLS_VERBOSE" in os.environ
@@ -88,7 +88,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 
 class Load:
-    """What another client does to the broker at ``port``; each method is one load."""
+    """The work that another client gives the broker at ``port``; each method is one load."""
 
     def __init__(self, port: int) -> None:
         self.port = port
