@@ -17,10 +17,11 @@ import attrs
 
 from kwire.clock import Clock, SystemClock
 from kwire.codec.apis import BY_KEY
-from kwire.codec.compile import decoder
+from kwire.codec.compile import decoder, encoder
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import spec_of
+from kwire.drive import give_way
 from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers import Row, Side, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
@@ -288,13 +289,35 @@ class Dispatcher:
         """How to serve a request; Disconnect if it is not served here."""
         found = self._routes.get((key, version))
         if found is None:
-            row = self._rows.get(key)
-            if row is None:
-                raise Disconnect(f"API key {key} is not served on this listener")
-            if not row.first <= version <= row.last:
-                raise Disconnect(f"{BY_KEY[key].name} has no version {version}")
+            row = self._row(key, version)
             found = self._routes[key, version] = Route.build(row, version, self.services.metrics)
         return found
+
+    async def prepared(self, key: int, version: int) -> Route:
+        """The same; what the first request of an API imports and compiles is made piece by piece.
+
+        All of it takes up to 15 ms, and others have their turns in between.
+        """
+        if (key, version) not in self._routes:
+            row, api = self._row(key, version), BY_KEY[key]
+            pieces: tuple[Callable[[], object], ...] = (
+                lambda: api.request,
+                lambda: handler_of(row),
+                lambda: decoder(api.request, version),
+                lambda: encoder(api.response, version),
+            )
+            for piece in pieces:
+                piece()
+                await give_way()
+        return self.route(key, version)
+
+    def _row(self, key: int, version: int) -> Row:
+        row = self._rows.get(key)
+        if row is None:
+            raise Disconnect(f"API key {key} is not served on this listener")
+        if not row.first <= version <= row.last:
+            raise Disconnect(f"{BY_KEY[key].name} has no version {version}")
+        return row
 
     def speaks_api_versions(self, version: int) -> bool:
         row = self._rows[_API_VERSIONS]
@@ -320,7 +343,7 @@ class Session:
         key, version, correlation_id = _HEAD.unpack_from(frame)
         if key == _API_VERSIONS and not self.dispatcher.speaks_api_versions(version):
             return _version_refused(correlation_id)
-        route = self.dispatcher.route(key, version)
+        route = await self.dispatcher.prepared(key, version)
         now = self.context.services.clock.now
         started = now()
         try:

@@ -105,13 +105,16 @@ class ControllerState:
         drained(self.applying(records, applied))
 
     def applying(self, records: Iterable[Any], applied: Applied) -> Steps[None]:
-        """Take written records in, step by step; the state changes with the last step."""
-        self.image, delta = yield from applying(self.image, records, applied)
-        self.next_offset = applied.offset + 1
+        """Take written records in, step by step; the image changes with the last step.
+
+        No decider may run between two steps: the index is ahead of the image then.
+        """
+        image, delta = yield from applying(self.image, records, applied)
         if self._index is not None:
-            self._index.update(delta)
+            yield from self._index.updating(delta)
         elif delta.partitions or delta.deleted_topics:
             self._building = None
+        self.image, self.next_offset = image, applied.offset + 1
         if self._dotted is not None:
             for topic in delta.deleted_topics.values():
                 self._dotted.pop(_undotted(topic.name), None)

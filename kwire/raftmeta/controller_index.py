@@ -13,6 +13,7 @@ import attrs
 
 from kwire.raftmeta.image import NO_LEADER, MetadataImage, PartitionImage
 from kwire.raftmeta.image_change import MetadataDelta
+from kwire.raftmeta.image_loader import STEP_RECORDS, Steps, drained
 
 Place = tuple[bytes, int]
 """A partition: its topic's id and its number."""
@@ -64,12 +65,18 @@ class PartitionIndex:
         return self._astray.get(preferred, _NOTHING)
 
     def update(self, delta: MetadataDelta) -> int:
-        """Follow the image; return how many partitions were moved."""
+        """Follow the image at once; return how many partitions were moved."""
+        return drained(self.updating(delta))
+
+    def updating(self, delta: MetadataDelta) -> Steps[int]:
+        """Follow the image, step by step; give how many partitions were moved."""
         touched = 0
         for topic_id, gone in delta.deleted_topics.items():
             for number, partition in gone.partitions.items():
                 self._remove((topic_id, number), partition)
                 touched += 1
+                if touched % STEP_RECORDS == 0:
+                    yield
         for topic_id, numbers in delta.partitions.items():
             topic = delta.before.topics.get(topic_id)
             after = delta.after.topics[topic_id].partitions
@@ -81,6 +88,8 @@ class PartitionIndex:
                 else:
                     self._add(place, after[number])
                 touched += 1
+                if touched % STEP_RECORDS == 0:
+                    yield
         return touched
 
     def _move(self, place: Place, old: PartitionImage, new: PartitionImage) -> None:

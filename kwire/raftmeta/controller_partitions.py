@@ -1,7 +1,6 @@
 """Who leads what: elections, replicas in sync, reassignments, directories."""
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, Final
 
 from kwire import errors
@@ -21,7 +20,7 @@ from kwire.raftmeta.controller_leaders import leader_updates
 from kwire.raftmeta.image import NO_LEADER, PartitionImage
 from kwire.raftmeta.image_change import merged
 from kwire.raftmeta.partition_change import Election
-from kwire.raftmeta.placement import check_replicas
+from kwire.raftmeta.placement import check_assignment
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -275,7 +274,7 @@ def _reassign(
         if asked.replicas is None:
             _revert(change, name)
         else:
-            check_assignment(state, asked.replicas)
+            check_assignment(state.image.brokers, asked.replicas)
             aim = set(partition.replicas) - set(partition.removing)
             if not request.allow_replication_factor_change and len(asked.replicas) != len(aim):
                 raise errors.InvalidReplicationFactor(
@@ -322,29 +321,6 @@ def _revert(change: Any, name: str) -> None:
         )
     change.isr = [change.replicas[0]]
     change.recovering = True
-
-
-def check_assignment(
-    state: ControllerState, brokers: Iterable[int], replicas: int | None = None
-) -> None:
-    """Judge replicas that someone chose by hand."""
-    chosen = sorted(brokers)
-    begin = "The manual partition assignment includes"
-    if not chosen:
-        raise errors.InvalidReplicaAssignment(f"{begin} an empty replica list.")
-    for place, broker in enumerate(chosen):
-        if broker not in state.image.brokers:
-            raise errors.InvalidReplicaAssignment(
-                f"{begin} broker {broker}, but no such broker is registered."
-            )
-        if place and broker == chosen[place - 1]:
-            raise errors.InvalidReplicaAssignment(f"{begin} the broker {broker} more than once.")
-    check_replicas(state.image.brokers[broker] for broker in chosen)
-    if replicas is not None and len(chosen) != replicas:
-        raise errors.InvalidReplicaAssignment(
-            f"{begin} a partition with {len(chosen)} replica(s), but this is not consistent with "
-            f"previous partitions, which have {replicas} replica(s)."
-        )
 
 
 def decide_assign_directories(

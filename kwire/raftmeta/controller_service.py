@@ -30,6 +30,7 @@ from kwire.raftmeta.levels import at_level, level_of
 from kwire.raftmeta.publisher import AT_ONCE, MetadataPublisher
 from kwire.raftmeta.records import CommittedBatch, SnapshotReader, pack
 from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
+from kwire.records.build import Payload
 
 if TYPE_CHECKING:
     from kwire.codec.messages.create_topics import CreateTopicsResponse
@@ -156,19 +157,22 @@ class Controller:
 
     async def _append_in_slices(self, records: Sequence[Any], epoch: int | None) -> bool:
         level = level_of(self.state.image.features)
-        records = at_level(records, level)
-        values = []
-        for record in records:
-            values.append(pack(record, level))
-            if len(values) % AT_ONCE == 0:
-                await self._pause(epoch)
+        written: list[Any] = []
+        payload = Payload()
+        for start in range(0, len(records), AT_ONCE):
+            await self._pause(epoch)  # The decision was a piece of work of its own.
+            part = at_level(records[start : start + AT_ONCE], level)
+            for record in part:
+                payload.add(pack(record, level))
+            written += part
+        await self._pause(epoch)
         if self._quorum.next_offset != self.state.next_offset:
             return False
         assert epoch is not None
-        commit = self._quorum.append_nowait(records, epoch, level, values)
+        commit = self._quorum.append_nowait(written, epoch, level, payload)
         self._last = commit
         applied = Applied(commit.offset, commit.epoch, self._clock.now_ms())
-        for count, _ in enumerate(self.state.applying(records, applied), 1):
+        for count, _ in enumerate(self.state.applying(written, applied), 1):
             if count % (AT_ONCE // STEP_RECORDS) == 0:
                 await self._pause(epoch)
         return True

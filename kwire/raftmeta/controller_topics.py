@@ -18,12 +18,11 @@ from kwire.configs.describe import describe_new_topic
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
-from kwire.raftmeta.controller_partitions import check_assignment
 from kwire.raftmeta.image import TOPIC, PartitionImage, TopicImage
 from kwire.raftmeta.image_records import partition_record
 from kwire.raftmeta.mutation_quota import Permit
 from kwire.raftmeta.names import check_topic_name
-from kwire.raftmeta.placement import ACTIVE_ONLY, place
+from kwire.raftmeta.placement import ACTIVE_ONLY, check_assignment, place
 from kwire.types import ZERO_UUID
 
 Asked = CreateTopicsRequest.CreatableTopic
@@ -155,7 +154,7 @@ def _assigned(state: ControllerState, asked: Asked) -> list[PartitionImage]:
             raise errors.InvalidReplicaAssignment(
                 f"Found multiple manual partition assignments for partition {number}"
             )
-        check_assignment(state, brokers, factor)
+        check_assignment(state.image.brokers, brokers, factor)
         factor = len(brokers)
         partitions[number] = assigned_partition(state, number, brokers)
     if sorted(partitions) != list(range(len(partitions))):
@@ -377,6 +376,6 @@ def _grow(
             )
         partitions = []
         for place_, assignment in enumerate(asked.assignments):
-            check_assignment(state, assignment.broker_ids, factor)
+            check_assignment(state.image.brokers, assignment.broker_ids, factor)
             partitions.append(assigned_partition(state, have + place_, assignment.broker_ids))
     return [partition_record(topic.id, have + n, p) for n, p in enumerate(partitions)]

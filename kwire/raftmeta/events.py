@@ -19,6 +19,7 @@ from kwire.errors import KafkaError
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.voters import Node, VoterSet
+from kwire.records.build import Payload
 
 if TYPE_CHECKING:  # the tables of messages that a quorum of one never sends stay unread
     from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -107,7 +108,8 @@ class Append:
 
     token: Hashable
     epoch: int
-    values: tuple[bytes, ...]
+    values: tuple[bytes, ...] | Payload
+    """Many are encoded beforehand, in slices."""
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Where the replicas of a new partition go.
+"""Where the replicas of a new partition go, and which ones chosen by hand are taken.
 
 Partition i's replica j lies on broker (start + i + j) mod n of the serving brokers, ordered so
 that racks alternate; where racks differ in size, a broker is passed over for the next one in a
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kwire.errors import InvalidReplicationFactor
+from kwire.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from kwire.raftmeta.image import BrokerImage
 
 ALL_FENCED: Final = "All brokers are currently fenced."
@@ -60,7 +60,30 @@ def place(
     return placed
 
 
-def check_replicas(brokers: Iterable[BrokerImage]) -> None:
+def check_assignment(
+    registered: Mapping[int, BrokerImage], brokers: Iterable[int], replicas: int | None = None
+) -> None:
+    """Judge replicas that someone chose by hand."""
+    chosen = sorted(brokers)
+    begin = "The manual partition assignment includes"
+    if not chosen:
+        raise InvalidReplicaAssignment(f"{begin} an empty replica list.")
+    for place_, broker in enumerate(chosen):
+        if broker not in registered:
+            raise InvalidReplicaAssignment(
+                f"{begin} broker {broker}, but no such broker is registered."
+            )
+        if place_ and broker == chosen[place_ - 1]:
+            raise InvalidReplicaAssignment(f"{begin} the broker {broker} more than once.")
+    _check_replicas(registered[broker] for broker in chosen)
+    if replicas is not None and len(chosen) != replicas:
+        raise InvalidReplicaAssignment(
+            f"{begin} a partition with {len(chosen)} replica(s), but this is not consistent with "
+            f"previous partitions, which have {replicas} replica(s)."
+        )
+
+
+def _check_replicas(brokers: Iterable[BrokerImage]) -> None:
     """Refuse replicas that would never be copied: acknowledged records could be lost with one.
 
     This and the choice of brokers in :func:`place` are all that keeps such partitions away. A

@@ -20,7 +20,7 @@ from kwire.raftmeta.events import Append, Appended, AppendLog, Refused, Reply
 from kwire.raftmeta.roles import Leader, Replica
 from kwire.raftmeta.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION, RaftState
 from kwire.raftmeta.voters import CONFIGURED, ReplicaKey
-from kwire.records.build import New, batch
+from kwire.records.build import Payload
 from kwire.records.header import headers, parse
 
 
@@ -55,11 +55,10 @@ def on_append(state: RaftState, event: Append) -> None:
         state.emit(Refused(event.token, errors.NotController()))
         return
     base_offset = state.log.end_offset
-    data = batch(
-        [New(None, value) for value in event.values],
-        timestamp_ms=state.now_ms,
-        base_offset=base_offset,
-        leader_epoch=state.epoch,
+    values = event.values
+    payload = values if isinstance(values, Payload) else Payload(values)
+    data = payload.batch(
+        timestamp_ms=state.now_ms, base_offset=base_offset, leader_epoch=state.epoch
     )
     append(state, data)
     state.emit(Appended(event.token, base_offset, state.log.end_offset - 1))

@@ -61,6 +61,7 @@ from kwire.raftmeta.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.storage import MetadataStorage
 from kwire.raftmeta.turn import Outcome, Written, write
 from kwire.raftmeta.voters import Node, VoterSet
+from kwire.records.build import Payload
 
 if TYPE_CHECKING:
     from kwire.raftmeta.events import OwnRequest, RaftRequest, RaftResponse
@@ -236,13 +237,13 @@ class Quorum:
         records: Sequence[Record],
         epoch: int,
         level: int = NEWEST,
-        packed: Sequence[bytes] | None = None,
+        packed: Payload | None = None,
     ) -> Commit:
         """Write records as one batch; NotController unless this node leads that epoch.
 
         Many records may have been ``packed`` before.
         """
-        values = tuple([pack(record, level) for record in records] if packed is None else packed)
+        values = tuple(pack(record, level) for record in records) if packed is None else packed
         return self._started(self._driver.feed(Append(object(), epoch, values)))
 
     def check_kraft_version(self, version: int) -> None:

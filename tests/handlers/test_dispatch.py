@@ -11,7 +11,7 @@ from kwire.codec.apis import APIS, BY_KEY
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import KafkaError, UnknownMemberId
-from kwire.handlers import HANDLERS, Row, Side, served_on
+from kwire.handlers import HANDLERS, Row, Side, dispatch, served_on
 from kwire.handlers.dispatch import (
     Context,
     Disconnect,
@@ -177,6 +177,40 @@ async def test_requests_are_counted(served: Served) -> None:
 
 
 # --- the table ---------------------------------------------------------------------------------
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_first_request_of_an_api_is_prepared_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others have theirs between the messages, the handler and what is compiled for a version."""
+    dispatcher, steps = Dispatcher(Services(), Side.BROKER), Steps()
+    made: list[tuple[str, int]] = []
+    for name in ("handler_of", "decoder", "encoder"):
+        function = getattr(dispatch, name)
+
+        def noted(*args: Any, name: str = name, function: Any = function) -> Any:
+            made.append((name, steps.count))
+            return function(*args)
+
+        monkeypatch.setattr(dispatch, name, noted)
+    trio.lowlevel.add_instrument(steps)
+    route = await dispatcher.prepared(19, 7)
+    trio.lowlevel.remove_instrument(steps)
+    assert [name for name, _ in made[:3]] == ["handler_of", "decoder", "encoder"]
+    assert len({step for _, step in made[:3]}) == 3
+    assert made[0][1] > 0, "the messages have a turn of their own"
+    made.clear()
+    assert await dispatcher.prepared(19, 7) is route
+    assert not made
 
 
 def test_every_api_is_served_or_has_a_reason() -> None:

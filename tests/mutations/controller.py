@@ -150,4 +150,12 @@ MUTATIONS = (
         test="tests/raftmeta/test_large_decisions.py::"
         "test_silent_broker_is_fenced_and_swept_though_offsets_are_taken",
     ),
+    Mutation(
+        name="large-decision-is-indexed-in-one-piece",
+        invariants=(101,),
+        path="kwire/raftmeta/controller.py",
+        old="yield from self._index.updating(delta)",
+        new="self._index.update(delta)",
+        test="tests/raftmeta/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
+    ),
 )

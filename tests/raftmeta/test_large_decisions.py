@@ -1,5 +1,6 @@
 """A large decision of the controller keeps other deciders waiting, and nobody else."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -8,12 +9,16 @@ import trio
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.raftmeta import controller_service
 from kwire.raftmeta.controller import ControllerState
 from kwire.raftmeta.controller_brokers import decide_fence_stale
+from kwire.raftmeta.controller_index import PartitionIndex
 from kwire.raftmeta.controller_leaders import decide_sweep
 from kwire.raftmeta.controller_service import Controller
 from kwire.raftmeta.controller_topics import decide_create_topics
+from kwire.raftmeta.publisher import AT_ONCE
 from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.records import build
 from tests.raftmeta.one_leader import OneLeader, in_office
 from tests.raftmeta.test_controller_service import create, node
 from tests.raftmeta.test_controller_sweeps import cluster_of
@@ -40,6 +45,48 @@ async def test_others_have_turns_while_a_large_topic_is_created() -> None:
         topic = made.publisher.image.topic("t")
         assert topic is not None
         assert len(topic.partitions) == 2000
+
+
+class Pieces(trio.abc.Instrument):
+    """The largest number of calls of some functions between two turns of the scheduler."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.largest: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.calls.clear()
+
+    def counted(self, name: str, function: Any) -> Any:
+        """The function, with its calls counted."""
+
+        def count(*args: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            self.largest[name] = max(self.largest[name], self.calls[name])
+            return function(*args, **named)
+
+        return count
+
+
+async def test_no_piece_of_a_large_decision_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done for each of 2,000 partitions is done for at most 250 of them in a turn.
+
+    Only the decision itself, in the first turn, goes over all of them.
+    """
+    pieces = Pieces()
+    async with node() as made:
+        await made.broker(b"a").start()
+        for name, owner in (("pack", controller_service), ("encode_record", build)):
+            monkeypatch.setattr(owner, name, pieces.counted(name, getattr(owner, name)))
+        add = pieces.counted("index", PartitionIndex._add)
+        monkeypatch.setattr(PartitionIndex, "_add", add)
+        trio.lowlevel.add_instrument(pieces)
+        await made.controller.call(decide_create_topics, create("t", 2000))
+        trio.lowlevel.remove_instrument(pieces)
+        largest = dict(pieces.largest)
+        assert made.controller.state.index == PartitionIndex.of(made.controller.state.image)
+    assert largest.keys() == {"pack", "encode_record", "index"}
+    assert max(largest.values()) <= AT_ONCE, largest
 
 
 async def test_a_decision_waits_for_a_large_one_that_is_under_way() -> None:

@@ -1,5 +1,7 @@
 """Batches built here are read here, and stamping changes what it must and no more."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +56,16 @@ MADE = build.batch([New(b"k", b"v"), New(b"k", b"w")], timestamp_ms=NOW)
 
 def stored(buf: bytes, head: bytes) -> bytes:
     return head + buf[len(head) :]
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=70), st.integers(0, 1 << 60))
+def test_records_encoded_beforehand_make_the_same_batch(values: list[bytes], base_offset: int):
+    payload = build.Payload(values[:1])
+    for value in values[1:]:
+        payload.add(value)
+    place: dict[str, Any] = {"timestamp_ms": NOW, "base_offset": base_offset, "leader_epoch": 7}
+    assert len(payload) == len(values)
+    assert payload.batch(**place) == build.batch([New(None, value) for value in values], **place)
 
 
 def test_stamping_a_place_leaves_the_rest():
