@@ -74,9 +74,7 @@ class SimFile:
                 inode.allocated = max(inode.allocated, position + size)
 
     def sync(self) -> None:
-        inode = self._inode()
-        self.disk.call("sync", self.path)
-        inode.sync()
+        self.disk.sync_inode(self.path, self._inode())
 
     def cached(self, position: int, size: int) -> bool:
         return self.disk.cached
@@ -264,8 +262,7 @@ class SimDisk(Health):
         try:
             self._overwrite(path + TEMPORARY, data)
             if sync:
-                self.call("sync", path)
-                self.inode(path + TEMPORARY).sync()
+                self.sync_inode(path, self.inode(path + TEMPORARY))
             self._rename(path + TEMPORARY, path)
         except OSError:
             self.unlink(path + TEMPORARY)
@@ -314,9 +311,7 @@ class SimDisk(Health):
 
     def sync(self, path: str) -> None:
         self.need_descriptor(path)
-        inode = self.inode(path)
-        self.call("sync", path)
-        inode.sync()
+        self.sync_inode(path, self.inode(path))
 
     def sync_directory(self, path: str = "") -> None:
         self.need_descriptor(path)
@@ -416,6 +411,17 @@ class SimDisk(Health):
         if data:
             inode.write(position, data)
         inode.modified_ms = self.now_ms
+
+    def sync_inode(self, path: str, inode: Inode) -> None:
+        """fsync. The kernel reports an error once and takes the pages for clean afterwards."""
+        is_refused = self.failed is not None  # then nobody asks the kernel
+        try:
+            self.call("sync", path)
+        except OSError:
+            if not is_refused:
+                inode.fail_sync()
+            raise
+        inode.sync()
 
     def unlink(self, path: str) -> None:
         """Take a name away; a missing one is fine."""

@@ -2,13 +2,14 @@
 platter does.
 
 Rules: a sync speaks for one file's bytes or for one directory's names, never for both. Of a file's
-pages written since its last sync each may have reached the platter or not; of a directory's names
+pages written since its last sync each may have reached the platter or not; a sync that fails forgets
+which they were, as Linux does, so that the next one leaves them out. Of a directory's names
 changed since its last sync a prefix has, and each directory has its own. So a file whose bytes are
 synced is lost with its name, or with the name of a directory above it.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Final, TypeAlias
 
@@ -52,7 +53,12 @@ class Inode:
         self.allocated = 0
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        """Write the dirty pages out; the others are taken to be on the platter."""
+        self.durable = bytes(self._with_pages(len(self.data), self.dirty))
+        self.dirty.clear()
+
+    def fail_sync(self) -> None:
+        """Report an error once: no page is written, and none counts as dirty any more."""
         self.dirty.clear()
 
     def rot(self, position: int, mask: int) -> None:
@@ -68,14 +74,24 @@ class Inode:
         sizes = sorted((len(self.durable), len(self.data)))
         size = random.choice([*sizes, random.randint(*sizes) // PAGE * PAGE])
         size = max(size, sizes[0])
-        survivor = bytearray(self.durable[:size])
-        survivor.extend(bytes(size - len(survivor)))
-        for page in sorted(self.dirty):
+        pages = [
+            page
+            for page in sorted(self.dirty)
+            if page * PAGE < min(size, len(self.data)) and random.random() < 0.5
+        ]
+        self.data = self._with_pages(size, pages)
+        self.durable = bytes(self.data)
+        self.dirty.clear()
+
+    def _with_pages(self, size: int, pages: Iterable[int]) -> bytearray:
+        """The platter's content, in this size, with pages of the cache over it."""
+        found = bytearray(self.durable[:size])
+        found.extend(bytes(size - len(found)))
+        for page in pages:
             start, end = page * PAGE, min((page + 1) * PAGE, size, len(self.data))
-            if start < end and random.random() < 0.5:
-                survivor[start:end] = self.data[start:end]
-        self.data = survivor
-        self.sync()
+            if start < end:
+                found[start:end] = self.data[start:end]
+        return found
 
     def _touch(self, start: int, end: int) -> None:
         if start < end:

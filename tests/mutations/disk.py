@@ -76,6 +76,14 @@ MUTATIONS = (
         test="tests/log/test_disk.py",
     ),
     Mutation(
+        name="second-sync-that-succeeds-counts",
+        invariants=(89,),
+        path="kwire/log/trouble.py",
+        old="if by_sync or kind is Trouble.BROKEN:",
+        new="if not by_sync and kind is Trouble.BROKEN:",
+        test="tests/log/test_failed_sync.py",
+    ),
+    Mutation(
         name="heartbeats-name-no-failed-directory",
         invariants=(89,),
         path="kwire/raftmeta/broker_state.py",

@@ -52,6 +52,23 @@ MUTATIONS = (
         test="tests/log/test_power_loss.py::test_a_stale_epoch_file_is_not_trusted",
     ),
     Mutation(
+        name="flush-leaves-out-the-closed-segment",
+        invariants=(78, 83),
+        path="kwire/log/partition_log.py",
+        old="self.segments[first:] if s.base_offset <= end_offset]\n"
+        "        chosen += [s for s in unsynced.closed if s not in chosen]\n",
+        new="self.segments[first:] if s is self.active]\n",
+        test="tests/log/test_roll_steps.py",
+    ),
+    Mutation(
+        name="recovery-keeps-segments-behind-a-hole",
+        invariants=(83,),
+        path="kwire/log/recovery.py",
+        old="if segment.base_offset > max(end_offset, point) and not log.config.cleanup_compact:",
+        new="if segment.base_offset > MAX_OFFSET:",
+        test="tests/log/test_roll_steps.py",
+    ),
+    Mutation(
         name="removed-segments-come-back-with-the-power",
         invariants=(39, 83),
         path="kwire/log/directory.py",

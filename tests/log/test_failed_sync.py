@@ -1,0 +1,126 @@
+"""An fsync that fails: the kernel reports it once and takes the lost pages for clean afterwards."""
+
+import errno
+from random import Random
+
+import attrs
+import pytest
+import trio
+
+from kwire.errors import KafkaStorageError
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.recovery import Known, open_log
+from kwire.testing.disk import SimDisk
+from kwire.testing.inodes import PAGE
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append, content
+from tests.log.test_service import ID, OTHER, running
+
+BROKEN = OSError(errno.EIO, "unwritable sector")
+SEEDS = range(20)
+CONFIG = LogConfig(flush_messages=1)
+
+
+def contents(disk: SimDisk, path: str) -> set[bytes]:
+    """What may be found in a file after the loss of power."""
+    return {bytes(disk.power_loss(Random(seed)).inode(path).data) for seed in SEEDS}
+
+
+def test_simulated_kernel_forgets_what_it_could_not_write() -> None:
+    """A second sync succeeds and writes nothing of it; what is written later it does write."""
+    disk = SimDisk()
+    file = disk.open("a", create=True)
+    file.write([b"1" * PAGE], 0)
+    file.sync()
+    disk.sync_directory()
+    file.write([b"2" * PAGE], PAGE)
+    disk.fail_at("sync", BROKEN)
+    with pytest.raises(OSError, match="unwritable"):
+        file.sync()
+    disk.failed = None  # as if nobody had taken note
+    file.write([b"3" * PAGE], 2 * PAGE)
+    file.sync()
+    assert file.read(PAGE, 1) == b"2", "the page cache still has it"
+    assert contents(disk, "a") == {b"1" * PAGE + bytes(PAGE) + b"3" * PAGE}
+
+
+def test_sync_that_an_offline_directory_refuses_reaches_no_kernel() -> None:
+    """The pages are still to be written: the next process may sync them."""
+    disk = SimDisk()
+    disk.write("a", b"1")
+    disk.failed = BROKEN
+    with pytest.raises(OSError, match="offline"):
+        disk.sync("a")
+    after = disk.killed()
+    after.sync("a")
+    after.sync_directory()
+    assert contents(after, "a") == {b"1"}
+
+
+async def test_nothing_counts_as_synced_after_a_failed_sync(autojump_clock) -> None:
+    """Invariant 89: neither the records of that sync, nor later ones, nor a checkpoint."""
+    broken, good = SimDisk(), SimDisk()
+    offline: list[LogDirectory] = []
+    async with running(broken, good) as logs:
+        logs.on_offline = offline.append
+        bad, fine = logs.create("t", ID, 0, CONFIG), logs.create("u", OTHER, 0, CONFIG)
+        append(bad, [b"synced"])
+        await logs.flush(bad)
+        await trio.sleep(100)
+        checkpoint = broken.read("recovery-point-offset-checkpoint")
+        append(bad, [b"lost" * PAGE])
+        broken.fail_at("sync", BROKEN, path="t-0/")
+        for _ in range(3):  # the kernel would let the second one succeed
+            with pytest.raises(KafkaStorageError):
+                await logs.flush(bad)
+            assert bad.recovery_point == 1
+        assert [directory.name for directory in offline] == ["dir0"]
+        with pytest.raises(KafkaStorageError):
+            append(bad, [b"refused"])
+        append(fine, [b"v"])
+        await logs.flush(fine)
+        await trio.sleep(100)
+        assert bad.recovery_point == 1
+        assert fine.recovery_point == 1
+        assert broken.read("recovery-point-offset-checkpoint") == checkpoint
+    await logs.close()
+    assert ".kafka_cleanshutdown" not in broken.files
+    assert ".kafka_cleanshutdown" in good.files
+    for seed in SEEDS:
+        async with running(broken.power_loss(Random(seed))) as logs:
+            again = logs.create("t", ID, 0, CONFIG)
+            assert content(again) == [(0, b"synced")]
+
+
+@pytest.mark.parametrize("call", [".log", ".index", ".snapshot", "leader-epoch-checkpoint"])
+async def test_failed_sync_of_any_file_ends_the_directory(autojump_clock, call: str) -> None:
+    """Invariant 89: what is synced beside the records too, and only what was durable is back."""
+    disk = SimDisk()
+    config = attrs.evolve(CONFIG, segment_bytes=200)
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, config)
+        for number in range(4):
+            append(log, [b"%d" % number], epoch=number, producer_id=1, base_sequence=number)
+        await logs.flush(log)
+        await trio.sleep(100)
+        kept = content(log)
+        for number in range(4, 8):
+            append(log, [b"%d" % number], epoch=number, producer_id=1, base_sequence=number)
+        disk.fail_at("sync", BROKEN, path=call)
+        with pytest.raises(KafkaStorageError):
+            await logs.flush(log, indexes=True)
+        assert log.recovery_point == 4
+        assert not logs.directories[0].online
+    for seed in SEEDS:
+        again = open_log(
+            disk.power_loss(Random(seed)),
+            "t-0",
+            TopicPartition("t", 0),
+            now_ms=TIME_MS,
+            config=config,
+            known=Known(recovery_point=4),
+        )
+        found = content(again)
+        assert found[:4] == kept
+        assert found == [(n, b"%d" % n) for n in range(len(found))]

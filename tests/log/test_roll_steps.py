@@ -1,0 +1,230 @@
+"""A process killed, or a machine without power, between any two steps of a roll."""
+
+import copy
+from collections.abc import Awaitable, Callable, Iterator
+from random import Random
+
+import attrs
+import pytest
+import trio
+
+from kwire.log import names
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.partition_log import PartitionLog
+from kwire.log.service import LogManager
+from kwire.testing.disk import SimDisk
+from kwire.testing.log_sim import Model, contents, judge, stored
+from tests.log.batches import TIME_MS, append, end_transaction, made
+from tests.log.test_service import ID, Clock, at_once
+
+POWER_SEEDS = range(6)
+CONFIG = LogConfig(
+    segment_bytes=700,
+    index_interval_bytes=100,
+    retention_ms=-1,
+    producer_id_expiration_ms=1 << 50,
+)
+
+
+@attrs.frozen
+class Moment:
+    """What is left of the disk if everything ends before one of its calls."""
+
+    call: tuple[str, str]
+    after_kill: SimDisk
+    after_power_loss: list[SimDisk]
+    promised: int
+    """Everything below was synced, and told to be."""
+    appended: int
+
+
+@attrs.define(eq=False)
+class Watched(SimDisk):
+    """A disk that tells of each call before it is made."""
+
+    on_call: Callable[[str, str], None] | None = None
+
+    def call(self, kind: str, path: str) -> None:
+        if self.on_call is not None:
+            self.on_call(kind, path)
+        super().call(kind, path)
+
+
+@attrs.define(eq=False)
+class Rolling:
+    """A log that is about to roll, and the moments since :meth:`watch`."""
+
+    disk: Watched
+    logs: LogManager
+    model: Model
+    moments: list[Moment] = attrs.Factory(list)
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.model.log
+
+    def watch(self) -> None:
+        self.disk.on_call = self._look
+
+    def _look(self, kind: str, path: str) -> None:
+        if kind in ("open", "read", "entries"):
+            return
+        disk, log = self.disk, self.log
+        self.moments.append(
+            Moment(
+                (kind, path),
+                SimDisk(root=copy.deepcopy(disk.root)),
+                [disk.power_loss(Random(seed)) for seed in POWER_SEEDS],
+                self.model.promised,
+                log.written_offset,
+            )
+        )
+
+    def feed(self, count: int) -> None:
+        """Append batches of three producers in new epochs, transactions among them."""
+        log, model = self.log, self.model
+        for step in range(len(model.bases), len(model.bases) + count):
+            producer, epoch = step % 3, 1 + step // 9
+            state = log.producers.get(producer)
+            if step % 5 == 4 and state is not None and state.open_from >= 0:
+                done = end_transaction(log, producer, commit=step % 10 == 4, epoch=epoch)
+                model.wrote(done.base_offset, [b"marker"])
+                continue
+            values = [b"%d.0" % step, b"%d.1" % step]
+            done = append(
+                log,
+                values,
+                epoch=epoch,
+                timestamp_ms=TIME_MS + (step * 7) % 64,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=0 if state is None else state.last_sequence + 1,
+                transactional=True,
+            )
+            model.wrote(done.base_offset, values)
+
+    def follow(self, count: int) -> None:
+        """Append batches of one fetch, as a leader has them."""
+        offset, data = self.log.end_offset, b""
+        for number in range(count):
+            values = [b"followed %d" % (offset + number)]
+            at = offset + number
+            data += made(values, base_offset=at, leader_epoch=9, timestamp_ms=TIME_MS + at)
+            self.model.wrote(at, values)
+        self.log.append_follower(data, TIME_MS)
+
+    async def flush(self) -> None:
+        await self.logs.flush(self.log)
+        self.model.flushed = self.log.recovery_point
+
+
+async def by_size(rolling: Rolling) -> None:
+    """The batch that does not fit any more, and those after it."""
+    rolling.feed(2)
+    await rolling.flush()
+    rolling.feed(1)
+
+
+async def by_fetch(rolling: Rolling) -> None:
+    """A follower's fetch that fills two segments and begins a third one."""
+    rolling.follow(20)
+
+
+async def twice_in_a_row(rolling: Rolling) -> None:
+    """The second roll finds the first one's indexes not yet written."""
+    for _ in range(2):
+        rolling.log.roll(TIME_MS)
+        rolling.feed(1)
+
+
+async def while_flushing(rolling: Rolling) -> None:
+    """A flush that began before the roll ends after it."""
+    rolling.feed(1)
+    flush = rolling.log.start_flush()
+    assert flush is not None
+    rolling.log.roll(TIME_MS)
+    rolling.feed(1)
+    flush.run()
+    rolling.log.end_flush(flush)
+
+
+def manager(disk: SimDisk) -> LogManager:
+    return LogManager([LogDirectory(disk, "dir")], Clock(), in_thread=at_once)
+
+
+@pytest.mark.parametrize("act", [by_size, by_fetch, twice_in_a_row, while_flushing])
+@pytest.mark.parametrize("is_synced", [True, False])
+async def test_every_step_of_a_roll_may_be_the_last_one(
+    autojump_clock, act: Callable[[Rolling], Awaitable[None]], is_synced: bool
+) -> None:
+    """Invariants 51, 64, 78, 81, 83 and 85."""
+    disk = Watched()
+    logs = manager(disk)
+    await logs.open(lambda topic: CONFIG)
+    rolling = Rolling(disk, logs, Model(logs.create("t", ID, 0, CONFIG), ID))
+    log = rolling.log
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        rolling.feed(10)
+        await rolling.flush()
+        await trio.sleep(100)  # checkpoints speak of it
+        rolling.feed(3)
+        segments = len(log.segments)
+        while log.active.size < 600:
+            rolling.feed(1)
+        assert len(log.segments) == segments
+        if is_synced:
+            await rolling.flush()
+        rolling.watch()
+        await act(rolling)
+        await rolling.flush()
+        await trio.sleep(100)
+        disk.on_call = None
+        nursery.cancel_scope.cancel()
+    assert len(log.segments) > segments
+    assert log.recovery_point == log.end_offset
+    kinds = {kind for kind, _ in (moment.call for moment in rolling.moments)}
+    assert kinds >= {"create", "write", "sync", "sync_directory", "rename"}
+    for number, moment in enumerate(rolling.moments):
+        story = f"before call {number}, {moment.call}"
+        await check(moment.after_kill, rolling.model, moment.appended, f"killed {story}")
+        for seed, after in zip(POWER_SEEDS, moment.after_power_loss, strict=True):
+            await check(after, rolling.model, moment.promised, f"power lost {story}, seed {seed}")
+
+
+async def check(disk: SimDisk, model: Model, promised: int, story: str) -> None:
+    """Open what is left: it has what was promised, nothing twice and no hole, and goes on."""
+    logs = manager(disk)
+    await logs.open(lambda topic: CONFIG)
+    log = logs.get("t", 0)
+    assert log is not None, story
+    try:
+        judge(0, model, log, promised)
+    except AssertionError as error:
+        raise AssertionError(f"{story}: {error}") from None
+    assert [offset for offset, _ in contents(log)] == list(range(log.end_offset)), story
+    end_offset = 0
+    for _, _, header in stored(log):
+        assert header.base_offset == end_offset, story
+        end_offset = header.next_offset
+    assert end_offset == log.end_offset, story
+    assert not list(leavings(disk, log)), story
+    for _ in range(2):
+        append(log, [b"after"])
+        log.roll(TIME_MS)
+    log.flush()
+    values = [value for _, value in contents(log)]
+    assert values[end_offset:] == [b"after"] * 2, story
+    await logs.close()
+
+
+def leavings(disk: SimDisk, log: PartitionLog) -> Iterator[str]:
+    """Files of segments that the log does not have."""
+    bases = {segment.base_offset for segment in log.segments}
+    for entry in disk.entries("t-0"):
+        suffix = "." + entry.name.rpartition(".")[2]
+        if suffix in names.SEGMENT_SUFFIXES and names.stem_offset(entry.name) not in bases:
+            yield entry.name
+        elif entry.name.endswith((names.DELETED, names.SWAP, names.CLEANED, ".tmp")):
+            yield entry.name
