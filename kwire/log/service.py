@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from kwire.clock import Clock
-from kwire.drive import SLICE_SECONDS, Slices
+from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
 from kwire.log import checkpoints, names, retention
 from kwire.log.config import LogConfig
@@ -133,13 +133,11 @@ class LogManager:
 
     async def open(self, config_of: Callable[[str], LogConfig]) -> None:
         """Open every log, recovering those that were not closed in order."""
+        slices = Slices(self.clock.now)
         for directory in self.directories:
-            turn = self.clock.now()
             try:
                 for _ in directory.load(config_of, self.clock.now_ms()):
-                    if self.clock.now() - turn > SLICE_SECONDS:
-                        await trio.lowlevel.checkpoint()
-                        turn = self.clock.now()
+                    await slices.pause()
             except OSError as error:
                 if not self._note_error(directory):
                     raise

@@ -2,10 +2,10 @@
 platter does.
 
 Rules: a sync speaks for one file's bytes or for one directory's names, never for both. Of a file's
-pages written since its last sync each may have reached the platter or not; a sync that fails forgets
-which they were, as Linux does, so that the next one leaves them out. Of a directory's names
-changed since its last sync a prefix has, and each directory has its own. So a file whose bytes are
-synced is lost with its name, or with the name of a directory above it.
+pages written since its last sync each may have reached the platter or not; a sync that fails takes
+them for clean, as Linux does, so that the next one leaves them out. Of a directory's names changed
+since its last sync a prefix has, and each directory has its own. So a file whose bytes are synced
+is lost with its name, or with the name of a directory above it.
 """
 
 import errno

@@ -19,6 +19,7 @@ from tests.log.batches import TIME_MS, append, end_transaction, made
 from tests.log.test_service import ID, Clock, at_once
 
 POWER_SEEDS = range(6)
+MARKS = (names.DELETED, names.SWAP, names.CLEANED, ".tmp")
 CONFIG = LogConfig(
     segment_bytes=700,
     index_interval_bytes=100,
@@ -224,7 +225,6 @@ def leavings(disk: SimDisk, log: PartitionLog) -> Iterator[str]:
     bases = {segment.base_offset for segment in log.segments}
     for entry in disk.entries("t-0"):
         suffix = "." + entry.name.rpartition(".")[2]
-        if suffix in names.SEGMENT_SUFFIXES and names.stem_offset(entry.name) not in bases:
-            yield entry.name
-        elif entry.name.endswith((names.DELETED, names.SWAP, names.CLEANED, ".tmp")):
+        is_of_segment = suffix in names.SEGMENT_SUFFIXES
+        if suffix in MARKS or (is_of_segment and names.stem_offset(entry.name) not in bases):
             yield entry.name
