@@ -1,11 +1,12 @@
 """Files and directories that are gone by name and wait to be removed: ``file.delete.delay.ms``.
 
-One timer for all of them, and one removal at a time: a file of a gigabyte takes the file system a
-while, and a thread that works through thousands of names takes the interpreter from the loop.
+One timer for all of a directory, and one removal at a time: a file of a gigabyte takes the file
+system a while, and a thread that works through thousands of names takes the interpreter from the
+loop.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -13,13 +14,13 @@ import attrs
 from kwire.clock import Clock
 from kwire.log.disk import Disk
 from kwire.log.segment import Segment
+from kwire.log.threads import InThread
 from kwire.log.timers import Timers
 
 log = logging.getLogger(__name__)
 
 PATHS_MAX: Final = 32
 """Files that one call of a thread removes."""
-InThread = Callable[[Disk, Callable[[], None]], Awaitable[None]]
 
 
 @attrs.frozen(eq=False)
@@ -46,7 +47,7 @@ class Removal:
 
 @attrs.define(eq=False)
 class Removals:
-    """Removals of all log directories. What a stop interrupts the next start does."""
+    """Removals of one log directory. What a stop interrupts the next start does."""
 
     clock: Clock
     in_thread: InThread

@@ -2,14 +2,13 @@
 
 Rules: nothing here wakes up while nothing changes, but for retention; only calls that release the
 interpreter go to threads, and every file they use is pinned; a directory that failed stays offline
-until the broker is started again, the others go on.
+until the broker is started again, and one that hangs waits by itself: the others go on.
 """
 
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import attrs
@@ -18,7 +17,8 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log import checkpoints, names, retention
+from kwire.log import names, retention
+from kwire.log.checkpointing import Checkpointer
 from kwire.log.config import LogConfig
 from kwire.log.directory import LOST_ID, LogDirectory
 from kwire.log.disk import Disk
@@ -26,23 +26,22 @@ from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.log.removal import Removals
 from kwire.log.segment import Segment
+from kwire.log.threads import DiskThreads
 from kwire.log.timers import Timers
 from kwire.log.trouble import Trouble, trouble
+from kwire.log.upkeep import Upkeep
 from kwire.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)
 
-THREADS: Final = 4
 CLOSED_AT_ONCE: Final = 16
 """Logs that a stop syncs together: their files cannot be closed to make room meanwhile."""
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
 RETRY_SECONDS: Final = 1.0
 """A flush that failed on a directory that is still online is tried again so much later."""
-LINES_AT_ONCE: Final = 100
-"""Lines of a checkpoint between two looks at the clock."""
 Unique = Callable[[], bytes]
-InThread = Callable[[Callable[[], None]], Awaitable[None]]
+AtOnce = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -55,11 +54,6 @@ class LogSettings:
     """``log.flush.offset.checkpoint.interval.ms``, and the one of start offsets"""
     retention_check_ms: int = 300_000
     """``log.retention.check.interval.ms``"""
-
-
-def threads() -> InThread:
-    """Calls that wait for a disk, a few at a time."""
-    return partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(THREADS))
 
 
 def _ignore(_: PartitionLog) -> None: ...
@@ -83,25 +77,25 @@ class LogManager:
     on_offline: Callable[[LogDirectory], None] = _ignore_directory
     """A directory has failed; its logs answer with storage errors."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-    in_thread: InThread = attrs.field(factory=threads)
-    """Where calls that wait for the disk are made; tests make them at once."""
-    _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
-    _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
-    _rolled: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
-    _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
+    in_thread: AtOnce | None = None
+    """Where tests have calls made that wait for a disk, in place of the disk's threads."""
+    threads: DiskThreads = attrs.field(factory=DiskThreads)
+    _upkeep: dict[LogDirectory, Upkeep] = attrs.field(init=False)
     _flushing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _unsynced: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
     """Of logs with a ``flush.ms``: when the first record came that is not synced."""
     _flush_timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
-    _removals: Removals = attrs.field(init=False)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _offline: set[str] = attrs.field(init=False, factory=set)
-    _kept: dict[LogDirectory, dict[str, bytes]] = attrs.field(init=False, factory=dict)
-    """Checkpoints as they were written last."""
-    _keeping: dict[LogDirectory, trio.Event] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._removals = Removals(self.clock, self._in_thread)
+        self._upkeep = {
+            directory: Upkeep(
+                Checkpointer(directory, self.clock, self._in_thread, self._note_error),
+                Removals(self.clock, self._in_thread),
+            )
+            for directory in self.directories
+        }
 
     # -- opening and closing
 
@@ -149,13 +143,17 @@ class LogManager:
         """Checkpoints, retention, flushes; until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._high_watermarks)
-            nursery.start_soon(self._recovery_points)
-            nursery.start_soon(self._retention)
-            nursery.start_soon(self._flush_rolled)
             nursery.start_soon(self._flush_timed)
-            nursery.start_soon(self._removals.run)
-            for directory in self.directories:
+            settings = self.settings
+            for directory, upkeep in self._upkeep.items():
+                checkpoints = upkeep.checkpoints
+                interval_s = settings.high_watermark_checkpoint_ms / 1000
+                nursery.start_soon(checkpoints.keep_high_watermarks, interval_s)
+                interval_s = settings.flush_checkpoint_ms / 1000
+                nursery.start_soon(checkpoints.keep_recovery_points, interval_s)
+                nursery.start_soon(self._retention, directory)
+                nursery.start_soon(self._flush_rolled, upkeep)
+                nursery.start_soon(upkeep.removals.run)
                 self._remove_leavings(directory)
             task_status.started()
             try:
@@ -165,15 +163,9 @@ class LogManager:
 
     async def close(self, broker_epoch: int = -1) -> None:
         """A clean stop: everything written and synced, then the marker. After :meth:`run`."""
-        for directory in self.directories:
-            if not directory.online:
-                directory.unlock()
-                continue
-            try:
-                await self._close(directory, broker_epoch)
-            except (OSError, KafkaStorageError) as error:
-                log.error("not closed in order directory=%s error=%s", directory.name, error)
-            directory.unlock()
+        async with trio.open_nursery() as nursery:
+            for directory in self.directories:
+                nursery.start_soon(self._close, directory, broker_epoch)
         self._unlock_claimed()
 
     @property
@@ -196,6 +188,9 @@ class LogManager:
     def directory_of(self, opened: PartitionLog) -> LogDirectory:
         """Where a log lies."""
         return next(d for d in self.directories if d.disk is opened.disk)
+
+    def _upkeep_of(self, opened: PartitionLog) -> Upkeep:
+        return self._upkeep[self.directory_of(opened)]
 
     def create(
         self,
@@ -259,7 +254,7 @@ class LogManager:
             for wanted, opened in list(directory.logs.items()):
                 if not keep(wanted, opened.topic_id):
                     directory.retire(wanted, self.unique(), names.STRAY_DIRECTORY)
-                    self._forget(opened)
+                    self._forget(directory, opened)
                     gone.append(wanted)
         return gone
 
@@ -300,7 +295,7 @@ class LogManager:
         """
         await self._until_idle(opened)
         cut = opened.truncate_to(offset, self.clock.now_ms())
-        await self._checkpoint(self.directory_of(opened), names.RECOVERY_POINTS)
+        await self._upkeep_of(opened).checkpoints.write(names.RECOVERY_POINTS)
         return cut
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
@@ -316,7 +311,7 @@ class LogManager:
             files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
             if any(directory.is_named_again(opened.partition) for opened in logs):
                 files.append(names.RECOVERY_POINTS)
-            if not await self._checkpoint(directory, *files):
+            if not await self._upkeep[directory].checkpoints.write(*files):
                 raise KafkaStorageError(f"{directory.name}: where logs start cannot be kept")
 
     def statistics(self) -> Mapping[str, int]:
@@ -338,10 +333,10 @@ class LogManager:
 
     def _mark(self, opened: PartitionLog) -> None:
         """A log has changed since its last checkpoint, or failed."""
-        if self._note_error(self.directory_of(opened)):
+        directory = self.directory_of(opened)
+        if self._note_error(directory):
             return
-        self._changed_logs.add(opened)
-        self._changed.set()
+        self._upkeep[directory].checkpoints.mark(opened)
         self._time_flush(opened)
 
     def _time_flush(self, opened: PartitionLog) -> None:
@@ -361,8 +356,7 @@ class LogManager:
             self._time_flush(opened)
 
     def _note_roll(self, opened: PartitionLog) -> None:
-        self._rolled[opened] = None
-        self._roll.set()
+        self._upkeep_of(opened).note_roll(opened)
 
     def _write_behind(self, opened: PartitionLog) -> None:
         if opened in self._writing:
@@ -418,46 +412,20 @@ class LogManager:
                     elif opened.config.flush_ms < FLUSH_NEVER_MS:
                         self._flush_timers.arm(opened, due)
 
-    async def _flush_rolled(self) -> None:
+    async def _flush_rolled(self, upkeep: Upkeep) -> None:
         """Sync closed segments, so that recovery does not have to read them."""
         while True:
-            await self._roll.wait()
-            self._roll = trio.Event()
-            rolled, self._rolled = self._rolled, {}
-            for opened in rolled:
+            for opened in await upkeep.wait_rolled():
                 await self._try_flush(opened, opened.active.base_offset, indexes=True)
 
-    async def _high_watermarks(self) -> None:
-        while True:
-            await self._changed.wait()
-            await trio.sleep(self.settings.high_watermark_checkpoint_ms / 1000)
-            changed, self._changed_logs = self._changed_logs, set()
-            self._changed = trio.Event()
-            slices, disks = Slices(self.clock.now), set()
-            for opened in changed:
-                opened.clean()
-                disks.add(opened.disk)
-                await slices.pause()
-            for directory in self.directories:
-                if directory.disk in disks:
-                    await self._checkpoint(directory, names.HIGH_WATERMARKS)
-
-    async def _recovery_points(self) -> None:
-        while True:
-            await self._changed.wait()
-            await trio.sleep(self.settings.flush_checkpoint_ms / 1000)
-            for directory in self.directories:
-                await self._checkpoint(directory, names.RECOVERY_POINTS, names.LOG_STARTS)
-
-    async def _retention(self) -> None:
+    async def _retention(self, directory: LogDirectory) -> None:
         while True:
             await trio.sleep(self.settings.retention_check_ms / 1000)
             slices = Slices(self.clock.now)
-            for directory in self.directories:
-                for opened in list(directory.logs.values()) if directory.online else ():
-                    if self._has(opened):
-                        await self.retain(opened)
-                    await slices.pause()
+            for opened in list(directory.logs.values()) if directory.online else ():
+                if self._has(opened):
+                    await self.retain(opened)
+                await slices.pause()
 
     async def retain(self, opened: PartitionLog) -> int:
         """Delete what a log need not keep, in slices; returns the number of segments deleted."""
@@ -491,8 +459,10 @@ class LogManager:
             log.error("retention failed partition=%s error=%s", opened.partition, error)
         if deleted:
             if self._has(opened):
-                self._note_roll(opened)  # its names are to be synced
-                self._removals.add(opened.disk, paths, opened.config.file_delete_delay_ms, deleted)
+                upkeep = self._upkeep_of(opened)
+                upkeep.note_roll(opened)  # its names are to be synced
+                delay_ms = opened.config.file_delete_delay_ms
+                upkeep.removals.add(opened.disk, paths, delay_ms, deleted)
             log.info("deleted segments=%d partition=%s", len(deleted), opened.partition)
         return len(deleted)
 
@@ -538,58 +508,16 @@ class LogManager:
         except KafkaStorageError as error:
             log.error("flush failed partition=%s error=%s", opened.partition, error)
 
-    async def _checkpoint(self, directory: LogDirectory, *files: str) -> bool:
-        """Write checkpoints that say something new; whether what they say is on disk.
-
-        One writer at a time in a directory.
-        """
-        while (running := self._keeping.get(directory)) is not None:
-            await running.wait()
-        done = self._keeping[directory] = trio.Event()
-        kept = self._kept.setdefault(directory, {})
-        retired = list(directory.retired.items())
-        try:
-            texts = {name: await self._text(directory, name) for name in files}
-            fresh = [(name, text) for name, text in texts.items() if kept.get(name) != text]
-            if not directory.online:
-                return False
-            if fresh:
-                await self._in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
-                kept.update(fresh)
-            markers = [m for name in files for m in directory.forget_retired(name, retired)]
-            if markers:
-                await self._in_thread(directory.disk, partial(directory.remove_markers, markers))
-        except OSError as error:
-            log.error("checkpoint failed directory=%s error=%s", directory.name, error)
-            self._checkpoint_again(directory, error)
-            return False
-        finally:
-            del self._keeping[directory]
-            done.set()
-        return True
-
-    async def _text(self, directory: LogDirectory, name: str) -> bytes:
-        """A checkpoint's content, made in slices; each line is true when it is made."""
-        slices = Slices(self.clock.now)
-        lines = []
-        for count, line in enumerate(directory.lines(name), 1):
-            if line:
-                lines.append(line)
-            if not count % LINES_AT_ONCE:
-                await slices.pause()
-        return checkpoints.offsets_text(lines)
-
-    def _checkpoint_again(self, directory: LogDirectory, error: OSError) -> None:
-        """Have what failed for want of descriptors written the next time."""
-        if not self._note_error(directory) and trouble(error) is Trouble.NO_DESCRIPTORS:
-            self._changed_logs.update(islice(directory.logs.values(), 1))
-            self._changed.set()
-
     async def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
-        logs = list(directory.logs.values())
-        for start in range(0, len(logs), CLOSED_AT_ONCE):
-            await self._close_logs(directory.disk, logs[start : start + CLOSED_AT_ONCE])
-        await self._in_thread(directory.disk, partial(directory.finish, broker_epoch))
+        logs = list(directory.logs.values()) if directory.online else []
+        try:
+            for start in range(0, len(logs), CLOSED_AT_ONCE):
+                await self._close_logs(directory.disk, logs[start : start + CLOSED_AT_ONCE])
+            if directory.online:
+                await self._in_thread(directory.disk, partial(directory.finish, broker_epoch))
+        except (OSError, KafkaStorageError) as error:
+            log.error("not closed in order directory=%s error=%s", directory.name, error)
+        directory.unlock()
 
     async def _close_logs(self, disk: Disk, logs: Sequence[PartitionLog]) -> None:
         """Write and sync some logs; their files are open until that is done."""
@@ -645,34 +573,36 @@ class LogManager:
                 raise KafkaStorageError(f"{wanted}: a thread works on the log of that name")
             marked = directory.retire(wanted, self.unique(), suffix)
             if opened is not None:
-                self._forget(opened)
+                self._forget(directory, opened)
             if suffix != names.DELETE_DIRECTORY:
                 continue
             config = LogConfig() if opened is None else opened.config
             segments = () if opened is None else opened.segments
-            self._removals.add(directory.disk, [marked], config.file_delete_delay_ms, segments)
+            delay_ms = config.file_delete_delay_ms
+            self._upkeep[directory].removals.add(directory.disk, [marked], delay_ms, segments)
 
-    def _forget(self, opened: PartitionLog) -> None:
+    def _forget(self, directory: LogDirectory, opened: PartitionLog) -> None:
         opened.changed = opened.on_behind = opened.on_roll = _ignore
-        self._changed_logs.discard(opened)
-        self._rolled.pop(opened, None)
+        self._upkeep[directory].forget(opened)
         self._unsynced.pop(opened, None)
         self._flush_timers.disarm(opened)
 
     def _remove_leavings(self, directory: LogDirectory) -> None:
         paths, directory.leavings = directory.leavings, []
-        self._removals.add(directory.disk, paths, LogConfig().file_delete_delay_ms)
+        delay_ms = LogConfig().file_delete_delay_ms
+        self._upkeep[directory].removals.add(directory.disk, paths, delay_ms)
 
     async def _in_thread(self, disk: Disk, call: Callable[[], None]) -> None:
         """Make a call that waits for the disk. Threads cannot close files to make room for it, so
         if it finds no descriptor left that is done here and the call made again.
         """
+        in_thread = self.in_thread or partial(self.threads.run, disk)
         try:
-            await self.in_thread(call)
+            await in_thread(call)
         except OSError as error:
             if trouble(error) is not Trouble.NO_DESCRIPTORS or not disk.shed():
                 raise
-            await self.in_thread(call)
+            await in_thread(call)
 
     def _note_error(self, directory: LogDirectory) -> bool:
         """Take a directory offline, once, if its disk says that it has failed; whether it has."""

@@ -16,7 +16,7 @@ from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.service import InThread, LogManager
+from kwire.log.service import AtOnce, LogManager
 from kwire.log.trouble import Trouble, trouble
 from kwire.testing.disk import SimDisk
 from kwire.types import TopicPartition
@@ -139,7 +139,7 @@ async def test_thread_without_descriptors_is_helped_by_the_loop(autojump_clock) 
     await logs.close()
 
 
-def _in_thread_of(disk: SimDisk) -> InThread:
+def _in_thread_of(disk: SimDisk) -> AtOnce:
     """Make calls at once, but as a thread that does not own the descriptors."""
 
     async def run(call: Callable[[], None]) -> None:

@@ -145,4 +145,4 @@ async def test_one_task_waits_for_all_removals(autojump_clock) -> None:
         assert sum(entry.is_directory for entry in disk.entries()) in (99, 100)
         await trio.sleep(20)
         assert sum(entry.is_directory for entry in disk.entries()) == 0
-        assert len(logs._removals) == 0
+        assert not any(len(upkeep.removals) for upkeep in logs._upkeep.values())

@@ -156,6 +156,14 @@ MUTATIONS = (
         test="tests/log/test_service.py::test_a_slow_directory_is_written_by_a_thread",
     ),
     Mutation(
+        name="directories-share-their-threads",
+        invariants=(91,),
+        path="kwire/log/threads.py",
+        old="        limiter = self._limiters.get(disk)\n",
+        new="        limiter = next(iter(self._limiters.values()), None)\n",
+        test="tests/log/test_hung_directory.py",
+    ),
+    Mutation(
         name="first-flush-forgets-the-partition-itself",
         invariants=(78,),
         path="kwire/log/flush.py",

@@ -184,7 +184,7 @@ MUTATIONS = (
         name="truncation-leaves-a-stale-recovery-point",
         invariants=(78,),
         path="kwire/log/service.py",
-        old="        await self._checkpoint(self.directory_of(opened), names.RECOVERY_POINTS)\n",
+        old="        await self._upkeep_of(opened).checkpoints.write(names.RECOVERY_POINTS)\n",
         new="",
         test="tests/log/test_power_loss.py",
     ),

@@ -1,0 +1,119 @@
+"""The checkpoint files of one log directory, written after what they say has changed.
+
+Rules: a directory has its own tasks, so that one that hangs holds up no other; its files have one
+writer at a time, and a file that would say the same again is left alone. Each task has a wake-up
+of its own: while one of them writes, the other may be woken. Nothing wakes while nothing changes.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.log import checkpoints, names
+from kwire.log.directory import LogDirectory
+from kwire.log.partition_log import PartitionLog
+from kwire.log.threads import InThread
+from kwire.log.trouble import Trouble, trouble
+
+log = logging.getLogger(__name__)
+
+LINES_AT_ONCE: Final = 100
+"""Lines of a checkpoint between two looks at the clock."""
+
+
+@attrs.define(eq=False)
+class Checkpointer:
+    """Writes the checkpoints of one directory."""
+
+    directory: LogDirectory
+    clock: Clock
+    in_thread: InThread
+    has_failed: Callable[[LogDirectory], bool]
+    """Takes note of an error; whether the directory is offline by now."""
+    _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
+    _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """Set by a change; replaced when the high watermarks are about to be written."""
+    _moved: trio.Event = attrs.field(init=False, factory=trio.Event)
+    """The same for recovery points and starts."""
+    _kept: dict[str, bytes] = attrs.field(init=False, factory=dict)
+    """Files as they were written last."""
+    _writing: trio.Event | None = attrs.field(init=False, default=None)
+
+    def mark(self, opened: PartitionLog) -> None:
+        """Note that a log has changed since its last checkpoint."""
+        self._changed_logs.add(opened)
+        self._wake()
+
+    def forget(self, opened: PartitionLog) -> None:
+        """Note that a log is gone."""
+        self._changed_logs.discard(opened)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._moved.set()
+
+    async def keep_high_watermarks(self, interval_s: float) -> None:
+        """Write them at most once in an interval, until cancelled."""
+        while True:
+            await self._changed.wait()
+            await trio.sleep(interval_s)
+            changed, self._changed_logs = self._changed_logs, set()
+            self._changed = trio.Event()
+            slices = Slices(self.clock.now)
+            for opened in changed:
+                opened.clean()
+                await slices.pause()
+            await self.write(names.HIGH_WATERMARKS)
+
+    async def keep_recovery_points(self, interval_s: float) -> None:
+        """Write them and the logs' starts at most once in an interval, until cancelled."""
+        while True:
+            await self._moved.wait()
+            await trio.sleep(interval_s)
+            self._moved = trio.Event()
+            await self.write(names.RECOVERY_POINTS, names.LOG_STARTS)
+
+    async def write(self, *files: str) -> bool:
+        """Write files that say something new; whether what they say is on disk."""
+        while self._writing is not None:
+            await self._writing.wait()
+        done = self._writing = trio.Event()
+        directory = self.directory
+        retired = list(directory.retired.items())
+        try:
+            texts = {name: await self._text(name) for name in files}
+            fresh = [(name, text) for name, text in texts.items() if self._kept.get(name) != text]
+            if not directory.online:
+                return False
+            if fresh:
+                await self.in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
+                self._kept.update(fresh)
+            markers = [m for name in files for m in directory.forget_retired(name, retired)]
+            if markers:
+                await self.in_thread(directory.disk, partial(directory.remove_markers, markers))
+        except OSError as error:
+            log.error("checkpoint failed directory=%s error=%s", directory.name, error)
+            if not self.has_failed(directory) and trouble(error) is Trouble.NO_DESCRIPTORS:
+                self._wake()
+            return False
+        finally:
+            self._writing = None
+            done.set()
+        return True
+
+    async def _text(self, name: str) -> bytes:
+        """A checkpoint's content, made in slices; each line is true when it is made."""
+        slices = Slices(self.clock.now)
+        lines = []
+        for count, line in enumerate(self.directory.lines(name), 1):
+            if line:
+                lines.append(line)
+            if not count % LINES_AT_ONCE:
+                await slices.pause()
+        return checkpoints.offsets_text(lines)

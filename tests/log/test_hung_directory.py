@@ -1,0 +1,119 @@
+"""A log directory whose disk does not answer: it holds up itself, and no other one."""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+import trio
+import trio.testing
+
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.disk import Disk
+from kwire.log.service import LogManager
+from kwire.log.threads import THREADS, DiskThreads
+from kwire.testing.disk import SimDisk
+from tests.log.batches import TIME_MS, append
+from tests.log.test_service import ID, OTHER, Clock
+
+T = TypeVar("T")
+CONFIG = LogConfig(segment_bytes=200, retention_ms=3_600_000, file_delete_delay_ms=1_000)
+
+
+async def test_calls_of_a_hung_disk_take_no_thread_of_another_one() -> None:
+    """Invariant 91: each disk has threads of its own, and no more than so many."""
+    hung, good = SimDisk(), SimDisk()
+    threads = DiskThreads()
+    lock = threading.Lock()
+    most, running, release = 0, 0, threading.Event()
+
+    def hang() -> None:
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        release.wait()
+        with lock:
+            running -= 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2 * THREADS):
+            nursery.start_soon(threads.run, hung, hang)
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            with trio.fail_after(60):
+                assert await threads.run(good, lambda: "done") == "done"
+        finally:
+            release.set()
+    assert most <= THREADS
+
+
+@attrs.define(eq=False)
+class HangingThreads(DiskThreads):
+    """Threads that wait for one of the disks until the test is over."""
+
+    hung: Disk | None = None
+    released: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self, disk: Disk, call: Callable[[], T]) -> T:
+        if disk is self.hung:
+            await self.released.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+        return call()
+
+
+async def test_other_directories_are_kept_up_while_one_hangs(autojump_clock) -> None:
+    """Invariant 91: synced, checkpointed, cleaned by retention, rid of deleted topics, stopped."""
+    hung, good = SimDisk(), SimDisk()
+    threads = HangingThreads()
+    logs = LogManager(
+        [LogDirectory(hung, "hung"), LogDirectory(good, "good")], Clock(), threads=threads
+    )
+    await logs.open(lambda topic: CONFIG)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        here = [logs.create("t", ID, partition, CONFIG) for partition in range(4)]
+        assert [log.disk for log in here] == [hung, good, hung, good]
+        await logs.delete("t", 2)
+        await logs.delete("t", 3)
+        threads.hung = hung
+        for log in here[:2]:
+            for _ in range(7):
+                append(log, [b"v"])
+            log.high_watermark = log.end_offset
+            log.advance_start(3)
+        await trio.sleep(100)
+        assert here[0].recovery_point == 0, "its disk does not answer"
+        assert here[1].recovery_point == here[1].active.base_offset == 6
+        assert good.read("replication-offset-checkpoint") == b"0\n1\nt 1 7\n"
+        assert good.read("recovery-point-offset-checkpoint") == b"0\n1\nt 1 6\n"
+        assert good.read("log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"
+        assert [entry.name for entry in good.entries() if entry.is_directory] == ["t-1"]
+        await trio.sleep(4_000)
+        assert here[1].start_offset == 7, "its records are too old"
+        logs.create("u", OTHER, 0, CONFIG)
+        nursery.cancel_scope.cancel()
+        threads.released.set()
+    await logs.close()
+    assert ".kafka_cleanshutdown" in good.files
+
+
+async def test_stop_in_order_of_one_directory_waits_for_no_other(autojump_clock) -> None:
+    """Invariants 91 and 109."""
+    hung, good = SimDisk(), SimDisk()
+    threads = HangingThreads(hung=hung)
+    logs = LogManager(
+        [LogDirectory(hung, "hung"), LogDirectory(good, "good")], Clock(), threads=threads
+    )
+    await logs.open(lambda topic: CONFIG)
+    for partition in range(2):
+        append(logs.create("t", ID, partition, CONFIG), [b"v"], now_ms=TIME_MS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(logs.close)
+        await trio.testing.wait_all_tasks_blocked()
+        assert ".kafka_cleanshutdown" in good.files
+        assert ".kafka_cleanshutdown" not in hung.files
+        threads.released.set()
+    assert ".kafka_cleanshutdown" in hung.files
