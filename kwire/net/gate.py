@@ -6,7 +6,10 @@ from trio.lowlevel import ParkingLot, checkpoint
 
 @attrs.define(eq=False)
 class Gate:
-    """Tasks wait at :meth:`enter`; :meth:`run` lets so many go on in each turn."""
+    """Tasks wait at :meth:`enter`; :meth:`run` lets so many go on in each turn.
+
+    Who enters before :meth:`run` has begun waits for it.
+    """
 
     a_turn: int
     _waiting: ParkingLot = attrs.field(factory=ParkingLot)
@@ -21,7 +24,8 @@ class Gate:
     async def run(self) -> None:
         """Serve until cancelled; asleep while nobody waits."""
         while True:
-            await self._arrived.park()
+            if not self._waiting:
+                await self._arrived.park()
             while self._waiting:
                 self._waiting.unpark(count=self.a_turn)
                 await checkpoint()

@@ -39,7 +39,8 @@ class HeldBack:
         """Flush when a task that held something back waits or is done; mostly nothing is left."""
         async with trio.open_nursery() as nursery:
             while True:
-                await self._to_flush.park()
+                if not self._senders:
+                    await self._to_flush.park()
                 for sender in self._senders:
                     sender.flush()
                     if sender.unsent:
