@@ -1,24 +1,26 @@
 """A small HTTP server for what watches a node: metrics and whether it lives and is ready.
 
 It answers GET and HEAD of the pages it is given and closes after each answer.  A page that fails
-is logged and answered with 500: whoever watches a node must not end it.
+is logged and answered with 500: whoever watches a node must not end it.  At most
+:data:`CLIENTS_MAX` connections are accepted at a time; others wait in the kernel, where they cost
+no descriptor.
 """
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import Final, NamedTuple
 
 import trio
+
+from kwire.drive import Slices
 
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX: Final = 16 << 10
 PATIENCE_S: Final = 10.0
 CLIENTS_MAX: Final = 64
-SLICE_S: Final = 0.001
-"""How long writing the text may keep the loop."""
+EXHAUSTED_PAUSE_S: Final = 0.25
+"""How long nobody is accepted after that failed for want of descriptors."""
 _REASONS: Final = {
     200: "OK",
     404: "Not Found",
@@ -47,22 +49,41 @@ async def serve_pages(
 ) -> None:
     """Serve these pages until cancelled; started with the port.  No host is every interface."""
     listeners = await trio.open_tcp_listeners(port, host=host or None)
-    clients = trio.CapacityLimiter(CLIENTS_MAX)
+    places = trio.Semaphore(CLIENTS_MAX)
     async with trio.open_nursery() as nursery:
-        handler = partial(_serve, pages, clients)
-        bound = await nursery.start(trio.serve_listeners, handler, listeners)
-        task_status.started(bound[0].socket.getsockname()[1])
+        for listener in listeners:
+            nursery.start_soon(_accept, pages, places, listener, nursery)
+        task_status.started(listeners[0].socket.getsockname()[1])
 
 
-async def _serve(pages: Pages, clients: trio.CapacityLimiter, stream: trio.SocketStream) -> None:
-    with trio.move_on_after(PATIENCE_S):
-        async with stream, clients:
+async def _accept(
+    pages: Pages, places: trio.Semaphore, listener: trio.SocketListener, clients: trio.Nursery
+) -> None:
+    """Accept while there are places; each listener keeps one for its next client."""
+    async with listener:
+        while True:
+            await places.acquire()
             try:
+                stream = await listener.accept()
+            except OSError as error:  # the process or the kernel has no descriptors left
+                log.warning("accept paused listener=metrics reason=%s", error)
+                places.release()
+                await trio.sleep(EXHAUSTED_PAUSE_S)
+            else:
+                clients.start_soon(_serve, pages, places, stream)
+
+
+async def _serve(pages: Pages, places: trio.Semaphore, stream: trio.SocketStream) -> None:
+    try:
+        with trio.move_on_after(PATIENCE_S):
+            async with stream:
                 head = await _head(stream)
                 if head:
                     await stream.send_all(await _answer(pages, head))
-            except trio.BrokenResourceError:
-                pass
+    except trio.BrokenResourceError:
+        pass
+    finally:
+        places.release()
 
 
 async def _answer(pages: Pages, head: bytes) -> bytes:
@@ -94,13 +115,11 @@ def _message(method: bytes, status: int, body: bytes) -> bytes:
 async def _body(lines: Iterable[str]) -> bytes:
     """All lines; a node with many partitions has many."""
     body = bytearray()
-    turn = time.perf_counter()
+    slices = Slices()
     for line in lines:
         body += line.encode()
         body += b"\n"
-        if time.perf_counter() - turn > SLICE_S:
-            await trio.lowlevel.checkpoint()
-            turn = time.perf_counter()
+        await slices.pause()
     return bytes(body)
 
 

@@ -1,5 +1,6 @@
 """The pages for what watches a node: which there are, and what is answered else."""
 
+import errno
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from kwire.net.metrics import Page, serve_pages
+from kwire.net.metrics import CLIENTS_MAX, Page, serve_pages
 
 
 async def numbers() -> Page:
@@ -72,6 +73,48 @@ async def test_a_page_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) 
         assert status == b"HTTP/1.1 500 Internal Server Error"
         (line,) = (record for record in caplog.records if record.levelno >= logging.ERROR)
         assert line.exc_info is not None
+        status, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert status == b"HTTP/1.1 200 OK"
+
+
+async def test_clients_beyond_the_most_wait_in_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """invariant 102: each accepted connection costs a descriptor, of which clients need some."""
+    accepted = 0
+    accept = trio.SocketListener.accept
+
+    async def counted(listener: trio.SocketListener) -> trio.SocketStream:
+        nonlocal accepted
+        stream = await accept(listener)
+        accepted += 1
+        return stream
+
+    monkeypatch.setattr(trio.SocketListener, "accept", counted)
+    async with served() as port:
+        crowd = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(CLIENTS_MAX + 5)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert accepted == CLIENTS_MAX
+        for stream in crowd:
+            await stream.aclose()
+        status, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert status == b"HTTP/1.1 200 OK"
+        assert accepted == CLIENTS_MAX + 6
+
+
+async def test_accepting_goes_on_after_descriptors_ran_out(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    failures = [OSError(errno.EMFILE, "Too many open files")] * 2
+    accept = trio.SocketListener.accept
+
+    async def failing(listener: trio.SocketListener) -> trio.SocketStream:
+        if failures:
+            raise failures.pop()
+        return await accept(listener)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", failing)
+    async with served() as port:
         status, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         assert status == b"HTTP/1.1 200 OK"
 
