@@ -23,6 +23,15 @@ class Holder(Protocol):
     def close(self, reason: str) -> None: ...
 
 
+@attrs.define(eq=False)
+class _Claim:
+    """Bytes that a connection waits for."""
+
+    count: int
+    holder: Holder
+    granted: trio.Event = attrs.field(factory=trio.Event)
+
+
 @attrs.define
 class Memory:
     """The bytes all connections of one node hold."""
@@ -33,7 +42,8 @@ class Memory:
     answering: int = 0
     """How many frames are being answered; each of them will free its bytes."""
     _exempt: Holder | None = None
-    _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _waiting: dict[_Claim, None] = attrs.field(factory=dict)
+    """In the order in which they are granted: nobody is woken in vain."""
 
     def fits(self, count: int) -> bool:
         return self.used + count <= self.limit
@@ -44,14 +54,27 @@ class Memory:
             if self._exempt is None and not self.answering:
                 self._exempt = holder
                 break
-            with trio.move_on_after(STALLED_S) as patience:
-                await self._waiting.park()
-            if patience.cancelled_caught:
-                if self._exempt is None:
-                    self._exempt = holder
-                    break
-                self._close_stalled()
+            if await self._granted(_Claim(count, holder)):
+                return
+            if self._exempt is None:
+                self._exempt = holder
+                break
+            self._close_stalled()
         self.used += count
+
+    async def _granted(self, claim: _Claim) -> bool:
+        """Wait until the bytes are counted; False after a while in which they were not."""
+        self._waiting[claim] = None
+        try:
+            with trio.move_on_after(STALLED_S):
+                await claim.granted.wait()
+        except BaseException:
+            if claim.granted.is_set():
+                self.free(claim.count, claim.holder)
+            raise
+        finally:
+            self._waiting.pop(claim, None)
+        return claim.granted.is_set()
 
     def free(self, count: int, holder: Holder) -> None:
         """The holder's frame is answered or its connection is gone."""
@@ -59,7 +82,19 @@ class Memory:
         if self._exempt is holder:
             self._exempt = None
         if self._waiting:
-            self._waiting.unpark_all()
+            self._grant()
+
+    def _grant(self) -> None:
+        """Count the claims that fit now; one that waits first may pass the bound in the end."""
+        while self._waiting:
+            claim = next(iter(self._waiting))
+            if not self.fits(claim.count):
+                if self._exempt is not None or self.answering:
+                    return
+                self._exempt = claim.holder
+            self.used += claim.count
+            del self._waiting[claim]
+            claim.granted.set()
 
     def _close_stalled(self) -> None:
         exempt = self._exempt

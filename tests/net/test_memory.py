@@ -1,6 +1,7 @@
 """The bound on requests in flight: it holds, and nobody waits for ever."""
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
@@ -70,3 +71,60 @@ async def test_the_exempt_frame_is_closed_when_it_stalls(
         assert "stalled" in first.closed
         memory.free(200, first)
     assert memory.used == 10
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of the tasks that claim."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name.endswith("claim")
+
+
+async def test_freed_bytes_wake_only_who_gets_them() -> None:
+    """Nothing quadratic: of a crowd that waits, an answer wakes those whose bytes it frees."""
+    memory = Memory(100)
+    holder, peers = Peer(), [Peer() for _ in range(50)]
+    await memory.claim(100, holder)
+    memory.answering = 1
+    steps = Steps()
+    async with trio.open_nursery() as nursery:
+        for peer in peers:
+            nursery.start_soon(memory.claim, 10, peer)
+        await trio.testing.wait_all_tasks_blocked()
+        trio.lowlevel.add_instrument(steps)
+        for size in (10, 20):
+            memory.free(size, holder)
+            await trio.testing.wait_all_tasks_blocked()
+            assert memory.used == 100
+        trio.lowlevel.remove_instrument(steps)
+        assert steps.count == 3
+        assert len(nursery.child_tasks) == 47
+        nursery.cancel_scope.cancel()
+    assert memory.used == 100
+
+
+@pytest.mark.parametrize("granted_first", [False, True])
+async def test_a_cancelled_claim_counts_nothing(granted_first: bool) -> None:
+    """Whichever comes first in one turn: the bytes that are freed, or the end of the connection."""
+    memory = Memory(100)
+    holder, peer = Peer(), Peer()
+    await memory.claim(100, holder)
+    memory.answering = 1
+    counted = 0
+
+    async def claim() -> None:
+        nonlocal counted
+        await memory.claim(10, peer)
+        counted += 10
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(claim)
+        await trio.testing.wait_all_tasks_blocked()
+        if granted_first:
+            memory.free(100, holder)
+        nursery.cancel_scope.cancel()
+        if not granted_first:
+            memory.free(100, holder)
+    assert memory.used == counted
