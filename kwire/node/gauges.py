@@ -1,6 +1,7 @@
 """What a node tells of itself when it is asked: numbers that are kept elsewhere anyway.
 
-Loaded only with ``--metrics-port``. Every function looks once through what it counts.
+Loaded only with ``--metrics-port``. Every function looks once through what it counts, and makes
+nothing: a partition that is still to be made has no numbers.
 """
 
 import platform
@@ -12,7 +13,7 @@ import attrs
 from kwire import __version__
 from kwire import metrics as m
 from kwire.clock import Clock
-from kwire.errors import KafkaError
+from kwire.coordinator.groups import GroupCoordinator
 from kwire.log.disk import Space
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
@@ -33,7 +34,7 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     if broker is not None:
         _of_broker(metrics, core, broker.replicas)
         _of_directories(metrics, core)
-        _of_groups(metrics, broker)
+        add_group_gauges(metrics, broker.replicas, broker.groups)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
 
@@ -69,21 +70,21 @@ def _of_directories(metrics: m.Metrics, core: Core) -> None:
     metrics.ask_all(m.DIRECTORY_TOTAL, lambda: (((name,), s.total) for name, s in spaces()))
 
 
-def _of_groups(metrics: m.Metrics, broker: BrokerHalf) -> None:
-    """Offsets of the groups that this node coordinates, of partitions that it leads."""
-    replicas = broker.replicas
+def add_group_gauges(
+    metrics: m.Metrics, replicas: ReplicaService, groups: GroupCoordinator
+) -> None:
+    """Show offsets of the groups that this node coordinates, of partitions that it leads."""
 
     def committed() -> Iterator[tuple[tuple[str, str, str], int, int]]:
         """Labels, committed offset and high watermark; groups may change between two of them."""
-        for machine in broker.groups.service.machines():
+        for machine in groups.service.machines():
             for group in machine.offsets.groups():
                 for topic, partitions in list(machine.offsets.of(group).items()):
                     for number, value in list(partitions.items()):
-                        with suppress(KafkaError):
-                            partition = replicas.get(topic, number)
-                            if partition.leader is not None:
-                                labels = (group, topic, str(number))
-                                yield labels, value.offset, partition.high_watermark
+                        partition = replicas.held(topic, number)
+                        if partition is not None and partition.leader is not None:
+                            labels = (group, topic, str(number))
+                            yield labels, value.offset, partition.high_watermark
 
     metrics.ask_all(m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in committed()))
     metrics.ask_all(

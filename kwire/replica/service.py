@@ -108,6 +108,10 @@ class ReplicaService:
 
     # Looking up. The common case is one dict access; the rest says why there is none.
 
+    def held(self, topic: str, partition: int) -> Partition | None:
+        """The partition if it is made; unlike :meth:`get` this makes none."""
+        return self._by_name.get((topic, partition))
+
     def get(self, topic: str, partition: int) -> Partition:
         found = self._by_name.get((topic, partition))
         if found is None:
