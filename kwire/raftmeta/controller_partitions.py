@@ -20,7 +20,7 @@ from kwire.raftmeta.controller_leaders import leader_updates
 from kwire.raftmeta.image import NO_LEADER, PartitionImage
 from kwire.raftmeta.image_change import merged
 from kwire.raftmeta.partition_change import Election
-from kwire.raftmeta.placement import check_assignment
+from kwire.raftmeta.placement import check_assignment, check_copies
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -281,6 +281,8 @@ def _reassign(
                     f"The replication factor is changed from {len(aim)} to {len(asked.replicas)}"
                 )
             _retarget(change, asked.replicas)
+            if change.adding:
+                check_copies(state.image.brokers, partition, change.adding)
         if (record := change.build()) is not None:
             records.append(record)
     except KafkaError as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kwire.errors import InvalidReplicaAssignment, InvalidReplicationFactor
-from kwire.raftmeta.image import BrokerImage
+from kwire.raftmeta.image import NO_LEADER, BrokerImage, PartitionImage
 
 ALL_FENCED: Final = "All brokers are currently fenced."
 ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown."
@@ -94,6 +94,27 @@ def _check_replicas(brokers: Iterable[BrokerImage]) -> None:
     if alone and len(chosen) > 1:
         raise InvalidReplicationFactor(
             f"{_not_copied(alone)} so a partition on them can have one replica only."
+        )
+
+
+def check_copies(
+    registered: Mapping[int, BrokerImage], partition: PartitionImage, added: Iterable[int]
+) -> None:
+    """Refuse replicas that would have to be copied and never were.
+
+    They are copied by their own brokers from the leader, which tells the controller when they are
+    in sync. Without a leader it is one of those in sync that will lead.
+    """
+    if partition.leader != NO_LEADER:
+        sources = [partition.leader]
+    else:
+        sources = [*partition.isr, *partition.elr] or list(partition.replicas)
+    alone = {one for one in added if not registered[one].replicates}
+    if not any(one in registered and registered[one].replicates for one in sources):
+        alone.update(one for one in sources if one in registered)
+    if alone:
+        raise InvalidReplicaAssignment(
+            f"{_not_copied(sorted(alone))} so the partition cannot be moved."
         )
 
 

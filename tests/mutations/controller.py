@@ -72,6 +72,24 @@ MUTATIONS = (
         test="tests/raftmeta/test_one_replica.py",
     ),
     Mutation(
+        name="reassignment-that-nobody-copies",
+        invariants=(36,),
+        path="kwire/raftmeta/controller_partitions.py",
+        old="            if change.adding:\n",
+        new="            if not change.adding:\n",
+        test="tests/raftmeta/test_one_replica.py::"
+        "test_reassignment_that_would_never_complete_is_refused",
+    ),
+    Mutation(
+        name="leader-that-is-not-copied-from",
+        invariants=(36,),
+        path="kwire/raftmeta/placement.py",
+        old="        sources = [partition.leader]\n",
+        new="        sources = list(partition.isr)\n",
+        test="tests/raftmeta/test_one_replica.py::"
+        "test_reassignment_that_would_never_complete_is_refused",
+    ),
+    Mutation(
         name="new-partitions-on-leaving-brokers",
         invariants=(108,),
         path="kwire/raftmeta/placement.py",

@@ -15,9 +15,10 @@ from kwire.raftmeta.controller_partitions import decide_reassign
 from kwire.raftmeta.controller_topics import decide_create_partitions, decide_create_topics
 from kwire.raftmeta.image import ONE_REPLICA
 from kwire.raftmeta.internal_topics import creatable
-from tests.raftmeta.clusters import Cluster, node_config, registration
+from tests.raftmeta.clusters import Cluster, directory, node_config, registration
 
 REFUSED = errors.InvalidReplicationFactor.code
+NEVER_COPIED = errors.InvalidReplicaAssignment.code
 
 
 def cluster_of(*, kwire: tuple[int, ...] = (), apache: tuple[int, ...] = ()) -> Cluster:
@@ -94,15 +95,78 @@ def test_partitions_are_not_added_to_a_replicated_topic(replicas: list[int]) -> 
     assert result.error_code == REFUSED
 
 
-@pytest.mark.parametrize(("replicas", "code"), [([1, 3], REFUSED), ([1], 0), ([3, 4], 0)])
-def test_reassignment_to_several_replicas_is_refused(replicas: list[int], code: int) -> None:
-    cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
-    cluster.topic("t", [3])
+def reassigned(cluster: Cluster, replicas: list[int] | None) -> tuple[int, str | None]:
+    """The code and the text that a reassignment of ``t-0`` is answered with."""
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     asked = topic.ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[asked])])
     (answer,) = cluster.do(decide_reassign, request).responses[0].partitions
-    assert answer.error_code == code
+    return answer.error_code, answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "code"),
+    [
+        ([3], [1, 3], REFUSED),
+        ([3], [3, 4], 0),
+        ([3], [4], 0),
+        ([3], [1], NEVER_COPIED),
+        ([1], [2], NEVER_COPIED),
+        ([1], [3], NEVER_COPIED),
+        ([1], [1], 0),
+        ([1, 3], [1], 0),
+        ([1, 3], [3], 0),
+        ([1, 3], [3, 4], NEVER_COPIED),
+        ([3, 1], [3, 4], 0),
+    ],
+)
+def test_reassignment_that_would_never_complete_is_refused(
+    held: list[int], wanted: list[int], code: int
+) -> None:
+    """A replica is copied by its own broker, and the leader tells that it is in sync."""
+    cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
+    cluster.topic("t", held)
+    before = cluster.partition("t")
+    assert reassigned(cluster, wanted)[0] == code
+    assert (cluster.partition("t") == before) == (code != 0 or wanted == held)
+
+
+def test_refused_reassignment_names_the_brokers_that_do_not_copy() -> None:
+    cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
+    cluster.topic("t", [1])
+    assert reassigned(cluster, [2]) == (
+        NEVER_COPIED,
+        "kwire's broker(s) 1, 2 do not copy partitions from other brokers yet, so the partition "
+        "cannot be moved.",
+    )
+
+
+def test_partition_without_leader_moves_only_if_it_can_get_one_that_is_copied_from() -> None:
+    cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
+    place: dict[str, Any] = {"topic_id": cluster.topic("t", [1, 3]), "partition_id": 0}
+    cluster.write(r.PartitionChangeRecord(**place, leader=-1, isr=[1]))
+    assert reassigned(cluster, [4, 3])[0] == NEVER_COPIED
+    cluster.write(r.PartitionChangeRecord(**place, leader=-1, isr=[3]))
+    assert reassigned(cluster, [4, 3])[0] == 0
+
+
+@pytest.mark.parametrize("way", [None, [3]])
+def test_reassignment_that_another_controller_took_can_be_cancelled(way: list[int] | None) -> None:
+    """Apache Kafka's controllers don't know that kwire's brokers do not copy."""
+    cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
+    begun = r.PartitionChangeRecord(
+        topic_id=cluster.topic("t", [3]),
+        partition_id=0,
+        replicas=[1, 3],
+        adding_replicas=[1],
+        removing_replicas=[3],
+        directories=[directory(1), directory(3)],
+    )
+    cluster.write(begun)
+    assert reassigned(cluster, [1])[0] == NEVER_COPIED
+    assert reassigned(cluster, way)[0] == 0
+    after = cluster.partition("t")
+    assert (after.replicas, after.adding, after.removing) == ((3,), (), ())
 
 
 def test_default_settings_on_three_nodes_are_told_which_one_to_change() -> None:
