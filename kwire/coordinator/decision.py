@@ -7,11 +7,14 @@ no trace, and ``apply`` is the same code whether a record was just written or is
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
 
 from kwire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kwire.coordinator.draft import Draft
 
 NO_PRODUCER = -1
 
@@ -50,6 +53,8 @@ class Decision:
     """
 
     records: tuple[Record, ...] = ()
+    draft: "Draft | None" = None
+    """More records, encoded beforehand; they are written first."""
     answers: tuple[Answer, ...] = ()
     timers: tuple[Timer, ...] = ()
     state: Any = None
@@ -77,6 +82,9 @@ class Machine(Protocol):
 
     def apply(self, record: Record, producer_id: int) -> None:
         """Take in a written record; one with a producer waits for its transaction's end."""
+
+    def apply_change(self, change: Any) -> None:
+        """Take in the records of a batch of a draft, as :meth:`apply` would one by one."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """A transaction's marker was written."""

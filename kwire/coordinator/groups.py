@@ -6,7 +6,7 @@ from every node.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
 
@@ -21,8 +21,9 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment
+from kwire.coordinator.draft import Draft
 from kwire.coordinator.service import Clock, CoordinatorLog, CoordinatorService
-from kwire.drive import Slices, give_way
+from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorLoadInProgress,
     InconsistentGroupProtocol,
@@ -32,6 +33,8 @@ from kwire.errors import (
     NotCoordinator,
 )
 from kwire.group import requests
+from kwire.group.change import GroupChange
+from kwire.group.long import LongCommit, LongDeletion
 from kwire.group.model import ClassicGroup
 from kwire.group.records import partition_for
 from kwire.group.settings import GroupSettings, following
@@ -149,21 +152,21 @@ class GroupCoordinator:
     async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Commit; each topic has its name and, if it is known, its id.
 
-        Many offsets are committed in pieces, between which other requests get their turn.  An
-        error of the first piece is raised, one of a later piece is that of its partitions.
+        Many offsets are encoded first, and others get their turns meanwhile; they are committed,
+        or refused, as a whole.
         """
-        reply = OffsetCommitResponse(topics=[])
-        for number, piece in enumerate(requests.commit_pieces(request)):
-            try:
-                if number:
-                    await give_way()
-                done = await self._call(request.group_id, partial(_commit, piece))
-            except KafkaError as error:
-                if not number:
-                    raise
-                done = requests.commit_failed(piece, error)
-            reply.topics += done.topics
-        return reply
+        group_id = request.group_id
+        if not requests.is_long(request):
+            return cast(OffsetCommitResponse, await self._call(group_id, partial(_commit, request)))
+        commit = LongCommit(request, self._draft(group_id))
+        await self._call(group_id, commit.check)
+        slices = Slices()
+        for _ in commit.encode(self.settings()):
+            await slices.pause()
+        return cast(OffsetCommitResponse, await self._call(group_id, commit.decide))
+
+    def _draft(self, group_id: str) -> Draft:
+        return self.service.draft(self.partition_of(group_id), partial(GroupChange, group_id))
 
     async def fetch(
         self,
@@ -211,10 +214,14 @@ class GroupCoordinator:
         return [await self._delete(group_id) for group_id in dict.fromkeys(group_ids)]
 
     async def _delete(self, group_id: str) -> Deletion:
-        """Delete one group, many offsets in pieces between which others get their turn."""
+        """Delete one group; of many offsets the tombstones are encoded first, in slices."""
         try:
-            while not await self._call(group_id, partial(_delete, group_id)):
-                await give_way()
+            if not await self._call(group_id, partial(_delete, group_id)):
+                deletion = LongDeletion(group_id, self._draft(group_id))
+                while not await self._call(group_id, deletion.decide):
+                    slices = Slices()
+                    for _ in deletion.encode():
+                        await slices.pause()
         except KafkaError as error:
             return Deletion(group_id=group_id, error_code=error.code)
         return Deletion(group_id=group_id)

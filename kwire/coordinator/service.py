@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from kwire.coordinator.decision import Decision, Machine, Moment, Step
+from kwire.coordinator.draft import Draft
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.drive import Slices
 from kwire.errors import (
@@ -189,6 +190,15 @@ class CoordinatorService(Generic[M]):
             raise wait.error
         await self._committed(shard, wait.end_offset)
         return wait.reply
+
+    def draft(self, index: int, new_change: Callable[[], Any]) -> Draft:
+        """An empty draft of a decision about this partition."""
+        shard = self._ready(index)
+        try:
+            max_batch_bytes = self.log.max_batch_bytes(shard.partition)
+        except KafkaError as error:
+            raise _as_coordinator(error) from error
+        return Draft(self.clock.now_ms(), max_batch_bytes, new_change)
 
     async def read(self, index: int, look: Callable[[M], R]) -> R:
         """What ``look`` sees, once all of it is committed."""

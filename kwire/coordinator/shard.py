@@ -5,8 +5,9 @@ through :class:`Wait`, whose event the service makes.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -92,8 +93,8 @@ class Shard(Generic[M]):
         Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
         if one record alone makes a batch larger than the topic allows.
         """
-        if decision.records:
-            self._write(decision.records, to, wall_ms)
+        if decision.records or decision.draft is not None:
+            self._write(decision, to, wall_ms)
         self.machine.adopt(decision.state)
         for name, at in decision.timers:
             self.timers.set(name, at)
@@ -102,18 +103,25 @@ class Shard(Generic[M]):
             if wait is not None:
                 wait.settle(answer.reply, self.written)
 
-    def _write(self, decided: tuple[Record, ...], to: Appender, wall_ms: int) -> None:
+    def _write(self, decision: Decision, to: Appender, wall_ms: int) -> None:
+        """Append each batch, and apply it before the next one."""
         max_batch_bytes = to.max_batch_bytes(self.partition)
-        batches_with_records = [
-            (batch([New(key, value) for key, value, _ in piece], timestamp_ms=wall_ms), piece)
-            for piece in self._pieces(decided, max_batch_bytes)
-        ]
-        if any(len(stored) > max_batch_bytes for stored, _ in batches_with_records):
+        batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
+        if decision.draft is not None:
+            for stored, change in decision.draft.encoded():
+                batches_with_effect.append((stored, partial(self.machine.apply_change, change)))
+        for piece in self._pieces(decision.records, max_batch_bytes):
+            stored = batch([New(key, value) for key, value, _ in piece], timestamp_ms=wall_ms)
+            batches_with_effect.append((stored, partial(self._apply, piece)))
+        if any(len(stored) > max_batch_bytes for stored, _ in batches_with_effect):
             raise MessageTooLarge
-        for stored, piece in batches_with_records:
+        for stored, apply in batches_with_effect:
             self.written = to.append(self.partition, stored)
-            for _, _, record in piece:
-                self.machine.apply(record, NO_PRODUCER)
+            apply()
+
+    def _apply(self, piece: list[tuple[bytes, bytes | None, Record]]) -> None:
+        for _, _, record in piece:
+            self.machine.apply(record, NO_PRODUCER)
 
     def _pieces(
         self, decided: tuple[Record, ...], max_batch_bytes: int

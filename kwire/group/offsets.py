@@ -1,10 +1,11 @@
 """Committed offsets of all groups of one shard: a plain index.
 
 Offsets of an open transaction stand aside until its marker comes: then they count, or never
-were.  Times are wall-clock milliseconds, as in the records.
+were.  Of two commits for one partition the later written counts, so what stands aside gives way
+to a commit that is written after it.  Times are wall-clock milliseconds, as in the records.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import attrs
@@ -25,11 +26,9 @@ class Committed(NamedTuple):
     expire_ms: int
     """Set by clients of old versions only; else retention decides."""
     topic_id: bytes
-    place: int
-    """Grows with each record: of two commits the later written counts."""
 
     @classmethod
-    def from_record(cls, value: OffsetCommitValue, place: int) -> "Committed":
+    def from_record(cls, value: OffsetCommitValue) -> "Committed":
         return cls(
             value.offset,
             value.leader_epoch,
@@ -37,7 +36,6 @@ class Committed(NamedTuple):
             value.commit_timestamp,
             value.expire_timestamp,
             value.topic_id,
-            place,
         )
 
     def expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
@@ -58,12 +56,16 @@ class Offsets:
     _groups: dict[str, dict[str, dict[int, Committed]]] = attrs.field(factory=dict, init=False)
     _by_topic: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
     """Topic -> the groups that have committed for it."""
-    _open: dict[int, dict[Spot, Committed]] = attrs.field(factory=dict, init=False)
-    """Producer id -> what its open transaction commits."""
+    _open: dict[int, dict[Spot, tuple[int, Committed | None]]] = attrs.field(
+        factory=dict, init=False
+    )
+    """Producer id -> what its open transaction commits, each with its number in the order in which
+    they were written; None where a later commit counts already."""
     _unstable: dict[Spot, int] = attrs.field(factory=dict, init=False)
     """Spot -> in how many open transactions it is."""
     count: int = attrs.field(default=0, init=False)
-    _place: int = attrs.field(default=0, init=False)
+    _written: int = attrs.field(default=0, init=False)
+    """How many commits of transactions were written."""
 
     def of(self, group_id: str) -> dict[str, dict[int, Committed]]:
         """All of a group's offsets, by topic and partition; not to be changed."""
@@ -96,25 +98,50 @@ class Offsets:
     ) -> None:
         """A written commit or tombstone."""
         spot = (key.group, key.topic, key.partition)
-        self._place += 1
-        committed = None if value is None else Committed.from_record(value, self._place)
+        committed = None if value is None else Committed.from_record(value)
         if producer_id != NO_PRODUCER and committed is not None:
             pending = self._open.setdefault(producer_id, {})
             if spot not in pending:
                 self._unstable[spot] = self._unstable.get(spot, 0) + 1
-            pending[spot] = committed
+            self._written += 1
+            pending[spot] = self._written, committed
             return
         if committed is None:
             self._forget_open(spot)
+        else:
+            self._overtake(spot, self._written)
         self._put(spot, committed)
+
+    def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Committed]]) -> None:
+        """Take in written commits of one group, as :meth:`apply` does one after the other."""
+        topics = self._groups.setdefault(group_id, {})
+        for topic, committed in commits.items():
+            partitions = topics.setdefault(topic, {})
+            if not partitions:
+                self._by_topic.setdefault(topic, {})[group_id] = None
+            count = len(partitions)
+            partitions.update(committed)
+            self.count += len(partitions) - count
+            if self._unstable:
+                for partition in committed:
+                    self._overtake((group_id, topic, partition), self._written)
+
+    def remove_all(self, group_id: str, spots: Mapping[str, Collection[int]]) -> None:
+        """Take in written tombstones of one group, as :meth:`apply` does one after the other."""
+        for topic, partitions in spots.items():
+            for partition in partitions:
+                spot = (group_id, topic, partition)
+                if self._unstable:
+                    self._forget_open(spot)
+                self._put(spot, None)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
         """A marker: take its transaction's offsets, or forget them; the groups concerned."""
         pending = self._open.pop(producer_id, {})
-        for spot, value in pending.items():
+        for spot, (number, value) in pending.items():
             self._settle(spot)
-            current = self.get(*spot)
-            if committed and (current is None or current.place < value.place):
+            if committed and value is not None:
+                self._overtake(spot, number)
                 self._put(spot, value)
         return sorted({spot[0] for spot in pending})
 
@@ -147,6 +174,15 @@ class Offsets:
             self._unstable[spot] = left
         else:
             del self._unstable[spot]
+
+    def _overtake(self, spot: Spot, number: int) -> None:
+        """A commit counts: those up to this number that stand aside no longer will."""
+        if spot not in self._unstable:
+            return
+        for pending in self._open.values():
+            written, value = pending.get(spot, (0, None))
+            if value is not None and written <= number:
+                pending[spot] = written, None
 
     def _forget_open(self, spot: Spot) -> None:
         """A tombstone also removes what open transactions would commit."""

@@ -4,7 +4,7 @@ Like membership these are deciders over a :class:`~kwire.group.shard.GroupShard`
 reads is answered at once with plain values.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -19,7 +19,6 @@ from kwire.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
-    KafkaError,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
@@ -46,56 +45,15 @@ Deleted = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Described = DescribeGroupsResponse.DescribedGroup
 
 PIECE: Final = 200
-"""How many offsets one decision commits or deletes at most, about 2 ms of work."""
+"""How many offsets are encoded within a decision at most, about 2 ms of work."""
 
 
 # Offsets
 
 
-def commit_pieces(request: OffsetCommitRequest) -> Iterator[OffsetCommitRequest]:
-    """The request in pieces of at most ``PIECE`` offsets; itself if it is small, or empty."""
-    if sum(len(topic.partitions) for topic in request.topics) <= PIECE:
-        yield request
-        return
-    topics: list[Commit] = []
-    room = PIECE
-    for topic in request.topics:
-        partitions = topic.partitions
-        while partitions:
-            taken, partitions = partitions[:room], partitions[room:]
-            topics.append(Commit(name=topic.name, topic_id=topic.topic_id, partitions=taken))
-            room -= len(taken)
-            if not room:
-                yield _commit_of(request, topics)
-                topics, room = [], PIECE
-    if topics:
-        yield _commit_of(request, topics)
-
-
-def _commit_of(request: OffsetCommitRequest, topics: list[Commit]) -> OffsetCommitRequest:
-    return OffsetCommitRequest(
-        group_id=request.group_id,
-        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        retention_time_ms=request.retention_time_ms,
-        topics=topics,
-    )
-
-
-def commit_failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    """The same error for each partition."""
-
-    def answer(spot: CommitSpot) -> CommitDone.OffsetCommitResponsePartition:
-        return CommitDone.OffsetCommitResponsePartition(
-            partition_index=spot.partition_index, error_code=error.code
-        )
-
-    topics = [
-        CommitDone(name=t.name, topic_id=t.topic_id, partitions=[answer(p) for p in t.partitions])
-        for t in request.topics
-    ]
-    return OffsetCommitResponse(topics=topics)
+def is_long(request: OffsetCommitRequest) -> bool:
+    """Whether a commit is to be encoded beforehand."""
+    return sum(len(topic.partitions) for topic in request.topics) > PIECE
 
 
 def commit(
@@ -103,9 +61,7 @@ def commit(
 ) -> Decision:
     """OffsetCommit, of topics that have both their name and their id."""
     turn = Turn(moment, shard.settings(), ticket)
-    _check_commit(shard, turn, request)
-    if not shard.groups:
-        shard.sweep_later(turn)
+    check_commit(shard, turn, request)
     turn.answer(
         ticket,
         OffsetCommitResponse(topics=[_commit_topic(turn, request, t) for t in request.topics]),
@@ -113,8 +69,10 @@ def commit(
     return turn.decision()
 
 
-def _check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) -> None:
+def check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) -> None:
     """Only a member of this generation commits, or anyone for a group that has no members."""
+    if not shard.groups:
+        shard.sweep_later(turn)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if request.group_id in shard.foreign:
@@ -144,7 +102,7 @@ def _commit_topic(turn: Turn, request: OffsetCommitRequest, topic: Commit) -> Co
         if len(metadata) > turn.settings.offset_metadata_max_bytes:
             code = OffsetMetadataTooLarge.code
         else:
-            turn.records.append(_commit_record(turn, request, topic, spot, metadata))
+            turn.records.append(commit_record(request, topic, spot, turn.moment.wall_ms))
         return CommitDone.OffsetCommitResponsePartition(
             partition_index=spot.partition_index, error_code=code
         )
@@ -154,15 +112,16 @@ def _commit_topic(turn: Turn, request: OffsetCommitRequest, topic: Commit) -> Co
     )
 
 
-def _commit_record(
-    turn: Turn, request: OffsetCommitRequest, topic: Commit, spot: CommitSpot, metadata: str
+def commit_record(
+    request: OffsetCommitRequest, topic: Commit, spot: CommitSpot, now_ms: int
 ) -> Record:
-    now_ms, retention_ms = turn.moment.wall_ms, request.retention_time_ms
+    """The record of one commit."""
+    retention_ms = request.retention_time_ms
     expires = retention_ms >= 0
     value = OffsetCommitValue(
         offset=spot.committed_offset,
         leader_epoch=spot.committed_leader_epoch,
-        metadata=metadata,
+        metadata=spot.committed_metadata or "",
         commit_timestamp=now_ms,
         expire_timestamp=now_ms + retention_ms if expires else NO_EXPIRY,
         topic_id=ZERO_UUID if expires else topic.topic_id,
@@ -261,16 +220,22 @@ def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
     return group
 
 
-def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) -> Decision:
-    """Delete a group without members with all its offsets, some at a time.
-
-    Answers whether it is done, so is to be asked again until it is.
-    """
+def deletable(shard: GroupShard, group_id: str) -> ClassicGroup:
+    """A group without members; raises if there is none that could be deleted."""
     if group_id in shard.foreign:
         raise NonEmptyGroup
     group = _existing(shard, group_id)
     if group.state is not State.EMPTY:
         raise NonEmptyGroup
+    return group
+
+
+def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) -> Decision:
+    """Delete a group without members with its offsets.
+
+    Answers False, with nothing done, if their tombstones are to be encoded beforehand.
+    """
+    group = deletable(shard, group_id)
     turn = Turn(moment, shard.settings(), ticket)
     committed = (
         (topic, partition)
@@ -278,14 +243,20 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
         for partition in partitions
     )
     spots = list(islice(chain(committed, shard.offsets.open_spots(group_id)), PIECE + 1))
-    is_last = len(spots) <= PIECE
-    turn.records.extend(offset_tombstone(group_id, *spot) for spot in spots[:PIECE])
-    if is_last:
-        turn.records.append(group_tombstone(group_id))
-        for member_id in group.pending:
-            turn.end_session(group, member_id)
-    turn.answer(ticket, is_last)
+    if len(spots) > PIECE:
+        turn.answer(ticket, False)
+        return turn.decision()
+    turn.records.extend(offset_tombstone(group_id, *spot) for spot in spots)
+    turn.records.append(group_tombstone(group_id))
+    end_pending(turn, group)
+    turn.answer(ticket, True)
     return turn.decision()
+
+
+def end_pending(turn: Turn, group: ClassicGroup) -> None:
+    """The ids that were handed out count no longer."""
+    for member_id in group.pending:
+        turn.end_session(group, member_id)
 
 
 def describe(shard: GroupShard, group_id: str) -> Described:

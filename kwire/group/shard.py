@@ -33,6 +33,7 @@ from kwire.coordinator.decision import (
 )
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
+from kwire.group.change import GroupChange
 from kwire.group.model import ClassicGroup
 from kwire.group.offsets import Committed, Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
@@ -78,6 +79,15 @@ class GroupShard:
             case LegacyOffsetCommitKey():
                 log.debug("offset of a past format passed over group=%s", record.key.group)
 
+    def apply_change(self, change: GroupChange) -> None:
+        group_id = change.group_id
+        if change.committed:
+            self.offsets.commit_all(group_id, change.committed)
+            self._exists(group_id)
+        self.offsets.remove_all(group_id, change.removed)
+        if change.deletes_group:
+            self._apply_group(group_id, None)
+
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed=committed)
 
@@ -87,12 +97,12 @@ class GroupShard:
 
     def _apply_offset(self, record: Record, producer_id: int) -> None:
         self.offsets.apply(record.key, record.value, producer_id)
-        group_id = record.key.group
-        if (
-            record.value is not None
-            and group_id not in self.groups
-            and group_id not in self.foreign
-        ):
+        if record.value is not None:
+            self._exists(record.key.group)
+
+    def _exists(self, group_id: str) -> None:
+        """A group that commits is there, also if nobody has joined it."""
+        if group_id not in self.groups and group_id not in self.foreign:
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
     def _apply_group(self, group_id: str, value: Any) -> None:

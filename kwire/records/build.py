@@ -117,6 +117,26 @@ class Payload:
         return assemble(header, b"".join(self._parts))
 
 
+def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
+    """The batch of ``count`` records of one time, which were encoded one after the other."""
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=0,
+        magic=2,
+        crc=0,
+        attributes=codecs.NONE,
+        last_offset_delta=count - 1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+    return assemble(header, payload)
+
+
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """The batch of these fields and this (already compressed) payload, length and CRC set."""
     covered = _COVERED.pack(*header[5:])

@@ -1,5 +1,10 @@
 """What coordinators write, in which pieces, and what they say if it fails."""
 
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
 import pytest
 import trio
 import trio.lowlevel
@@ -8,17 +13,20 @@ import trio.testing
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
+from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorNotAvailable,
     KafkaError,
     KafkaStorageError,
+    NonEmptyGroup,
     NotCoordinator,
     NotEnoughReplicas,
+    OffsetMetadataTooLarge,
     RebalanceInProgress,
+    UnknownMemberId,
     UnknownServerError,
 )
-from kwire.types import TopicPartition
-from tests.coordinator.node import OLD, FakeLog, Spot, committing, fetched, joining, node
+from tests.coordinator.node import OLD, Node, Spot, committing, fetched, joining, node
 
 
 @pytest.mark.parametrize(
@@ -123,8 +131,57 @@ async def test_records_of_one_decision_may_need_several_batches() -> None:
     assert await fetched(one) == -1
 
 
-async def test_other_requests_come_between_the_pieces_of_a_large_one() -> None:
-    """Commits and deletions of thousands of offsets; what they leave is whole all the same."""
+def many(offset: int, topics: int = 10, partitions: int = 330) -> OffsetCommitRequest:
+    """A commit of thousands of offsets."""
+    request = committing(0)
+    request.topics = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(
+            name=f"t{number}",
+            partitions=[
+                Spot(partition_index=p, committed_offset=offset, committed_metadata="")
+                for p in range(partitions)
+            ],
+        )
+        for number in range(topics)
+    ]
+    return request
+
+
+async def committed(one: Node) -> Counter[int]:
+    """How often each offset is committed."""
+    topics = await one.groups.fetch("g", None, require_stable=True)
+    return Counter(spot.committed_offset for topic in topics for spot in topic.partitions)
+
+
+@asynccontextmanager
+async def pausing(
+    monkeypatch: pytest.MonkeyPatch, between: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Let something happen in the middle of the first long work that goes on in slices."""
+
+    class Sliced:
+        """Slices of which the hundredth is the one with the pause."""
+
+        count = 0
+
+        async def pause(self) -> None:
+            Sliced.count += 1
+            if Sliced.count == 100:
+                await between()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kwire.coordinator.groups.Slices", Sliced)
+        yield
+    assert Sliced.count >= 100
+
+
+async def test_others_have_turns_during_a_commit_or_deletion_of_thousands_of_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = count()
+    monkeypatch.setattr(
+        "kwire.coordinator.groups.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
+    )
     one = node()
     one.service.elected(one.groups.partition_of("g"), 0)
     turns = 0
@@ -135,55 +192,149 @@ async def test_other_requests_come_between_the_pieces_of_a_large_one() -> None:
             turns += 1
             await trio.lowlevel.checkpoint()
 
-    request = committing(0)
-    request.topics = [
-        OffsetCommitRequest.OffsetCommitRequestTopic(
-            name=f"t{number}",
-            partitions=[
-                Spot(partition_index=p, committed_offset=p, committed_metadata="")
-                for p in range(330)
-            ],
-        )
-        for number in range(10)
-    ]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        reply = await one.groups.commit(request)
+        reply = await one.groups.commit(many(7))
         codes = [
             (t.name, p.partition_index, p.error_code) for t in reply.topics for p in t.partitions
         ]
         assert codes == [(f"t{n}", p, 0) for n in range(10) for p in range(330)]
-        assert turns > 8, "of 16 pauses"
-        topics = await one.groups.fetch("g", None, require_stable=True)
-        assert sum(len(topic.partitions) for topic in topics) == 3300
+        assert turns > 100, "every 20 offsets"
+        assert await committed(one) == {7: 3300}
         turns = 0
         (result,) = await one.groups.delete(["g"])
         assert result.error_code == 0
-        assert turns > 8, "of 16 pauses"
+        assert turns > 100, "every 20 offsets"
         nursery.cancel_scope.cancel()
     assert await one.groups.fetch("g", None, require_stable=True) == []
     assert await one.groups.listed([], []) == []
 
 
-async def test_a_later_piece_of_a_commit_fails_for_its_partitions_alone(
+async def test_a_commit_of_thousands_of_offsets_is_fenced_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    """Invariant 69: nothing of it lands if a member joins while it is encoded."""
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    await one.groups.commit(many(1))
+    joined = []
+    seen = []
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+
+        async def join() -> None:
+            seen.append(await committed(one))
+            joined.append(await one.groups.join(joining(), OLD))
+
+        async with pausing(monkeypatch, join):
+            with pytest.raises(UnknownMemberId):
+                await one.groups.commit(many(2))
+        assert joined[0].error_code == 0
+        assert seen == [{1: 3300}]
+        assert await committed(one) == {1: 3300}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_commit_of_thousands_of_offsets_is_seen_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariant 11: who reads meanwhile sees what was committed before."""
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    await one.groups.commit(many(1))
+    seen = []
+
+    async def look() -> None:
+        seen.append(await committed(one))
+
+    async with pausing(monkeypatch, look):
+        await one.groups.commit(many(2))
+    assert seen == [{1: 3300}]
+    assert await committed(one) == {2: 3300}
+
+
+async def test_a_deletion_that_is_refused_has_removed_nothing(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    """Invariant 76: a member that joins meanwhile finds the offsets of its group."""
+    one = node()
+    one.service.elected(one.groups.partition_of("g"), 0)
+    await one.groups.commit(many(1))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.service.run)
+
+        async def join() -> None:
+            await one.groups.join(joining(), OLD)
+
+        async with pausing(monkeypatch, join):
+            (result,) = await one.groups.delete(["g"])
+        assert result.error_code == NonEmptyGroup.code
+        assert await committed(one) == {1: 3300}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("partitions", [10, 500])
+async def test_a_deletion_takes_what_was_committed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     one = node()
     one.service.elected(one.groups.partition_of("g"), 0)
-    request = committing(0)
-    request.topics[0].partitions = [
-        Spot(partition_index=p, committed_offset=p, committed_metadata="") for p in range(500)
-    ]
-    append, appended = one.log.append, 0
+    await one.groups.commit(many(1))
 
-    def failing(partition: TopicPartition, stored: bytes) -> int:
-        nonlocal appended
-        appended += 1
-        if appended > 1:
-            raise NotEnoughReplicas
-        return append(partition, stored)
+    async def commit() -> None:
+        later = many(2, 1, partitions)
+        later.topics[0].name = "later"
+        await one.groups.commit(later)
 
-    monkeypatch.setattr(FakeLog, "append", lambda _, *given: failing(*given))
+    async with pausing(monkeypatch, commit):
+        (result,) = await one.groups.delete(["g"])
+    assert result.error_code == 0
+    assert await committed(one) == {}
+    assert await one.groups.listed([], []) == []
+
+
+async def test_what_thousands_of_offsets_leave_is_found_again_in_the_log() -> None:
+    """Invariant 72: a coordinator that loads the partition knows what this one knows."""
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 0)
+    await one.groups.commit(many(1))
+    request = many(2, 2)
+    request.topics[0].partitions[5].committed_metadata = "m" * 5000
     reply = await one.groups.commit(request)
     codes = [spot.error_code for topic in reply.topics for spot in topic.partitions]
-    assert codes == [0] * 200 + [CoordinatorNotAvailable.code] * 300
+    assert codes == [0] * 5 + [OffsetMetadataTooLarge.code] + [0] * 654
+    await loaded_alike(one, index)
+    await one.groups.delete(["g"])
+    await loaded_alike(one, index)
+
+
+async def loaded_alike(one: Node, index: int) -> None:
+    two = node(one.log)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(two.service.run)
+        two.service.elected(index, 1)
+        while two.service.loading:
+            await trio.lowlevel.checkpoint()
+        ours, theirs = (n.service._shards[index].machine for n in (one, two))
+        assert ours.offsets == theirs.offsets
+        assert ours.groups == theirs.groups
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_commit_of_thousands_of_offsets_is_not_written_if_the_first_batch_fails() -> None:
+    one = node()
+    index = one.groups.partition_of("g")
+    one.service.elected(index, 0)
+    one.log.failure = NotEnoughReplicas()
+    with pytest.raises(CoordinatorNotAvailable):
+        await one.groups.commit(many(1))
+    assert index not in one.log.data
+    assert await committed(one) == {}
+    one.log.failure, one.log.max_bytes = None, 10_000
+    await one.groups.commit(many(1))
+    assert len(one.log.data[index]) > 10
+    assert all(len(stored) <= 10_000 for stored in one.log.data[index])
+    await loaded_alike(one, index)

@@ -6,7 +6,7 @@ import pytest
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
 from kwire.coordinator.decision import NO_PRODUCER
-from kwire.group.offsets import Offsets
+from kwire.group.offsets import Committed, Offsets
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=0)
 
@@ -58,3 +58,38 @@ def test_the_commit_that_was_written_last_counts(seed: int) -> None:
         assert offsets.unstable("g", "t", 0) == bool(open_commits)
         assert offsets.count == (counts is not None)
         assert offsets.groups_of("t") == ([] if counts is None else ["g"])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_records_taken_in_together_count_as_one_by_one(seed: int) -> None:
+    """Invariant 72: a coordinator that replays them has the same offsets."""
+    random = Random(seed)
+    together, apart = Offsets(), Offsets()
+    for number in range(30):
+        producer = random.randrange(3)
+        spots = {
+            topic: random.sample(range(4), random.randint(1, 4))
+            for topic in random.sample(["t", "u", "v"], random.randint(1, 3))
+        }
+        keys = [
+            OffsetCommitKey(group="g", topic=topic, partition=partition)
+            for topic, partitions in spots.items()
+            for partition in partitions
+        ]
+        match random.choice(["commit", "commit", "remove", "pending", "pending", "end"]):
+            case "commit":
+                committed = Committed.from_record(commit(number))
+                together.commit_all("g", {t: dict.fromkeys(p, committed) for t, p in spots.items()})
+                for key in keys:
+                    apart.apply(key, commit(number), NO_PRODUCER)
+            case "remove":
+                together.remove_all("g", spots)
+                for key in keys:
+                    apart.apply(key, None, NO_PRODUCER)
+            case "pending":
+                for offsets in (together, apart):
+                    offsets.apply(keys[0], commit(number), producer)
+            case "end":
+                for offsets in (together, apart):
+                    offsets.end_transaction(producer, committed=number % 3 > 0)
+        assert together == apart

@@ -1,0 +1,131 @@
+"""OffsetCommit and DeleteGroups of thousands of offsets: encoded in slices, decided as a whole.
+
+What is fenced lands nowhere, what is refused has removed nothing, and nobody reads a part of it.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+
+from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.coordinator.decision import Decision, Moment
+from kwire.coordinator.draft import Draft
+from kwire.errors import OffsetMetadataTooLarge
+from kwire.group.change import GroupChange
+from kwire.group.offsets import Committed
+from kwire.group.records import group_tombstone, offset_tombstone, store
+from kwire.group.requests import (
+    PIECE,
+    CommitDone,
+    check_commit,
+    commit_record,
+    deletable,
+    end_pending,
+)
+from kwire.group.settings import GroupSettings
+from kwire.group.shard import GroupShard
+from kwire.group.turn import Turn
+
+
+@attrs.define
+class LongCommit:
+    """One OffsetCommit."""
+
+    request: OffsetCommitRequest
+    draft: Draft
+    reply: OffsetCommitResponse = attrs.field(init=False)
+
+    def encode(self, settings: GroupSettings) -> Iterator[None]:
+        """Fill draft and reply; yields after each offset."""
+        self.reply = OffsetCommitResponse(topics=[])
+        metadata_bytes_max = settings.offset_metadata_max_bytes
+        for topic in self.request.topics:
+            done = CommitDone(name=topic.name, topic_id=topic.topic_id, partitions=[])
+            self.reply.topics.append(done)
+            for spot in topic.partitions:
+                code = 0
+                if len(spot.committed_metadata or "") > metadata_bytes_max:
+                    code = OffsetMetadataTooLarge.code
+                else:
+                    record = commit_record(self.request, topic, spot, self.draft.wall_ms)
+                    committed = self.draft.add(*store(record)).committed
+                    partitions = committed.setdefault(topic.name, {})
+                    partitions[spot.partition_index] = Committed.from_record(record.value)
+                done.partitions.append(
+                    CommitDone.OffsetCommitResponsePartition(
+                        partition_index=spot.partition_index, error_code=code
+                    )
+                )
+                yield
+
+    def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Decide nothing, but refuse at once who may not commit."""
+        turn = Turn(moment, shard.settings(), ticket)
+        check_commit(shard, turn, self.request)
+        turn.answer(ticket, None)
+        return turn.decision()
+
+    def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Commit all of it, or raise."""
+        turn = Turn(moment, shard.settings(), ticket)
+        check_commit(shard, turn, self.request)
+        turn.answer(ticket, self.reply)
+        return attrs.evolve(turn.decision(), draft=self.draft)
+
+
+Spots = dict[str, set[int]]
+"""Topic -> partitions."""
+
+
+@attrs.define
+class LongDeletion:
+    """DeleteGroups of one group: the tombstones of its offsets, and in the end its own."""
+
+    group_id: str
+    draft: Draft
+    missing: Spots = attrs.field(factory=dict)
+    """What is to be encoded before the next try."""
+    _encoded: Spots = attrs.field(factory=dict)
+
+    def encode(self) -> Iterator[None]:
+        """Encode what is missing; yields after each offset."""
+        missing, self.missing = self.missing, {}
+        for topic, partitions in missing.items():
+            for partition in partitions:
+                self._add(topic, partition)
+                yield
+
+    def _add(self, topic: str, partition: int) -> None:
+        record = offset_tombstone(self.group_id, topic, partition)
+        change: GroupChange = self.draft.add(*store(record))
+        change.removed.setdefault(topic, []).append(partition)
+        self._encoded.setdefault(topic, set()).add(partition)
+
+    def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
+        """Delete the group; answers False, with nothing done, while too much is missing."""
+        group = deletable(shard, self.group_id)
+        turn = Turn(moment, shard.settings(), ticket)
+        missing = self._missing(shard)
+        if sum(map(len, missing.values())) > PIECE:
+            self.missing = missing
+            turn.answer(ticket, False)
+            return turn.decision()
+        for topic, partitions in missing.items():
+            for partition in partitions:
+                self._add(topic, partition)
+        self.draft.add(*store(group_tombstone(self.group_id))).deletes_group = True
+        end_pending(turn, group)
+        turn.answer(ticket, True)
+        return attrs.evolve(turn.decision(), draft=self.draft)
+
+    def _missing(self, shard: GroupShard) -> Spots:
+        """What the group has by now that is not encoded."""
+        encoded, nothing = self._encoded, frozenset[int]()
+        missing = {
+            topic: partitions.keys() - encoded.get(topic, nothing)
+            for topic, partitions in shard.offsets.of(self.group_id).items()
+        }
+        for topic, partition in shard.offsets.open_spots(self.group_id):
+            if partition not in encoded.get(topic, nothing):
+                missing.setdefault(topic, set()).add(partition)
+        return missing
