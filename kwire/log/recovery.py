@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log import epochs_file, lookup, names, offset_index, snapshots, time_index
+from kwire.log import epochs_file, lookup, names, offset_index, snapshots, time_index, txn_index
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR
@@ -161,8 +161,9 @@ def opening(
     log.epochs.changed = _later
     has_epochs = epochs_file.load(log)
     on_disk = set(log.epochs.entries())
-    if known.clean:
-        yield from _open_clean(log, found, has_epochs, now_ms)
+    end_offset = _clean_end(log.active, found.sizes) if known.clean else None
+    if end_offset is not None:
+        yield from _open_clean(log, found, end_offset, has_epochs, now_ms)
     else:
         yield from _recover(log, found, known, now_ms)
     log.indexed_end = min(log.indexed_end, log.end_offset)
@@ -220,18 +221,32 @@ def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
         disk.rename(f"{directory}/{source}", f"{directory}/{target}")
 
 
-def _open_clean(log: PartitionLog, found: Plan, has_epochs: bool, now_ms: int) -> Iterator[None]:
-    """Everything was written in order: find the end, and trust the rest."""
+def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
+    """The end offset of a log that was stopped in order; None if its files do not bear that out.
+
+    Then its last segment is read again: appends would go on behind something else than batches.
+    """
+    if not active.size:
+        return active.base_offset
+    position, last_offset = 0, None
+    if _indexes_present(active, sizes):
+        position, last_offset = active.floor(MAX_OFFSET)
+    is_sound, end_position, end_offset = last_offset is None, 0, active.base_offset
+    for at, header in active.scan(position):
+        is_sound = is_sound or header.last_offset == last_offset
+        end_position, end_offset = at + header.size, header.next_offset
+    return end_offset if is_sound and end_position == active.size else None
+
+
+def _open_clean(
+    log: PartitionLog, found: Plan, end_offset: int, has_epochs: bool, now_ms: int
+) -> Iterator[None]:
+    """Everything was written in order: trust it."""
     for segment in log.segments:
         if not segment.size:
             segment.start_indexes()  # the files may be of what was cut off
-        elif not _indexes_present(segment, found.sizes):
+        elif not (_indexes_present(segment, found.sizes) and _txns_sane(segment, found.sizes)):
             yield from _rebuild(log, segment)
-    active = log.active
-    end_offset = active.base_offset
-    if active.size:
-        for _, header in active.scan(active.floor(1 << 62)[0]):
-            end_offset = header.next_offset
     log.end_offset = log.written_offset = log.recovery_point = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
         yield from _epochs_from_batches(log, log.segments, {})
@@ -457,14 +472,21 @@ def _are_emptied(segment: Segment, index_size: int, times_size: int) -> bool:
 
 def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
     """Whether the indexes of a segment that was synced can be its own."""
-    if not _indexes_present(segment, sizes):
+    if not _indexes_present(segment, sizes) or not _txns_sane(segment, sizes):
         return False
-    index, times, txns = segment.index_data()
-    return (
-        offset_index.plausible(index, segment.size)
-        and time_index.plausible(times)
-        and all(entry.last_offset >= segment.base_offset for entry in txns)
-    )
+    index, times, _ = segment.index_data()
+    return offset_index.plausible(index, segment.size) and time_index.plausible(times)
+
+
+def _txns_sane(segment: Segment, sizes: dict[str, int]) -> bool:
+    """Whether the index of aborted transactions, if there is one, can be the segment's own.
+
+    An empty one is made anew: a crash can have emptied it, and without transactions it goes.
+    """
+    name = segment.name(names.TXN_INDEX)
+    if name not in sizes:
+        return True
+    return sizes[name] > 0 and txn_index.plausible(segment.txn_index_data(), segment.base_offset)
 
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:

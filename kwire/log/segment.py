@@ -344,10 +344,19 @@ class Segment:
         return self.max_timestamp
 
     def from_timestamp(self, timestamp: int) -> int:
-        """A position before which every batch is older than ``timestamp``."""
+        """A position before which every batch is older than ``timestamp``.
+
+        The beginning where the offset index is wrong: whoever looks for an offset makes it anew.
+        """
         with self._entries(self._time_index, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
             found = time_index.before(*entries, timestamp)
-        return self.floor(self.base_offset + found[1])[0] if found else 0
+        if found is None:
+            return 0
+        position, last_offset = self.floor(self.base_offset + found[1])
+        if not position or position >= self.written:
+            return position
+        _, header = next(self.scan(position), (0, None))
+        return position if header is not None and header.last_offset == last_offset else 0
 
     def aborted(self) -> list[Aborted]:
         """The transactions whose abort markers lie in this segment."""
@@ -368,6 +377,10 @@ class Segment:
         index = self._index if self._index is not None else self._read(names.INDEX)
         times = self._time_index if self._time_index is not None else self._read(names.TIME_INDEX)
         return bytes(index), bytes(times), self.aborted()
+
+    def txn_index_data(self) -> bytes:
+        """What the file of aborted transactions holds."""
+        return self._read(names.TXN_INDEX)
 
     # -- inside
 

@@ -1,0 +1,255 @@
+"""Each kind of file, damaged in each way: what a start makes of it."""
+
+import copy
+import itertools
+from collections.abc import Callable
+from random import Random
+
+import pytest
+import trio
+
+from kwire.log import lookup, names, offset_index
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.partition_log import PartitionLog
+from kwire.log.recovery import Known, _indexes_sane, open_log
+from kwire.log.service import LogManager
+from kwire.records.header import parse
+from kwire.records.iterate import records
+from kwire.testing.disk import SimDisk
+from kwire.testing.log_sim import Model, contents, judge, producers, replayed, stored
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS
+from tests.log.test_roll_steps import Rolling, Watched
+from tests.log.test_service import ID, Clock, at_once
+
+CONFIG = LogConfig(
+    segment_bytes=900,
+    index_interval_bytes=100,
+    retention_ms=-1,
+    producer_id_expiration_ms=1 << 50,
+)
+ENTRY_BYTES = {names.INDEX: 8, names.TIME_INDEX: 12, names.TXN_INDEX: 34, names.SNAPSHOT: 34}
+
+
+def missing(data: bytes, entry: int) -> bytes | None:
+    return None
+
+
+def emptied(data: bytes, entry: int) -> bytes | None:
+    return b""
+
+
+def cut_inside_of_an_entry(data: bytes, entry: int) -> bytes | None:
+    return data[: -entry // 2]
+
+
+def in_wrong_order(data: bytes, entry: int) -> bytes | None:
+    if data[:2] == b"0\n":  # a checkpoint: its lines
+        *head, last = data.decode().splitlines(keepends=True)
+        return "".join([*head[:2], last, *head[2:]]).encode()
+    entries = [data[at : at + entry] for at in range(0, len(data), entry)]
+    return b"".join(reversed(entries))
+
+
+def garbage(data: bytes, entry: int) -> bytes | None:
+    return Random(len(data)).randbytes(len(data))
+
+
+def oversized(data: bytes, entry: int) -> bytes | None:
+    return data + bytes(4 * entry)
+
+
+DAMAGES = [missing, emptied, cut_inside_of_an_entry, in_wrong_order, garbage, oversized]
+Damage = Callable[[bytes, int], bytes | None]
+
+
+def manager(disk: SimDisk) -> LogManager:
+    return LogManager([LogDirectory(disk, "dir")], Clock(), in_thread=at_once)
+
+
+async def written(*, stop: bool) -> tuple[SimDisk, Model]:
+    """A log of several segments, synced and checkpointed, left by a kill or by a stop in order."""
+    disk = Watched()
+    logs = manager(disk)
+    await logs.open(lambda topic: CONFIG)
+    rolling = Rolling(disk, logs, Model(logs.create("t", ID, 0, CONFIG), ID))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(logs.run)
+        rolling.feed(70)
+        await logs.flush(rolling.log, indexes=True)
+        await trio.sleep(100)
+        nursery.cancel_scope.cancel()
+    if stop:
+        await logs.close()
+    assert len(rolling.log.segments) > 5
+    return SimDisk(root=copy.deepcopy(disk.root)), rolling.model
+
+
+async def started(disk: SimDisk) -> tuple[LogManager, PartitionLog]:
+    logs = manager(disk)
+    await logs.open(lambda topic: CONFIG)
+    log = logs.get("t", 0)
+    assert log is not None
+    return logs, log
+
+
+async def files_after_a_restart(disk: SimDisk) -> dict[str, bytes]:
+    """Every file as it is after a start and a stop in order."""
+    logs, _ = await started(disk)
+    await logs.close()
+    return {path: bytes(inode.data) for path, inode in disk.files.items()}
+
+
+def check_indexes(disk: SimDisk, log: PartitionLog) -> None:
+    """The indexes on disk could be those of their segments."""
+    sizes = {entry.name: entry.size for entry in disk.entries("t-0")}
+    for segment in log.segments[:-1]:
+        assert segment.has_indexes or _indexes_sane(segment, sizes), segment.base_offset
+
+
+def of_kind(disk: SimDisk, kind: str) -> list[str]:
+    return sorted(path for path in disk.files if path.endswith(kind))
+
+
+def do(damage: Damage, disk: SimDisk, path: str, entry: int) -> bool:
+    """Damage a file; whether that made a difference."""
+    data = bytes(disk.inode(path).data)
+    found = damage(data, entry)
+    if found is None:
+        disk.unlink(path)
+    else:
+        disk.inode(path).data[:] = found
+    return found != data
+
+
+KINDS = [
+    *((kind, entry) for kind, entry in ENTRY_BYTES.items()),
+    (names.EPOCHS_FILE, 4),
+    (names.RECOVERY_POINTS, 8),
+    (names.HIGH_WATERMARKS, 8),
+]
+UNDETECTED = {
+    # A segment without aborted transactions has no such file.
+    (names.TXN_INDEX, missing),
+}
+UNREAD = {
+    # After a stop in order a start looks at these files' names and sizes alone. A wrong offset
+    # index is found out by whoever searches in it.
+    (kind, damage)
+    for kind in (names.INDEX, names.TIME_INDEX)
+    for damage in (in_wrong_order, garbage, oversized)
+}
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["killed", "stopped in order"])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("kind", "entry"), KINDS)
+async def test_damaged_file_is_made_anew(
+    autojump_clock, kind: str, entry: int, damage: Damage, stop: bool
+) -> None:
+    """Invariants 52, 79, 82 and 85: all but the log's own bytes come out of them again."""
+    disk, model = await written(stop=stop)
+    expected = await files_after_a_restart(SimDisk(root=copy.deepcopy(disk.root)))
+    paths = of_kind(disk, kind)
+    changed = 0
+    for path in paths:
+        after = SimDisk(root=copy.deepcopy(disk.root))
+        if not do(damage, after, path, entry) or (kind, damage) in UNDETECTED:
+            continue
+        changed += 1
+        again = SimDisk(root=copy.deepcopy(after.root))
+        _, log = await started(after)
+        if stop and (kind, damage) in UNREAD:
+            check_offsets(model, log, by_time=kind == names.INDEX)
+            continue
+        check_indexes(after, log)
+        judge(0, model, log, model.log.end_offset)
+        if kind == names.SNAPSHOT:
+            check_producers_after_truncations(again, log)
+        else:
+            assert await files_after_a_restart(again) == expected, path
+    assert changed or (kind, damage) in UNDETECTED or damage is in_wrong_order
+
+
+def check_offsets(model: Model, log: PartitionLog, *, by_time: bool) -> None:
+    """Every record is found, from wherever a reader begins, and by its time if that can be."""
+    for offset in range(log.end_offset):
+        with log.read(offset, 1, end_offset=log.end_offset) as region:
+            header = parse(region.read())
+        assert header.base_offset <= offset < header.next_offset
+    assert dict(contents(log)) == model.current
+    if by_time:
+        judge(0, model, log, log.end_offset)
+
+
+def check_producers_after_truncations(disk: SimDisk, log: PartitionLog) -> None:
+    """Whichever snapshot a truncation begins with, and whatever has become of the one it wants."""
+    for segment in log.segments[1:]:
+        cut = open_log(
+            SimDisk(root=copy.deepcopy(disk.root)),
+            "t-0",
+            TopicPartition("t", 0),
+            now_ms=TIME_MS,
+            config=CONFIG,
+            known=Known(recovery_point=log.end_offset),
+        )
+        cut.truncate_to(segment.base_offset + 1)
+        assert producers(cut.producers) == producers(replayed(cut)[0])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("index", [1, 3, -1])
+async def test_damaged_log_ends_where_the_damage_begins(
+    autojump_clock, caplog: pytest.LogCaptureFixture, damage: Damage, index: int
+) -> None:
+    """Invariants 77, 79 and 80: nothing behind the damage, and all before it; it is told.
+
+    As in Kafka, whole segments behind it go too. A step back in the offsets is damage; a gap can
+    be one that compaction left.
+    """
+    disk, model = await written(stop=False)
+    disk.unlink(names.RECOVERY_POINTS)  # so that every segment is read
+    path = of_kind(disk, names.LOG)[index]
+    size = len(disk.inode(path).data)
+    base_offset = model.log.segments[index].base_offset
+    do(damage, disk, path, size // 2)
+    caplog.clear()
+    _, log = await started(disk)
+    told = [r.getMessage() for r in caplog.records if "recovery cut" in r.getMessage()]
+    check_indexes(disk, log)
+    judge(0, model, log, base_offset)
+    batches = [header for _, _, header in stored(log)]
+    steps = {b.base_offset - a.next_offset for a, b in itertools.pairwise(batches)}
+    assert steps == {0} if damage is not in_wrong_order else min(steps) == 0
+    is_at_end = index == -1
+    assert len(told) == (not is_at_end or damage not in (missing, emptied))
+    is_whole = is_at_end and damage is oversized
+    assert (log.end_offset == model.log.end_offset) == is_whole
+
+
+@pytest.mark.parametrize("shift", ["by a byte", "by an entry"])
+async def test_wrong_positions_hide_no_record_from_a_search_by_time(
+    autojump_clock, shift: str
+) -> None:
+    """Invariants 17 and 79: after a stop in order nobody has looked into the index."""
+    disk, model = await written(stop=True)
+    for path in of_kind(disk, names.INDEX):
+        data = disk.inode(path).data
+        entries = list(offset_index.ENTRY.iter_unpack(bytes(data)))
+        positions = [position for _, position in entries]
+        moved = [p + 1 for p in positions] if shift == "by a byte" else [*positions[1:], 0]
+        data[:] = b"".join(
+            offset_index.ENTRY.pack(entry[0], position)
+            for entry, position in zip(entries, moved, strict=True)
+        )
+    _, log = await started(disk)
+    found = [
+        (record.timestamp, record.offset)
+        for data, pos, header in stored(log)
+        for record in records(data, pos, header)
+    ]
+    for timestamp in sorted({timestamp for timestamp, _ in found}):
+        spot = lookup.run(lookup.first_at_least(log, timestamp))
+        assert spot == next((o, t) for t, o in found if t >= timestamp)
+    check_offsets(model, log, by_time=True)
