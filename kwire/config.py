@@ -23,6 +23,15 @@ class ConfigError(ValueError):
     """A setting that is unreadable, out of bounds, or asks for what is not there."""
 
 
+class BadValue(ConfigError):
+    """A text that is no value of its setting, in the words that Kafka's tools show."""
+
+    def __init__(self, key: "Key[Any]", text: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.text = text
+
+
 class Kind(enum.IntEnum):
     """The type of a value, by its number in DescribeConfigs."""
 
@@ -55,11 +64,13 @@ class Key(Generic[T]):
         "default",
         "doc",
         "effective",
+        "filled",
         "high",
         "internal",
         "kind",
         "low",
         "name",
+        "repeats",
         "scope",
     )
 
@@ -77,6 +88,8 @@ class Key(Generic[T]):
         scope: Scope = Scope.READ_ONLY,
         effective: bool = True,
         internal: bool = False,
+        filled: bool = False,
+        repeats: bool = False,
     ) -> None:
         self.kind = kind
         self.default = default
@@ -92,6 +105,10 @@ class Key(Generic[T]):
         self.effective = effective
         self.internal = internal
         """Internal settings work but are not shown by DescribeConfigs."""
+        self.filled = filled
+        """A list that has at least one value."""
+        self.repeats = repeats
+        """A list whose values are kept as they are; in others each value counts once."""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute
@@ -118,11 +135,24 @@ class Key(Generic[T]):
         try:
             value = _PARSERS[self.kind](text.strip())
         except ValueError as error:
-            raise ConfigError(self._wrong(text, str(error))) from None
+            raise BadValue(self, text, self._wrong(text, str(error))) from None
+        if self.kind is Kind.LIST and not self.repeats:
+            value = self._distinct(text, value)
         if (wrong := self._judge(value)) is not None:
-            raise ConfigError(self._wrong(text, wrong))
+            raise BadValue(self, text, self._wrong(text, wrong))
         parsed: T = value
         return parsed
+
+    def _distinct(self, text: str, values: tuple[str, ...]) -> tuple[str, ...]:
+        """The values in order, each once: Kafka removes duplicates, and refuses empty values."""
+        if not values and self.filled:
+            meant = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
+            why = f"must not be empty. Valid values include: {meant}"
+            raise BadValue(self, text, f"Configuration '{self.name}' {why}")
+        if not all(values):
+            why = "values must not be empty."
+            raise BadValue(self, text, f"Configuration '{self.name}' {why}")
+        return tuple(dict.fromkeys(values))
 
     def text(self, value: object) -> str | None:
         """How a value is shown, which is also how it is written."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeVar
 from kwire.config import (
     INT_MAX,
     LONG_MAX,
+    BadValue,
     Config,
     ConfigError,
     Key,
@@ -89,23 +90,26 @@ class BrokerConfig(Config):
 
     # The node and its place in the cluster
     process_roles = strings(
-        (), "Roles of this node: broker, controller or both.", choices=("broker", "controller")
+        (), "Roles of this node: broker, controller or both.", choices=("broker", "controller"),
+        filled=True
     )
     node_id = integer(-1, "This node's number in the cluster.", low=0)
     broker_id = integer(-1, "An older name of node.id.")
     broker_rack = optional_string("Where the broker stands; replicas are spread over racks.")
     listeners = strings(
         ("PLAINTEXT://:9092",), "Addresses the node listens on, NAME://host:port each.",
-        scope=PER_BROKER
+        scope=PER_BROKER, filled=True
     )
     advertised_listeners = optional_strings(
-        "Addresses that clients and other nodes are told; by default the listeners."
+        "Addresses that clients and other nodes are told; by default the listeners.", filled=True
     )
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Which protocol each listener name speaks.", scope=PER_BROKER
     )
-    controller_listener_names = strings((), "Names of the listeners that controllers talk on.")
+    controller_listener_names = strings(
+        (), "Names of the listeners that controllers talk on.", filled=True
+    )
     inter_broker_listener_name = optional_string("The listener brokers use among themselves.")
     security_inter_broker_protocol = string(
         "PLAINTEXT", "The protocol between brokers when no listener is named for it.",
@@ -122,9 +126,11 @@ class BrokerConfig(Config):
     )
 
     # The metadata quorum
-    controller_quorum_voters = strings((), "The fixed voters, id@host:port each.")
+    controller_quorum_voters = strings(
+        (), "The fixed voters, id@host:port each.", repeats=True
+    )
     controller_quorum_bootstrap_servers = strings(
-        (), "Controllers to ask first when the voters are not fixed."
+        (), "Controllers to ask first when the voters are not fixed.", repeats=True
     )
     controller_quorum_auto_join_enable = boolean(
         False, "Whether a controller adds itself to the voters."
@@ -270,8 +276,10 @@ class BrokerConfig(Config):
     message_max_bytes = integer(1_048_588, "The largest record batch.", low=0, scope=CLUSTER_WIDE)
 
     # The log
-    log_dirs = optional_strings("Directories for the data.")
-    log_dir = strings(("/tmp/kafka-logs",), "The data directory when log.dirs is not set.")
+    log_dirs = optional_strings("Directories for the data.", filled=True)
+    log_dir = strings(
+        ("/tmp/kafka-logs",), "The data directory when log.dirs is not set.", filled=True
+    )
     cordoned_log_dirs = strings(
         (), "Data directories that get no new partitions.", scope=PER_BROKER, effective=False
     )
@@ -418,7 +426,7 @@ class BrokerConfig(Config):
     # Groups and their offsets
     group_coordinator_rebalance_protocols = strings(
         ("classic", "consumer", "streams"), "The kinds of groups served.",
-        choices=("consumer", "classic", "share", "streams")
+        choices=("consumer", "classic", "share", "streams"), filled=True
     )
     group_initial_rebalance_delay_ms = integer(
         3000, "How long a new group waits for more members."
@@ -509,17 +517,18 @@ class BrokerConfig(Config):
         Names that Kafka does not know are warned about. A value that is wrong, a combination
         that cannot work and a wish for protection that kwire lacks are a ConfigError.
         """
-        from kwire.configs.checks import check_node, check_protection, nearest_name, unknown_names
+        from kwire.configs import checks
+        from kwire.configs.remedies import in_words
 
-        check_protection(properties)
-        for name in unknown_names(properties):
-            nearest = nearest_name(name)
-            if nearest is None:
-                logger.warning("unknown setting ignored name=%s", name)
-            else:
-                logger.warning("unknown setting ignored name=%s nearest=%s", name, nearest)
-        config = cls(properties)
-        check_node(config)
+        try:
+            checks.check_protection(properties)
+            checks.check_values(properties)
+            for warning in checks.warnings(properties):
+                logger.warning("%s", warning)
+            config = cls(properties)
+            checks.check_node(config)
+        except BadValue as error:
+            raise ConfigError(in_words(error)) from error
         return config
 
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:

@@ -7,9 +7,10 @@ authentication and policies that kwire does not have are errors, not warnings.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kwire.config import ConfigError
+from kwire.config import ConfigError, Kind
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.inert import all_broker_keys
+from kwire.configs.remedies import REQUIRED
 
 _PROTECTIVE: Final = frozenset(
     {
@@ -25,6 +26,9 @@ _PROTECTIVE: Final = frozenset(
 )
 
 
+_OPEN: Final = "and let only networks that you trust reach the node"
+
+
 def check_protection(properties: Mapping[str, str]) -> None:
     """Refuse settings that promise what kwire does not do."""
     for name, text in properties.items():
@@ -33,22 +37,37 @@ def check_protection(properties: Mapping[str, str]) -> None:
             continue
         key = all_broker_keys().get(plain)
         if key is None or key.parse(text) != key.default:
-            raise ConfigError(f"{name} asks for protection that kwire does not have yet")
+            raise ConfigError(
+                f"{name} asks for protection that kwire does not have yet; remove it, {_OPEN}"
+            )
 
 
-def unknown_names(properties: Mapping[str, str]) -> Iterator[str]:
-    """Properties that Kafka 4.3 does not know either."""
-    known = BrokerConfig.keys()
-    for name in properties:
-        if name not in known and name not in all_broker_keys():
-            yield name
+def check_values(properties: Mapping[str, str]) -> None:
+    """Refuse a value that is none, also of a setting that has no effect, as Kafka does."""
+    for name, text in properties.items():
+        if (key := all_broker_keys().get(name)) is not None:
+            key.parse(text)
+
+
+def warnings(properties: Mapping[str, str]) -> Iterator[str]:
+    """What the operator should know of properties that are good enough to start with."""
+    for name, text in properties.items():
+        key = all_broker_keys().get(name)
+        if key is None:
+            nearest = nearest_name(name)
+            hint = "" if nearest is None else f" nearest={nearest}"
+            yield f"unknown setting ignored name={name}{hint}"
+        elif key.kind is Kind.LIST and not key.repeats:
+            count = len(text.split(",")) if text.strip() else 0
+            if len(value := key.parse(text)) < count:
+                yield f"duplicate values removed name={name} value={key.text(value)}"
 
 
 def nearest_name(name: str) -> str | None:
     """The setting that was probably meant; None if nothing is like it."""
     import difflib
 
-    names = {*BrokerConfig.keys(), *all_broker_keys()}
+    names = all_broker_keys()
     return next(iter(difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.8)), None)
 
 
@@ -68,45 +87,65 @@ def _require(holds: bool, why: str) -> None:
 
 def _check_roles(config: BrokerConfig) -> None:
     roles = config.process_roles
-    _require(bool(roles), "Missing required configuration process.roles")
-    _require(len(set(roles)) == len(roles), "process.roles names a role twice")
-    _require(config.node_id >= 0, "Missing required configuration node.id")
+    _require_given("process.roles", bool(roles))
+    _require_given("node.id", config.node_id >= 0)
     if config.given("broker.id") and config.broker_id >= 0:
-        _require(config.broker_id == config.node_id, "node.id and broker.id must be the same")
+        _require(
+            config.broker_id == config.node_id,
+            "node.id and broker.id must be the same; remove broker.id, the older name",
+        )
+
+
+def _require_given(name: str, holds: bool) -> None:
+    """Refuse the lack of a setting without a default."""
+    _require(holds, f"Missing required configuration {name}; {REQUIRED[name]}")
 
 
 def _check_listeners(config: BrokerConfig) -> None:
     protocols = config.protocols
     controllers = [name.upper() for name in config.controller_listener_names]
-    listening = [endpoint.name for endpoint in config.endpoints]
+    _require_given("controller.listener.names", bool(controllers))
     for endpoint in config.endpoints + config.advertised_endpoints:
         _require(
             endpoint.protocol == "PLAINTEXT",
             f"listener {endpoint.name} asks for {endpoint.protocol} (listeners, "
-            "listener.security.protocol.map): kwire does not have it yet",
+            f"listener.security.protocol.map): kwire does not have it yet; use PLAINTEXT, {_OPEN}",
         )
     for name in controllers:
         _require(
             protocols.get(name) is not None,
-            f"controller.listener.names: {name} is not in listener.security.protocol.map",
+            f"controller.listener.names: {name} is not in listener.security.protocol.map; "
+            f"add {name}:PLAINTEXT to it",
         )
         _require(
             protocols[name] == "PLAINTEXT",
             f"controller.listener.names: {name} asks for {protocols[name]}: "
-            "kwire does not have it yet",
+            f"kwire does not have it yet; use PLAINTEXT, {_OPEN}",
         )
-    _require(bool(controllers), "Missing required configuration controller.listener.names")
-    if config.is_controller:
-        _require(
-            set(controllers) <= set(listening),
-            "controller.listener.names must only name listeners of this controller",
-        )
-    elif config.controller_endpoints:
-        raise ConfigError("listeners of a broker must not be in controller.listener.names")
+    _check_controller_listeners(config)
     if config.is_broker:
         _check_broker_listeners(config)
-    elif config.broker_endpoints:
-        raise ConfigError("listeners of a controller must all be in controller.listener.names")
+    elif others := {endpoint.name for endpoint in config.broker_endpoints}:
+        raise ConfigError(
+            "listeners of a controller must all be in controller.listener.names; remove "
+            f"{_join(others)} from listeners, or add broker to process.roles"
+        )
+
+
+def _check_controller_listeners(config: BrokerConfig) -> None:
+    own = {endpoint.name for endpoint in config.controller_endpoints}
+    unheard = {name.upper() for name in config.controller_listener_names} - own
+    if config.is_controller:
+        _require(
+            not unheard,
+            f"controller.listener.names names {_join(unheard)}, which listeners lacks; "
+            f"add {min(unheard, default='')}://HOST:PORT to listeners",
+        )
+    elif own:
+        raise ConfigError(
+            "listeners of a broker must not be in controller.listener.names; remove "
+            f"{_join(own)} from listeners, or add controller to process.roles"
+        )
 
 
 def _check_broker_listeners(config: BrokerConfig) -> None:
@@ -114,15 +153,29 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     controllers = {name.upper() for name in config.controller_listener_names}
     told = [e for e in config.advertised_endpoints if e.name not in controllers]
     names = {endpoint.name for endpoint in told}
-    _require(bool(own), "listeners has none for clients: all are in controller.listener.names")
-    _require(names <= own, "advertised.listeners names a listener that is not in listeners")
+    _require(
+        bool(own),
+        "listeners has none for clients: all are in controller.listener.names; "
+        "add PLAINTEXT://HOST:PORT to listeners",
+    )
+    _require(
+        names <= own,
+        f"advertised.listeners names {_join(names - own)}, which listeners lacks; "
+        f"it may name {_join(own)}",
+    )
     _require(
         config.inter_broker_listener in names,
         f"inter.broker.listener.name {config.inter_broker_listener} is not one of "
-        f"advertised.listeners ({_join(names)})",
+        f"advertised.listeners; name one of these: {_join(names)}",
+    )
+    _require(
+        config.inter_broker_listener_name != "",
+        f"inter.broker.listener.name is empty; name one of {_join(names)}, or leave it out",
     )
     both = ("inter.broker.listener.name", "security.inter.broker.protocol")
-    _require(not all(map(config.given, both)), f"Only one of {_join(both)} should be set")
+    _require(
+        not all(map(config.given, both)), f"Only one of {_join(both)} should be set; remove one"
+    )
     for endpoint in told:
         _require(
             not (config.advertised_listeners or config.listeners) or endpoint.host != "0.0.0.0",
@@ -134,21 +187,25 @@ def _check_quorum(config: BrokerConfig) -> None:
     voters, servers = config.voters, config.bootstrap_servers
     _require(
         bool(voters or servers),
-        "either controller.quorum.voters or controller.quorum.bootstrap.servers must be set",
+        "either controller.quorum.voters or controller.quorum.bootstrap.servers must be set; "
+        "list the controllers of the cluster as controller.quorum.bootstrap.servers=HOST:PORT,…",
     )
     if voters and config.is_controller:
         _require(
             config.node_id in voters,
-            f"controller.quorum.voters must include this controller, node.id {config.node_id}",
+            f"controller.quorum.voters must include this controller, node.id {config.node_id}; "
+            f"add {config.node_id}@HOST:PORT to it",
         )
     _require(
         config.is_controller or not config.controller_quorum_auto_join_enable,
-        "controller.quorum.auto.join.enable is for controllers, and process.roles names none",
+        "controller.quorum.auto.join.enable is for controllers, and process.roles names none; "
+        "remove one, or add controller to the other",
     )
     if voters and not config.is_controller:
         _require(
             config.node_id not in voters,
-            f"controller.quorum.voters must not include node.id {config.node_id}, a mere broker",
+            f"controller.quorum.voters must not include node.id {config.node_id}, a mere broker; "
+            "remove it there, or add controller to process.roles",
         )
 
 
@@ -174,10 +231,6 @@ def _check_ages(config: BrokerConfig) -> None:
 
 
 def _check_log(config: BrokerConfig) -> None:
-    directories = config.data_directories
-    _require(bool(directories), "log.dirs or log.dir must name at least one directory")
-    _require(all(directories), "log.dirs names an empty directory")
-    _require(len(set(directories)) == len(directories), "log.dirs names a directory twice")
     _check_ages(config)
     queued = config.queued_max_request_bytes
     _require(

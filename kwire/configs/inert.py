@@ -2,8 +2,8 @@
 
 They are checked, kept and shown like all others. A setting moves to the broker's table when
 something acts on it. One line each: name, type, default (``-`` none, ``''`` empty), bounds or
-choices, and flags: C and B can change at run time for the cluster or per broker, I is internal;
-``$`` stands for Kafka's package.
+choices, and flags: C and B can change at run time for the cluster or per broker, I is internal, F
+a list that is not empty; ``$`` stands for Kafka's package.
 """
 
 import functools
@@ -37,7 +37,7 @@ delete.records.purgatory.purge.interval.requests int 1 - -
 fetch.purgatory.purge.interval.requests int 1000 - -
 follower.fetch.last.tiered.offset.enable boolean false - C
 group.consumer.assignment.interval.ms int 1000 0.. C
-group.consumer.assignors list uniform,range - -
+group.consumer.assignors list uniform,range - F
 group.consumer.heartbeat.interval.ms int 5000 1.. -
 group.consumer.max.assignment.interval.ms int 15000 0.. -
 group.consumer.max.heartbeat.interval.ms int 15000 1.. -
@@ -53,7 +53,7 @@ group.coordinator.background.threads int 2 1.. -
 group.coordinator.cached.buffer.max.bytes int 1048588 524288.. C
 group.coordinator.threads int 4 1.. -
 group.share.assignment.interval.ms int 1000 0.. C
-group.share.assignors list simple - -
+group.share.assignors list simple - F
 group.share.delivery.count.limit int 5 2..10 -
 group.share.heartbeat.interval.ms int 5000 1.. -
 group.share.initialize.retry.interval.ms int 30000 1.. I
@@ -259,6 +259,7 @@ def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[Any
         scope=_SCOPES.get(flags[-1], Scope.READ_ONLY),
         effective=False,
         internal="I" in flags,
+        filled="F" in flags,
     )
     if default != "-":
         text = "" if default == "''" else default.replace("$", "org.apache.kafka.")

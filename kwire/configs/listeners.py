@@ -9,7 +9,9 @@ from kwire.config import ConfigError
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Security protocols by their number in registrations."""
 
-_LISTENER: Final = re.compile(r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._]*):(-?[0-9]+)")
+_LISTENER: Final = re.compile(
+    r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._:]*):(-?[0-9]+)"
+)
 _HOST_PORT: Final = re.compile(r"(\[[0-9a-zA-Z\-%._:]+\]|[0-9a-zA-Z\-%._]+):([0-9]+)")
 _VOTER: Final = re.compile(r"([0-9]+)@(.+)")
 
@@ -40,7 +42,10 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = (piece.strip().upper() for piece in part.rpartition(":"))
         if not colon or protocol not in PROTOCOLS:
-            raise ConfigError(f"Invalid value {part} for configuration {_PROTOCOL_MAP}")
+            raise ConfigError(
+                f"Invalid value {part} for configuration {_PROTOCOL_MAP}; write NAME:PROTOCOL, "
+                f"with one of {', '.join(PROTOCOLS)}"
+            )
         protocols[name] = protocol
     return protocols
 
@@ -56,13 +61,17 @@ def parse_listeners(
     for value in values:
         found = _LISTENER.fullmatch(value)
         if found is None:
-            raise ConfigError(f"{setting}: unable to parse {value!r} to a broker endpoint")
+            raise ConfigError(
+                f"{setting}: unable to parse {value!r} to a broker endpoint; "
+                "write NAME://HOST:PORT, as PLAINTEXT://127.0.0.1:9092"
+            )
         name, host, port = found[1].upper(), found[2].strip("[]"), int(found[3])
         if not 0 <= port <= 65535:
-            raise ConfigError(f"{setting}: the port of {value!r} is out of bounds")
+            raise ConfigError(f"{setting}: the port of {value!r} is not from 0 to 65535")
         if name not in protocols:
             raise ConfigError(
-                f"{setting}: no security protocol defined for listener {name} in {_PROTOCOL_MAP}"
+                f"{setting}: no security protocol defined for listener {name} in {_PROTOCOL_MAP}; "
+                f"add {name}:PLAINTEXT to it"
             )
         endpoints.append(Endpoint(name, host, port, protocols[name]))
     _refuse_duplicates(setting, endpoints)

@@ -53,7 +53,9 @@ def _character(found: re.Match[str]) -> str:
     if len(code) == 5:
         return chr(int(code[1:], 16))
     if code == "u":
-        raise ConfigError("malformed \\uXXXX in the properties file")
+        raise ConfigError(
+            "a \\u without four hexadecimal digits; write a backslash as two, or / in a path"
+        )
     return _NAMED.get(code, code)
 
 

@@ -114,7 +114,7 @@ REFUSED = [
     ({"inter.broker.listener.name": "OTHER"}, "inter.broker.listener.name"),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
     ({"log.retention.ms": "0"}, "log.retention.ms"),
-    ({"log.dirs": "a,a"}, "log.dirs"),
+    ({"log.dirs": "a,,b"}, "log.dirs"),
     ({"log.dirs": ""}, "log.dirs"),
     ({"authorizer.class.name": "org.example.Authorizer"}, "authorizer.class.name"),
     ({"ssl.keystore.location": "x"}, "ssl.keystore.location"),

@@ -1,0 +1,60 @@
+"""What to do about a setting whose value is wrong, in the words of a start that fails.
+
+Clients that alter settings are told what Kafka tells them; whoever starts a node is also told which
+values are right.  Rules: one line, which names the setting, and no value of a secret.
+"""
+
+from typing import Any, Final
+
+from kwire.config import INT_MAX, LONG_MAX, BadValue, Key, Kind
+
+_LARGEST: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX, Kind.SHORT: (1 << 15) - 1}
+REQUIRED: Final = {
+    "process.roles": "name the roles of this node, as process.roles=broker,controller",
+    "node.id": "give this node a number that no other one has, as node.id=1",
+    "controller.listener.names": "name the listener that controllers talk on, as "
+    "controller.listener.names=CONTROLLER",
+}
+"""Settings without a default, and what to write."""
+
+
+def in_words(error: BadValue) -> str:
+    """The error, and what to do about it."""
+    key, text = error.key, error.text
+    if not text.strip():
+        return f"{key.name} is empty; {remedy(key)}"
+    if key.kind is Kind.LIST and not all(value.strip() for value in text.split(",")):
+        return f"{key.name} has an empty value: {text}; take away the comma that is too many"
+    return f"{error}; {remedy(key)}"
+
+
+def remedy(key: Key[Any]) -> str:
+    """What to write, or that the setting may be left out."""
+    if key.name in REQUIRED:
+        return REQUIRED[key.name]
+    default = key.text(key.default)
+    meaning = f", which means {default}" if default and not key.sensitive else ""
+    return f"give it {_expected(key)}, or leave it out{meaning}"
+
+
+def _expected(key: Key[Any]) -> str:
+    if key.choices:
+        one = "one or more" if key.kind is Kind.LIST else "one"
+        return f"{one} of {', '.join(key.choices)}"
+    if key.kind is Kind.BOOLEAN:
+        return "true or false"
+    if key.kind is Kind.DOUBLE:
+        return f"a number{_bounds(key.low, key.high)}"
+    if key.kind in _LARGEST:
+        largest = _LARGEST[key.kind]
+        low = -largest - 1 if key.low is None else key.low
+        return f"a whole number{_bounds(low, largest if key.high is None else key.high)}"
+    return "a value"
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" of at least {low}"
+    return "" if high is None else f" of at most {high}"
