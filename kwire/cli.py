@@ -9,13 +9,19 @@ import argparse
 import contextlib
 import gc
 import logging
+import re
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kwire import __version__
+
+if TYPE_CHECKING:
+    from kwire.configs.broker import BrokerConfig
+    from kwire.running import StopSignals
 
 log = logging.getLogger(__name__)
 
@@ -209,17 +215,19 @@ def add_format(form: argparse.ArgumentParser) -> None:
 
 
 def port(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 65535:
-        raise ValueError(text)
-    return value
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
+    return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     asked = parser().parse_args(arguments)
     run = {"serve": serve, "format": format_, "dump-log": dump_log, "random-uuid": random_uuid}
-    run[asked.command](asked)
+    try:
+        run[asked.command](asked)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 def serve(asked: argparse.Namespace) -> None:
@@ -237,56 +245,57 @@ def serve(asked: argparse.Namespace) -> None:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    with data_directory(asked.ephemeral) as directory:
-        properties = serve_properties(asked, directory)
-        from kwire.config import ConfigError
-        from kwire.configs.broker import BrokerConfig
+    from kwire.running import StopSignals
 
-        try:
-            config = BrokerConfig.from_properties(properties)
-        except ConfigError as error:
-            fail(error if asked.config is None else f"{asked.config}: {error}")
-        from kwire.formatting import CannotOpenError
-        from kwire.running import run_until_signal
+    with StopSignals() as signals, data_directory(asked.ephemeral, signals) as directory:
+        run_node(asked, serve_properties(asked, directory), signals)
 
-        def ready(host: str, number: int) -> None:
-            gc.freeze()
-            told = f"[{host}]" if ":" in host else host
-            try:
-                print(f"kwire ready on {told}:{number}", flush=True)
-            except OSError as error:
-                sys.stdout = None  # or Python fails again at its exit
-                log.warning(
-                    "ready, but stdout is closed address=%s:%d error=%s", told, number, error
-                )
 
-        def at_once() -> None:
-            if directory is not None:
-                import shutil
+def run_node(
+    asked: argparse.Namespace, properties: Mapping[str, str], signals: "StopSignals"
+) -> None:
+    """Run the node that the properties describe until a signal."""
+    from kwire.config import ConfigError
 
-                shutil.rmtree(directory, ignore_errors=True)
+    config = judged(properties, asked.config, asked.override)
+    from kwire.running import run_until_signal
+    from kwire.server import CannotOpenError  # and every part of a node, before the collector looks
 
+    def ready(host: str, number: int) -> None:
         gc.freeze()
-        gc.enable()
+        told = f"[{host}]" if ":" in host else host
         try:
-            run_until_signal(
-                config,
-                cluster_id=asked.cluster_id,
-                metrics_port=asked.metrics_port,
-                metrics_host=asked.metrics_host,
-                ready=ready,
-                at_once=at_once,
-            )
-        except ConfigError as error:
-            fail(error)
-        except CannotOpenError as error:
-            fail(error, BAD_DATA)
+            print(f"kwire ready on {told}:{number}", flush=True)
+        except OSError as error:
+            sys.stdout = None  # or Python fails again at its exit
+            log.warning("ready, but stdout is closed address=%s:%d error=%s", told, number, error)
+
+    gc.freeze()
+    gc.enable()
+    try:
+        run_until_signal(
+            config,
+            signals,
+            cluster_id=asked.cluster_id,
+            metrics_port=asked.metrics_port,
+            metrics_host=asked.metrics_host,
+            ready=ready,
+        )
+    except ConfigError as error:
+        fail(f"{origin(str(error), None, asked.override)}{error}")
+    except CannotOpenError as error:
+        fail(error, BAD_DATA)
 
 
 @contextlib.contextmanager
-def data_directory(ephemeral: bool) -> Iterator[Path | None]:
-    """A directory that goes when the node does, or None for the configured one."""
+def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | None]:
+    """A directory that goes when the node does, or None for the configured one.
+
+    The signals are looked at already: one that comes while the directory is made waits until it is
+    known which one has to go.
+    """
     if not ephemeral:
+        signals.at_once = lambda: None
         yield None
         return
     try:
@@ -297,6 +306,7 @@ def data_directory(ephemeral: bool) -> Iterator[Path | None]:
             BAD_DATA,
         )
     with made as path:
+        signals.at_once = made.cleanup
         yield Path(path)
 
 
@@ -350,19 +360,37 @@ def read_properties(path: Path) -> dict[str, str]:
         fail(f"{path}: {error}")
 
 
-def format_(asked: argparse.Namespace) -> None:
+def judged(
+    properties: Mapping[str, str], file: Path | None, overrides: Sequence[str]
+) -> "BrokerConfig":
+    """The settings, or the end with a line that says where the wrong one comes from."""
     from kwire.config import ConfigError
     from kwire.configs.broker import BrokerConfig
+
+    try:
+        return BrokerConfig.from_properties(properties)
+    except ConfigError as error:
+        fail(f"{origin(str(error), file, overrides)}{error}")
+
+
+def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
+    """Where the settings come from that a message names: --override, or else the file."""
+    for override in reversed(overrides):
+        name = override.partition("=")[0].strip()
+        if re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", message):
+            return f"--override {name}: "
+    return "" if file is None else f"{file}: "
+
+
+def format_(asked: argparse.Namespace) -> None:
+    from kwire.config import ConfigError
     from kwire.formatting import CannotOpenError, format_node
     from kwire.raftmeta.controller_features import RAISABLE
     from kwire.raftmeta.releases import BadLevelError, feature_levels
 
     if asked.add_scram:
         fail("--add-scram: kwire does not authenticate clients yet")
-    try:
-        config = BrokerConfig.from_properties(read_properties(asked.config))
-    except ConfigError as error:
-        fail(f"{asked.config}: {error}")
+    config = judged(read_properties(asked.config), asked.config, ())
     try:
         how = asked.initial_controllers
         how = "standalone" if asked.standalone else how
@@ -374,8 +402,10 @@ def format_(asked: argparse.Namespace) -> None:
             config, asked.cluster_id, asked.ignore_formatted, how=how, features=features
         ):
             print(line)
-    except (ConfigError, CannotOpenError, BadLevelError) as error:
+    except (ConfigError, BadLevelError) as error:
         fail(error)
+    except CannotOpenError as error:
+        fail(error, BAD_DATA)
 
 
 def random_uuid(asked: argparse.Namespace) -> None:

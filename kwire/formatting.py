@@ -21,6 +21,7 @@ from kwire.log.checkpoints import (
     CorruptFile,
     MetaProperties,
     parse_meta_properties,
+    parse_properties,
 )
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.format import DEFAULT_FEATURES, Format, meta_properties, metadata_files
@@ -46,6 +47,12 @@ _REMEDIES: Final = {
     errno.ENFILE: "raise the machine's limit of open files",
     errno.EIO: f"look at the disk, or {_ELSEWHERE}",
 }
+_META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
+    ("version", int, "number"),
+    ("node.id", int, "number"),
+    ("broker.id", int, "number"),
+    ("directory.id", uuid_bytes, "uuid"),
+)
 _RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
 
 FreshId = Callable[[], bytes]
@@ -89,7 +96,7 @@ def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[
     Changes nothing. CannotOpenError or ConfigError says what stands against a start.
     """
     paths = all_directories(config)
-    _check_distinct(paths)
+    _check_distinct(config)
     found = {path: read_meta(path) for path in paths}
     known = {path: meta for path, meta in found.items() if meta is not None}
     missing = [path for path, meta in found.items() if meta is None]
@@ -125,10 +132,10 @@ def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = rand
     return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
 
 
-def _check_distinct(paths: list[str]) -> None:
+def _check_distinct(config: BrokerConfig) -> None:
     """Two names of one directory would make the node wait for its own lock."""
     by_target: dict[str, str] = {}
-    for path in paths:
+    for path in config.data_directories:
         other = by_target.setdefault(os.path.realpath(path), path)
         if other != path:
             raise ConfigError(
@@ -184,13 +191,36 @@ def all_directories(config: BrokerConfig) -> list[str]:
 def read_meta(path: str) -> MetaProperties | None:
     """Whose directory this is; None if it is not formatted."""
     try:
-        return parse_meta_properties(RealDisk(path).read(names.META_PROPERTIES))
+        data = RealDisk(path).read(names.META_PROPERTIES)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CannotOpenError(refusal(path, error)) from error
+    try:
+        return parse_meta_properties(data)
     except CorruptFile as error:
-        raise CannotOpenError(f"{path}: {error}; {_RESTORE}") from error
+        what = _defect(data) or str(error)
+        raise CannotOpenError(f"{path}: {what}; {_RESTORE}") from error
+
+
+def _defect(data: bytes) -> str | None:
+    """What is wrong with a ``meta.properties``, where that is not just a line that is missing."""
+    name = names.META_PROPERTIES
+    if not data.strip():
+        return f"{name} is empty"
+    try:
+        texts = parse_properties(data.decode())
+    except ValueError:
+        return f"{name} is damaged: it is not text"
+    if "version" not in texts:
+        return f"{name} lacks version"
+    for key, reads, kind in _META_VALUES:
+        try:
+            if key in texts:
+                reads(texts[key])
+        except ValueError:
+            return f"{name} is damaged: {key}={texts[key]} is not a {kind}"
+    return None
 
 
 def directory_id(path: str) -> bytes:
@@ -250,14 +280,14 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
             host, port = parse_address("--initial-controllers", address)
             key = ReplicaKey(int(node), uuid_bytes(directory))
         except ValueError as error:
-            raise CannotOpenError(
+            raise ConfigError(
                 f"--initial-controllers: {one!r} is not ID@HOST:PORT:DIRECTORY ({error})"
             ) from None
         if node in {str(voter.id) for voter in voters}:
-            raise CannotOpenError(f"--initial-controllers names node {node} more than once")
+            raise ConfigError(f"--initial-controllers names node {node} more than once")
         voters.append(Voter(key, (Endpoint(listener, host, port),)))
     if config.node_id not in {voter.id for voter in voters}:
-        raise CannotOpenError(f"--initial-controllers does not name this node, {config.node_id}")
+        raise ConfigError(f"--initial-controllers does not name this node, {config.node_id}")
     return VoterSet.of(voters)
 
 
@@ -270,12 +300,10 @@ def first_voters(
     """
     if config.voters or not config.is_controller:
         if how not in (None, "none"):
-            raise CannotOpenError(
-                "first voters cannot be given: this node's configuration has them"
-            )
+            raise ConfigError("first voters cannot be given: this node's configuration has them")
         return fresh(), None
     if how is None and not is_single_voter(config):
-        raise CannotOpenError(
+        raise ConfigError(
             "controller.quorum.voters is not set on this controller: say --standalone, "
             "--initial-controllers or --no-initial-controllers"
         )
@@ -322,10 +350,10 @@ def format_node(
     """Format every directory that is not, saying so; as Kafka's storage tool does."""
     check_cluster_id(cluster_id)
     paths = all_directories(config)
-    _check_distinct(paths)
+    _check_distinct(config)
     formatted = [path for path in paths if read_meta(path) is not None]
     if formatted and not ignore_formatted:
-        raise CannotOpenError(
+        raise ConfigError(
             f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
         )
     if len(formatted) == len(all_directories(config)):

@@ -5,6 +5,7 @@ these starts may change anything on the disk.
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,12 +22,13 @@ pytestmark = pytest.mark.slow
 
 AS_NOBODY = """
 import encodings.idna, os, sys, tempfile
-import kwire.cli, kwire.config, kwire.configs.broker, kwire.configs.checks, kwire.running
+import kwire.cli, kwire.configs.checks, kwire.configs.properties, kwire.server
+import kwire.raftmeta.releases
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-kwire.cli.main(["serve", *sys.argv[1:]])
+kwire.cli.main(sys.argv[1:])
 """
 """A start without root's right to do everything; its modules may lie where only root can read."""
 
@@ -45,14 +47,18 @@ def only_line(result: "subprocess.CompletedProcess[str]", code: int) -> str:
     return line
 
 
-def refused_to_nobody(folder: Path, *arguments: str, code: int = 2) -> str:
+def refused_to_nobody(folder: Path, *arguments: str, command: str = "serve", code: int = 2) -> str:
     """The same for a user who owns nothing here."""
     for parent in (folder, *folder.parents):
         if parent.owner() == "root" and os.geteuid() == 0 and str(parent).startswith("/tmp/"):
             parent.chmod(0o755)
-    command = [sys.executable, "-c", AS_NOBODY, *arguments]
     result = subprocess.run(
-        command, cwd=folder, text=True, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", AS_NOBODY, command, *arguments],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     return only_line(result, code)
 
@@ -201,6 +207,20 @@ def damage_text(place: Path) -> None:
     (place / "meta.properties").write_bytes(b"\xff\xfe\x00garbage")
 
 
+def damage_number(place: Path) -> None:
+    text = (place / "meta.properties").read_text()
+    (place / "meta.properties").write_text(text.replace("node.id=1", "node.id=xyz"))
+
+
+def damage_uuid(place: Path) -> None:
+    path = place / "meta.properties"
+    path.write_text(re.sub("directory.id=.*", "directory.id=me", path.read_text()))
+
+
+def lose_version(place: Path) -> None:
+    (place / "meta.properties").write_text("node.id=1\n")
+
+
 def damage_empty(place: Path) -> None:
     (place / "meta.properties").write_bytes(b"")
 
@@ -232,8 +252,11 @@ def damage_bootstrap(place: Path) -> None:
     ("damage", "told"),
     [
         (damage_version, "meta.properties has version 7"),
-        (damage_text, "meta.properties"),
-        (damage_empty, "meta.properties"),
+        (damage_text, "meta.properties is damaged: it is not text; bring back a copy, or"),
+        (damage_empty, "meta.properties is empty; bring back a copy, or move the directory away"),
+        (damage_number, "meta.properties is damaged: node.id=xyz is not a number; bring back"),
+        (damage_uuid, "meta.properties is damaged: directory.id=me is not a uuid; bring back"),
+        (lose_version, "meta.properties lacks version; bring back"),
         (damage_directory, "Is a directory; a directory has the name of a file"),
         (damage_identity, "meta.properties has no directory.id"),
         (lose_meta, "holds data but lost its meta.properties; bring back a copy"),
@@ -265,6 +288,23 @@ def test_the_directory_of_another_node_or_cluster(tmp_path: Path, stopped: Path)
     line = refused(tmp_path, *data(place), "--cluster-id", other)
     assert f"{place} belongs to cluster {CLUSTER_ID}, not {other}" in line
     assert files(place) == before
+
+
+def test_what_formatting_cannot_open_is_exit_2_too(tmp_path: Path, stopped: Path) -> None:
+    place = tmp_path / "data"
+    config = str(config_file(tmp_path, log_dirs=str(place)))
+    command = ("format", "-t", CLUSTER_ID, "-g", "-c", config)
+    shutil.copytree(stopped, place)
+    damage_text(place)
+    assert "it is not text; bring back a copy" in only_line(run(tmp_path, *command), 2)
+    shutil.rmtree(place)
+    place.write_text("a file")
+    line = only_line(run(tmp_path, *command), 2)
+    assert f"{place}: Not a directory; a file has the name" in line
+    place.unlink()
+    line = refused_to_nobody(tmp_path, *command[1:], command="format")
+    assert f"{place}: Permission denied; run kwire as" in line
+    assert not place.exists()
 
 
 # Settings
@@ -308,6 +348,35 @@ def test_an_error_in_the_file_names_the_file(tmp_path: Path) -> None:
     assert f"{path}: Invalid value -1 for configuration node.id" in line
 
 
+def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
+    """And not the file, in which the value is a good one or is not there."""
+    path = config_file(tmp_path, num_partitions="3")
+    for override, told in (
+        ("num.partitions=many", "--override num.partitions: Invalid value many for"),
+        (" num.partitions = ", "--override num.partitions: num.partitions is empty; give it"),
+        ("sasl.enabled.mechanisms=PLAIN", "--override sasl.enabled.mechanisms: sasl.enabled"),
+        ("controller.quorum.voters=9@a:1", "--override controller.quorum.voters: controller"),
+        ("log.dirs=a,a/", "--override log.dirs: log.dirs names one directory twice: "),
+    ):
+        for more in ((), ("--config", str(path))):
+            line = refused(tmp_path, "--override", override, *more, code=1)
+            assert line.startswith(f"kwire: {told}")
+    line = refused(tmp_path, "--config", str(path), "--override", "log.dir=x,,y", code=1)
+    assert line.startswith("kwire: --override log.dir: log.dir has an empty value")
+    path = config_file(tmp_path, log_dirs=",")
+    line = refused(tmp_path, "--config", str(path), "--override", "log.dir=x", code=1)
+    assert line.startswith(f"kwire: {path}: log.dirs has an empty value")
+
+
+def test_one_directory_named_twice_is_used_once(tmp_path: Path) -> None:
+    both = f"log.dirs={tmp_path}/data,{tmp_path}/data"
+    with serve(tmp_path, "--port", "0", "--override", both) as node:
+        assert node.stop() == 0
+    assert f"duplicate values removed name=log.dirs value={tmp_path}/data\n" in (
+        node.errors.read_text()
+    )
+
+
 def test_an_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     wrong = ("log.retension.hours=1", "utterly.different=1")
     overrides = [part for text in wrong for part in ("--override", text)]
@@ -333,7 +402,7 @@ def test_a_current_directory_that_was_deleted(tmp_path: Path) -> None:
 
 
 def test_too_few_descriptors(tmp_path: Path) -> None:
-    command = "import resource, kwire.cli, kwire.running, kwire.configs.checks; "
+    command = "import resource, kwire.cli, kwire.server, kwire.configs.checks; "
     command += "resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9)); "
     command += f"kwire.cli.main(['serve', '--port', '0', '--override', 'log.dirs={tmp_path}/d'])"
     result = subprocess.run(

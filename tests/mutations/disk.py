@@ -124,14 +124,6 @@ MUTATIONS = (
         test="tests/log/test_disk.py",
     ),
     Mutation(
-        name="second-signal-leaves-ephemeral-data",
-        invariants=(109,),
-        path="kwire/running.py",
-        old="            at_once()\n",
-        new="",
-        test="tests/command_line/test_contract.py::test_second_signal_removes_ephemeral_data_too",
-    ),
-    Mutation(
         name="later-versions-are-read",
         invariants=(93,),
         path="kwire/log/checkpoints.py",

@@ -12,7 +12,7 @@ from kwire.errors import DuplicateBrokerRegistration
 from kwire.formatting import CannotOpenError
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.broker_lifecycle import BrokerLifecycle
-from kwire.running import run_until_signal
+from kwire.running import StopSignals, run_until_signal
 from tests.server.nodes import config
 
 pytestmark = pytest.mark.slow
@@ -20,12 +20,14 @@ pytestmark = pytest.mark.slow
 
 def run(directory: Path) -> None:
     """Start, be ready, be told to stop."""
-    run_until_signal(
-        config(directory),
-        cluster_id=None,
-        metrics_port=None,
-        ready=lambda host, port: signal.raise_signal(signal.SIGTERM),
-    )
+    with StopSignals() as signals:
+        run_until_signal(
+            config(directory),
+            signals,
+            cluster_id=None,
+            metrics_port=None,
+            ready=lambda host, port: signal.raise_signal(signal.SIGTERM),
+        )
 
 
 def test_no_space_at_the_start_is_one_line_and_space_makes_it_good(

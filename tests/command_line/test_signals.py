@@ -1,0 +1,118 @@
+"""A signal at any moment of `kwire serve --ephemeral` leaves nothing behind (invariant 109).
+
+The moments are those of Python's own audit events (an import, a directory that is made, an address
+that is taken), at which the process sends itself the signal: so none of them is missed on a fast
+machine or a slow one.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line.test_contract import KWIRE
+
+pytestmark = pytest.mark.slow
+
+TERM, INT = signal.SIGTERM, signal.SIGINT
+SERVE_WITH_SIGNALS = """
+import os, sys
+import kwire.cli
+
+moments = [(event, part, int(number)) for event, part, number in
+           (text.split(",") for text in sys.argv[1:])]
+
+def look(event, arguments):
+    while moments and event == moments[0][0] and moments[0][1] in str(arguments):
+        os.kill(os.getpid(), moments.pop(0)[2])
+
+sys.addaudithook(look)
+kwire.cli.main(["serve", "--ephemeral", "--port", "0"])
+"""
+
+
+def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedProcess[str]:
+    told = [",".join(map(str, moment)) for moment in moments]
+    return subprocess.run(
+        [sys.executable, "-c", SERVE_WITH_SIGNALS, *told],
+        env={**os.environ, "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("number", [TERM, INT])
+@pytest.mark.parametrize(
+    ("event", "part"),
+    [
+        ("os.mkdir", "/kwire-"),  # the temporary directory, before it is there
+        ("import", "kwire.config"),  # it is there, and nothing else
+        ("import", "kwire.server"),
+        ("import", "kwire.net.service"),
+        ("socket.bind", "127.0.0.1"),
+        ("os.mkdir", "/data"),
+        ("open", "meta.properties"),
+        ("open", "__cluster_metadata-0"),
+    ],
+)
+def test_a_signal_before_the_node_is_ready_is_a_clean_stop(
+    tmp_path: Path, event: str, part: str, number: int
+) -> None:
+    done = serve(tmp_path, (event, part, number))
+    assert list(tmp_path.iterdir()) == []
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert f"signal number={int(number)}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("event", "part"),
+    [("import", "kwire.config"), ("socket.bind", "127.0.0.1"), ("open", "meta.properties")],
+)
+def test_two_signals_before_the_node_is_ready_end_it_at_once(
+    tmp_path: Path, event: str, part: str
+) -> None:
+    done = serve(tmp_path, (event, part, TERM), (event, part, INT))
+    assert list(tmp_path.iterdir()) == []
+    assert done.returncode in (128 + TERM, 128 + INT)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_two_signals_before_the_directory_is_there_stop_in_order(tmp_path: Path) -> None:
+    """A second one does not end the start between the directory and the knowledge of its name."""
+    done = serve(tmp_path, ("os.mkdir", "/kwire-", TERM), ("os.mkdir", "/kwire-", INT))
+    assert list(tmp_path.iterdir()) == []
+    assert done.returncode == 0
+
+
+def test_a_second_signal_while_data_are_removed_removes_the_rest(tmp_path: Path) -> None:
+    moments = [("socket.bind", "127.0.0.1", TERM), ("shutil.rmtree", "/kwire-", TERM)]
+    done = serve(tmp_path, *moments)
+    assert list(tmp_path.iterdir()) == []
+    assert done.returncode == 128 + TERM
+
+
+def test_a_signal_when_the_directory_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody else sees it: the command itself, and a signal from outside."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = subprocess.Popen(
+        [KWIRE, "serve", "--ephemeral", "--port", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not list(tmp_path.glob("kwire-*")):
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert list(tmp_path.iterdir()) == []

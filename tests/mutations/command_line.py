@@ -1,0 +1,81 @@
+"""Mistakes of the command line: signals, settings and what is said of them."""
+
+from tests.mutations.table import Mutation
+
+SIGNALS = "tests/command_line/test_signals.py"
+WORDS = "tests/configs/test_words.py"
+
+MUTATIONS = (
+    Mutation(
+        name="second-signal-leaves-ephemeral-data",
+        invariants=(109,),
+        path="kwire/cli.py",
+        old="        signals.at_once = made.cleanup\n",
+        new="        signals.at_once = lambda: None\n",
+        test="tests/command_line/test_contract.py::test_second_signal_removes_ephemeral_data_too",
+    ),
+    Mutation(
+        name="early-signal-leaves-ephemeral-data",
+        invariants=(109,),
+        path="kwire/cli.py",
+        old="    with StopSignals() as signals, data_directory(",
+        new="    with (signals := StopSignals()) and data_directory(",
+        test=f"{SIGNALS}::test_a_signal_before_the_node_is_ready_is_a_clean_stop",
+    ),
+    Mutation(
+        name="signal-during-the-imports-is-forgotten",
+        invariants=(109,),
+        path="kwire/running.py",
+        old="        if on_first is not None and self.received is not None:\n",
+        new="        if False:\n",
+        test=f"{SIGNALS}::test_a_signal_before_the_node_is_ready_is_a_clean_stop[socket.bind-127.0.0.1-15]",
+    ),
+    Mutation(
+        name="second-signal-ends-a-start-without-its-directory-known",
+        invariants=(109,),
+        path="kwire/running.py",
+        old="        elif self.at_once is not None:\n            self.at_once()\n",
+        new="        else:\n            (self.at_once or int)()\n",
+        test=f"{SIGNALS}::test_two_signals_before_the_directory_is_there_stop_in_order",
+    ),
+    Mutation(
+        name="errors-of-overrides-blame-the-file",
+        invariants=(),
+        path="kwire/cli.py",
+        old='            return f"--override {name}: "',
+        new="            pass",
+        test="tests/command_line/test_first_use.py::test_an_error_of_an_override_names_the_override",
+    ),
+    Mutation(
+        name="empty-lists-are-taken",
+        invariants=(),
+        path="kwire/config.py",
+        old="        if not values and self.filled:\n",
+        new="        if False:\n",
+        test=f"{WORDS}::test_an_empty_list_is_called_empty",
+    ),
+    Mutation(
+        name="duplicates-in-lists-count-twice",
+        invariants=(),
+        path="kwire/config.py",
+        old="        return tuple(dict.fromkeys(values))",
+        new="        return values",
+        test=f"{WORDS}::test_duplicates_in_lists_count_once_and_are_warned_about",
+    ),
+    Mutation(
+        name="settings-without-effect-may-be-anything",
+        invariants=(),
+        path="kwire/configs/broker.py",
+        old="            checks.check_values(properties)\n",
+        new="",
+        test=f"{WORDS}::test_a_value_that_is_none",
+    ),
+    Mutation(
+        name="formatting-takes-broken-data-for-bad-usage",
+        invariants=(),
+        path="kwire/cli.py",
+        old="        fail(error, BAD_DATA)\n\n\ndef random_uuid",
+        new="        fail(error)\n\n\ndef random_uuid",
+        test="tests/command_line/test_first_use.py::test_what_formatting_cannot_open_is_exit_2_too",
+    ),
+)
