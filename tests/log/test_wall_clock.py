@@ -7,11 +7,12 @@ import attrs
 import pytest
 import trio
 
+from kwire.log import time_index
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.service import LogManager
 from kwire.testing.disk import SimDisk
-from tests.log.batches import TIME_MS, append
+from tests.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
 from tests.log.test_service import ID, at_once
 
 HOUR_MS = 3_600_000
@@ -94,3 +95,35 @@ async def test_a_clock_set_back_and_forth_does_not_shred_a_log(
         for _ in range(5):
             append(log, [b"v"], timestamp_ms=clock.now_ms(), now_ms=clock.now_ms())
         assert len(log.segments) == 2
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+async def test_append_times_of_a_clock_that_jumps_are_found_again(
+    autojump_clock, jump_ms: int
+) -> None:
+    """Invariant 107: Kafka stamps what its clock says, and promises no order beyond that.
+
+    A search gives the first record that is young enough, however the times go up and down, and a
+    closed segment's index of them only grows.
+    """
+    clock = JumpingClock()
+    config = LogConfig(segment_bytes=400, index_interval_bytes=50, log_append_time=True)
+    async with running(clock) as logs:
+        log = logs.create("t", ID, 0, config)
+        stamped = []
+        for number in range(40):
+            clock.jump_ms = jump_ms if number % 8 in (3, 4, 5) else 0
+            done = append(log, [b"v", b"w"], timestamp_ms=7, now_ms=clock.now_ms())
+            assert done.timestamp_ms == clock.now_ms()
+            stamped += [(clock.now_ms(), done.base_offset), (clock.now_ms(), done.last_offset)]
+            await trio.sleep(0.1)
+        assert len(log.segments) > 3
+        for wanted in sorted({timestamp for timestamp, _ in stamped}):
+            expected = next((offset, time) for time, offset in stamped if time >= wanted)
+            assert offset_for_timestamp(log, wanted) == expected
+        assert offset_for_timestamp(log, max(stamped)[0] + 1) is None
+        youngest = max(stamped)[0]
+        first = next(offset for time, offset in stamped if time == youngest)
+        assert max_timestamp(log) == (youngest, first)
+        for segment in log.segments:
+            assert time_index.plausible(segment.index_data()[1])

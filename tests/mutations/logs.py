@@ -327,6 +327,16 @@ MUTATIONS = (
         test="tests/log/test_wall_clock.py",
     ),
     Mutation(
+        name="index-of-times-follows-the-clock-back",
+        invariants=(17, 107),
+        path="kwire/log/segment.py",
+        old="if timestamp > self.max_timestamp:\n            self.max_timestamp = timestamp\n"
+        "            self.max_timestamp_offset = last",
+        new="if timestamp:\n            self.max_timestamp = timestamp\n"
+        "            self.max_timestamp_offset = last",
+        test="tests/log/test_wall_clock.py",
+    ),
+    Mutation(
         name="records-of-the-future-are-too-old",
         invariants=(107,),
         path="kwire/log/retention.py",

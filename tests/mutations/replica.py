@@ -185,6 +185,14 @@ MUTATIONS = (
         test="tests/handlers/test_recreated.py::test_the_old_id_reaches_nothing",
     ),
     Mutation(
+        name="fetch-sessions-age-by-the-wall-clock",
+        invariants=(107,),
+        path="kwire/handlers/fetch.py",
+        old="sessions, now = replicas.sessions, replicas.now()",
+        new="sessions, now = replicas.sessions, context.clock.now_ms() / 1000",
+        test="tests/replica/test_wall_clock.py",
+    ),
+    Mutation(
         name="record-during-a-long-reading-is-missed",
         invariants=(18,),
         path="kwire/handlers/fetch.py",
