@@ -58,6 +58,8 @@ PROBE_SECONDS: Final = 0.001
 AFTERMATH_SECONDS: Final = 2.0
 """Time for work that a request started and that goes on after its answer."""
 SEGMENTS: Final = 300
+STARTING: Final = (3, 5, 6)
+"""Errors of a new topic's partition that its broker does not serve yet."""
 SEGMENT_BYTES: Final = 64 * 1024
 VERBOSE: Final = "STALLS_VERBOSE" in os.environ
 
@@ -123,9 +125,15 @@ class Load:
                 part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
                 topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
                 request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
-                response = client.call(request, 9)
-                error = response.responses[0].partition_responses[0].error_code
-                assert error == 0, response
+                while error := self.produced(client, request):
+                    assert error in STARTING, error
+                    time.sleep(0.05)
+
+    def produced(self, client: WireClient, request: ProduceRequest) -> int:
+        """Send a request of one partition and return its error code."""
+        response = client.call(request, 9)
+        code: int = response.responses[0].partition_responses[0].error_code
+        return code
 
     def segments(self) -> str:
         """Create a topic of 300 closed segments, a second apart."""

@@ -21,7 +21,7 @@ import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, Metrics
-from kwire.net import hangup
+from kwire.net.arrivals import Arrivals, Watched
 from kwire.net.connection import Disconnect, Framer, Spares
 from kwire.net.gate import Gate
 from kwire.net.held_back import HeldBack, is_small
@@ -74,6 +74,7 @@ class Connection:
     framer: Framer
     sender: Sender
     last_active: float
+    arrivals: Watched = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
     """The request that is being answered."""
@@ -154,7 +155,7 @@ class NetService:
     _rate: Rate = attrs.field(init=False)
     _memory: Memory = attrs.field(init=False)
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(8))
-    _hang_ups: hangup.HangUps = attrs.field(factory=hangup.make)
+    _arrivals: Arrivals = attrs.field(factory=Arrivals)
     _spares: Spares = attrs.field(factory=Spares)
     _nursery: trio.Nursery | None = None
     _held_back: HeldBack = attrs.field(factory=HeldBack)
@@ -215,7 +216,7 @@ class NetService:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self._hang_ups.run)
+                nursery.start_soon(self._arrivals.run)
                 nursery.start_soon(self._close_idle)
                 nursery.start_soon(self._held_back.run)
                 nursery.start_soon(self._leaving.run)
@@ -223,7 +224,7 @@ class NetService:
                 await trio.sleep_forever()
         finally:
             self._nursery = None
-            self._hang_ups.close()
+            self._arrivals.close()
             for listener in self.listeners.values():
                 listener.sock.close()
 
@@ -334,7 +335,7 @@ class NetService:
             sender=Sender(sock, self._threads, self.now),
             last_active=self.now(),
         )
-        self._hang_ups.watch(sock.fileno(), connection.noticed_hang_up)
+        connection.arrivals = self._arrivals.watch(sock.fileno(), connection.noticed_hang_up)
         self.admission.opened(listener.name, host)
         listener.made.value += 1
         self.connections.add(connection)
@@ -345,7 +346,8 @@ class NetService:
         try:
             with connection.scope:
                 await self._converse(connection)
-            await self._leaving.enter()
+            if not connection.arrivals.was_among_few:
+                await self._leaving.enter()
         except Disconnect as reason:
             connection.reason = str(reason)
         except OSError as error:
@@ -367,7 +369,7 @@ class NetService:
         connection.sender.flush()
         connection.framer.drop()
         self._memory.free(connection.claimed, connection)
-        self._hang_ups.forget(connection.sock.fileno())
+        self._arrivals.forget(connection.arrivals)
         connection.sock.close()
         self.connections.discard(connection)
         self.admission.closed(connection.listener.name, connection.host)
@@ -377,7 +379,7 @@ class NetService:
         """Read, answer, until the peer hangs up."""
         sock, framer = connection.sock, connection.framer
         while True:
-            await wait_readable(sock)
+            await connection.arrivals.readable()
             more = True
             while more:
                 if framer.target() is not None and framer.held > connection.claimed:

@@ -5,9 +5,34 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 SERVICE: Final = "tests/net/test_service.py"
+ARRIVALS: Final = "tests/net/test_arrivals.py"
 ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
 MUTATIONS = (
+    Mutation(
+        name="wake-everybody-who-sent-something",
+        invariants=(10,),
+        path="kwire/net/arrivals.py",
+        old="range(min(WAKES, len(self._ready)))",
+        new="range(len(self._ready))",
+        test=f"{ARRIVALS}::test_thousands_of_requests_leave_turns_to_others",
+    ),
+    Mutation(
+        name="wake-everybody-who-hung-up",
+        invariants=(10,),
+        path="kwire/net/arrivals.py",
+        old="range(min(HANG_UPS, len(self._ended)))",
+        new="range(len(self._ended))",
+        test=f"{ARRIVALS}::test_thousands_that_hang_up_leave_turns_to_whoever_came_later",
+    ),
+    Mutation(
+        name="wait-for-more-after-the-end",
+        invariants=(10,),
+        path="kwire/net/arrivals.py",
+        old="elif self.arrived or self.ended:",
+        new="elif self.arrived:",
+        test=f"{ARRIVALS}::test_a_request_and_the_end_at_once_is_served",
+    ),
     Mutation(
         name="walk-any-number-of-unpacked-payloads",
         invariants=(98,),
@@ -158,8 +183,8 @@ MUTATIONS = (
         name="close-all-in-one-turn",
         invariants=(102,),
         path="kwire/net/service.py",
-        old="            await self._leaving.enter()\n",
-        new="",
+        old="await self._leaving.enter()",
+        new="pass",
         test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
     ),
     Mutation(

@@ -12,6 +12,8 @@ from kwire.net.limits import Limits
 from kwire.net.service import TURN_FRAMES
 from tests.net.node import BULK_BYTES, echo, framed, running, settled
 
+pytestmark = pytest.mark.usefixtures("each_way_to_wait")
+
 
 async def test_answers_held_back_leave_when_the_next_one_waits() -> None:
     async with running() as node:

@@ -1,0 +1,157 @@
+"""Wakes the tasks of connections when something arrives on them, or their peer hangs up.
+
+The first :data:`DIRECT` connections of a node wait with trio itself, which is the shortest way for
+each request.  The others wait in one more epoll, registered once and for as long as they are open:
+trio runs everything that is ready before it looks again, so with thousands of them a turn of the
+loop would have no bound.  Here a turn wakes :data:`WAKES` of them in the order of their arrival,
+and only few of those whose peer hung up: thousands end together with their process, and nobody
+waits for that.
+
+All connections are watched for the hang-up, so that it is noticed while a request is still being
+answered and nobody reads.  An idle node is not woken.  Where there is no epoll every connection
+waits with trio, and a hang-up is noticed when an answer is sent.
+"""
+
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+from trio.lowlevel import Abort, RaiseCancelT, Task, checkpoint, wait_readable
+
+DIRECT: Final = 128
+"""Connections that wait with trio."""
+WAKES: Final = 32
+"""Other connections with something to read that are woken in one turn."""
+HANG_UPS: Final = 16
+"""Connections whose peer hung up that are woken in one turn."""
+POLLED: Final = 512
+"""Events taken from the kernel in one turn; more than are worked off, to find the hang-ups."""
+_HAS_EPOLL: Final = hasattr(select, "epoll")
+_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _HAS_EPOLL else 0
+
+
+def _epoll() -> "select.epoll | None":
+    return select.epoll() if _HAS_EPOLL else None
+
+
+@attrs.define(eq=False)
+class Watched:
+    """One connection that is waited for."""
+
+    descriptor: int
+    hung_up: Callable[[], None]
+    """Called once, when the peer has closed its side."""
+    direct: bool
+    arrived: bool = False
+    """Whether something came that the connection's task was not woken for."""
+    ended: bool = False
+    """Whether the peer has closed its side: from then on reading never has to wait."""
+    queued: bool = False
+    """Whether it is among those that a turn is to wake."""
+    forgotten: bool = False
+    _task: Task | None = None
+
+    @property
+    def was_among_few(self) -> bool:
+        """Whether the peer hung up and few connections were woken for that in the same turn."""
+        return self.ended and not self.direct
+
+    async def readable(self) -> None:
+        """Wait until a read may bring something; a read may still find nothing."""
+        if self.direct:
+            await wait_readable(self.descriptor)
+        elif self.arrived or self.ended:
+            self.arrived = False
+            await checkpoint()
+        else:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def wake(self) -> None:
+        """Let the connection's task read; if it does something else, its next wait is short."""
+        task, self._task = self._task, None
+        if task is None:
+            self.arrived = True
+        else:
+            trio.lowlevel.reschedule(task)
+
+    def _abort(self, _: RaiseCancelT) -> Abort:
+        self._task = None
+        return Abort.SUCCEEDED
+
+
+@attrs.define(eq=False)
+class Arrivals:
+    """The connections of one node that something can arrive on."""
+
+    _epoll: "select.epoll | None" = attrs.field(factory=_epoll)
+    _watched: dict[int, Watched] = attrs.field(factory=dict)
+    _direct: int = 0
+    """Open connections that wait with trio."""
+    _ready: deque[Watched] = attrs.field(factory=deque)
+    _ended: deque[Watched] = attrs.field(factory=deque)
+
+    def watch(self, descriptor: int, hung_up: Callable[[], None]) -> Watched:
+        """Begin to wait for a new connection."""
+        direct = self._epoll is None or self._direct < DIRECT
+        watched = Watched(descriptor, hung_up, direct)
+        if self._epoll is not None:
+            events = select.EPOLLRDHUP | select.EPOLLET
+            self._epoll.register(descriptor, events if direct else events | select.EPOLLIN)
+        self._watched[descriptor] = watched
+        self._direct += direct
+        return watched
+
+    def forget(self, watched: Watched) -> None:
+        """Leave a connection that is about to be closed."""
+        if watched.forgotten:
+            return
+        watched.forgotten = True
+        del self._watched[watched.descriptor]
+        self._direct -= watched.direct
+        if self._epoll is not None:
+            self._epoll.unregister(watched.descriptor)
+
+    def close(self) -> None:
+        if self._epoll is not None:
+            self._epoll.close()
+
+    async def run(self) -> None:
+        """Wake tasks until cancelled; asleep while nothing arrives."""
+        if self._epoll is None:
+            return
+        while True:
+            if self._ready or self._ended:
+                await checkpoint()
+            else:
+                await wait_readable(self._epoll.fileno())
+            self._look(self._epoll)
+            self._wake()
+
+    def _look(self, epoll: "select.epoll") -> None:
+        """Sort what has happened into those to read from and those that hung up."""
+        for descriptor, events in epoll.poll(0, POLLED):
+            watched = self._watched[descriptor]
+            if events & _ENDED and not watched.ended:
+                watched.ended = True
+                self._ended.append(watched)
+            elif not watched.queued and not watched.ended:
+                watched.queued = True
+                self._ready.append(watched)
+
+    def _wake(self) -> None:
+        """Wake this turn's share of both."""
+        for _ in range(min(WAKES, len(self._ready))):
+            watched = self._ready.popleft()
+            watched.queued = False
+            if not watched.forgotten:
+                watched.wake()
+        for _ in range(min(HANG_UPS, len(self._ended))):
+            watched = self._ended.popleft()
+            if not watched.forgotten:
+                watched.hung_up()
+                if not watched.direct:
+                    watched.wake()

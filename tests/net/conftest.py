@@ -1,0 +1,11 @@
+"""Both ways in which connections wait, for the tests that ask for them."""
+
+import pytest
+
+from kwire.net import arrivals
+
+
+@pytest.fixture(params=[arrivals.DIRECT, 0], ids=["with trio", "in turns"])
+def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test with connections that wait with trio, and with others."""
+    monkeypatch.setattr(arrivals, "DIRECT", request.param)

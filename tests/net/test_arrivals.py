@@ -1,0 +1,107 @@
+"""Many connections at once hold up the others for a bounded time."""
+
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Final
+
+import pytest
+import trio
+
+from kwire.net import arrivals
+from kwire.net.arrivals import DIRECT, HANG_UPS, WAKES
+from kwire.net.service import ACCEPT_BATCH
+from tests.net.node import Echo, Node, echo, framed, running
+
+pytestmark = pytest.mark.skipif(not arrivals._HAS_EPOLL, reason="needs epoll")
+MANY: Final = 400
+TURNS: Final = 8
+"""What one request may take: its bytes arrive, its task is woken, its answer is read."""
+
+
+@asynccontextmanager
+async def crowd(node: Node) -> AsyncIterator[list[socket.socket]]:
+    """Many connections that do not wait with trio, beside as many idle ones that do."""
+    with ExitStack() as stack:
+        sockets = []
+        before = len(node.service.connections)
+        for number in range(DIRECT + MANY):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", node.port)))
+            sockets.append(sock)
+            if number % ACCEPT_BATCH == 0:
+                await node.open_connections(before + number + 1)
+        await node.open_connections(before + DIRECT + MANY)
+        yield sockets[DIRECT:]
+
+
+def answers(node: Node) -> int:
+    return sum(session.answered for session in node.sessions if isinstance(session, Echo))
+
+
+async def test_thousands_of_requests_leave_turns_to_others() -> None:
+    """invariant 10."""
+    async with running() as node:
+        node.listen()
+        async with await node.connect() as first, crowd(node) as others:
+            for _ in range(5):
+                before = answers(node)
+                for sock in others:
+                    sock.sendall(framed(b"one of many"))
+                assert await echo(first, b"short") == b"short"
+                assert answers(node) - before < TURNS * WAKES
+                for sock in others:
+                    await trio.lowlevel.wait_readable(sock)
+                    sock.recv(100)
+
+
+async def test_thousands_that_hang_up_leave_turns_to_whoever_came_later() -> None:
+    """invariant 10: hang-ups are not worked off before requests that arrived after them."""
+    async with running() as node:
+        node.listen()
+        async with crowd(node) as others, await node.connect() as last:
+            count = len(node.service.connections)
+            for sock in others:
+                sock.close()
+            assert await echo(last, b"short") == b"short"
+            assert len(node.service.connections) > count - TURNS * HANG_UPS
+            await node.open_connections(DIRECT + 1)
+
+
+async def test_requests_are_answered_in_the_order_of_their_arrival(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """invariant 10: nobody is passed over for ever."""
+    order: list[int] = []
+    answer = Echo.answer
+
+    async def noted(session: Echo, frame: memoryview) -> Sequence[Any] | None:
+        order.append(int(bytes(frame)))
+        return await answer(session, frame)
+
+    monkeypatch.setattr(Echo, "answer", noted)
+    async with running() as node:
+        node.listen()
+        async with crowd(node) as others:
+            for number, sock in enumerate(others):
+                sock.sendall(framed(b"%d" % number))
+            for sock in others:
+                await trio.lowlevel.wait_readable(sock)
+    displaced = [abs(place - number) for place, number in enumerate(order)]
+    assert len(order) == MANY
+    assert max(displaced) < TURNS * WAKES, displaced
+
+
+async def test_a_request_and_the_end_at_once_is_served() -> None:
+    async with running() as node:
+        node.listen()
+        async with crowd(node) as others:
+            for session in node.sessions:
+                session.go.set()
+            for sock in others:
+                sock.sendall(framed(b"none.", b"write"))
+                sock.shutdown(socket.SHUT_WR)
+            for sock in others:
+                await trio.lowlevel.wait_readable(sock)
+                assert sock.recv(100) == framed(b"write")
+            with trio.fail_after(60):
+                await node.open_connections(DIRECT)
