@@ -46,6 +46,12 @@ def trouble(error: OSError) -> Trouble:
     return _KINDS.get(error.errno or 0, Trouble.BROKEN)
 
 
+def lacks_descriptors(error: BaseException) -> bool:
+    """Whether a call failed, itself or what it was made for, because too many files are open."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and trouble(cause) is Trouble.NO_DESCRIPTORS
+
+
 @contextmanager
 def if_room() -> Iterator[None]:
     """Let what is done inside fail for want of room, and nothing else."""

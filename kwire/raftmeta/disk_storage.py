@@ -5,7 +5,8 @@ snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced 
 synced, so that a log is never of a later epoch than it; a snapshot appears under its name whole
 and synced, and holds only what is committed, so that the log before it was synced; after a crash
 between a fetched snapshot and the emptying of the log, the snapshot wins; what is found at the
-start is synced before anything is said, for only the page cache may have had it.
+start is synced before anything is said, for only the page cache may have had it; what found no
+descriptor left can be called again, but for a cut and the installation of a snapshot.
 
 ``synced-end-offset`` says how far the log was synced at the last start or clean stop, or some 1000
 offsets ago; it is lowered before a cut. A crash leaves no damage below it or below a snapshot: that
@@ -34,6 +35,7 @@ from kwire.raftmeta.quorum_state import ElectionState
 from kwire.raftmeta.raft import Recovered
 from kwire.raftmeta.storage import Bytes, configured_history, replay
 from kwire.raftmeta.voters import VoterSet
+from kwire.records.header import headers
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, uuid_text
 
 PARTIAL: Final = ".part"
@@ -175,7 +177,10 @@ class DiskStorage:
 
     # The log --------------------------------------------------------------------------------
     def append(self, records: Bytes, base_offset: int) -> None:
-        assert base_offset == self._log.end_offset, (base_offset, self._log.end_offset)
+        end_offset = self._log.end_offset
+        if base_offset < end_offset:  # said again, after some of it found no descriptor
+            records = _from(records, end_offset)
+        assert base_offset <= end_offset, (base_offset, end_offset)
         self._log.append_follower(records)
         self._log.settle()
 
@@ -257,8 +262,8 @@ class DiskStorage:
 
     # Making durable -------------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
+        self._flush = self._log.start_flush()  # This may fail, and then the vote is still due.
         election, self._election = self._election, None
-        self._flush = self._log.start_flush()
         if election is None and self._flush is None:
             return None
         return partial(self._sync, election, self._flush)
@@ -277,6 +282,9 @@ class DiskStorage:
         if flush is not None:
             self._log.end_flush(flush)
 
+    def shed(self) -> bool:
+        return self._disk.shed()
+
     def close(self) -> None:
         """As a clean stop leaves it."""
         self.end_sync()  # of one that failed
@@ -287,3 +295,11 @@ class DiskStorage:
         if self._synced_end is not None:
             self._note_synced_end(self._log.recovery_point)
         self._log.close()
+
+
+def _from(records: Bytes, offset: int) -> Bytes:
+    """The batches of a run from an offset on, where one begins."""
+    for pos, header in headers(records):
+        if header.base_offset >= offset:
+            return memoryview(records)[pos:]
+    return b""

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import attrs
 import trio
@@ -21,7 +23,8 @@ import trio
 from kwire import errors
 from kwire.clock import Clock
 from kwire.drive import Driver, Slices
-from kwire.errors import KafkaError
+from kwire.errors import KafkaError, KafkaStorageError
+from kwire.log.trouble import lacks_descriptors
 from kwire.raftmeta.cleaning import MetadataRetention
 from kwire.raftmeta.control import snapshot_timestamp
 from kwire.raftmeta.decoding import decode_batches, decode_snapshot
@@ -59,7 +62,7 @@ from kwire.raftmeta.records import (
 from kwire.raftmeta.roles import Follower, Leader, Resigned
 from kwire.raftmeta.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.storage import MetadataStorage
-from kwire.raftmeta.turn import Outcome, Written, write
+from kwire.raftmeta.turn import Outcome, Turn, Written
 from kwire.raftmeta.voters import Node, VoterSet
 from kwire.records.build import Payload
 
@@ -68,12 +71,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 BACKLOG_MAX: Final = 10_000
 """Effects waiting for a turn above which appends have to wait."""
 DELIVERY_BYTES: Final = 64 * 1024
 """How much of the log is decoded before others get a turn."""
 SNAPSHOT_HEAD_BYTES: Final = 64 * 1024
 """More than the first batch of a snapshot."""
+SCARCE_SECONDS: Final = 0.1
+"""After which a call that found no descriptor left is made again."""
 SHUTDOWN_SECONDS: Final = 1.0
 """How long a leader that stops waits for the others to elect another."""
 
@@ -174,6 +181,8 @@ class Quorum:
         self._delivery_news = trio.Event()
         self._waiters: list[tuple[int, trio.Event]] = []
         self._turn_done = trio.Event()
+        self._scarce_until = -inf
+        """Until then a shortage of descriptors is the one that was told."""
 
     # What others use ------------------------------------------------------------------------
     def add_listener(self, listener: Listener) -> None:
@@ -326,10 +335,8 @@ class Quorum:
         for chunk in chunks:
             prepared.append(chunk)
             await trio.lowlevel.checkpoint()
-        if self._storage.blocks:
-            await trio.to_thread.run_sync(self._storage.store_snapshot, snapshot, prepared)
-        else:
-            self._storage.store_snapshot(snapshot, prepared)
+        store = partial(self._storage.store_snapshot, snapshot, prepared)
+        await self._on_disk(store, in_thread=self._storage.blocks)
         await self._installed()
         self._driver.feed(SnapshotTaken(snapshot, alone=not self._has_room_before(snapshot)))
         return snapshot
@@ -378,9 +385,9 @@ class Quorum:
         """One turn of the driver."""
         written = await self._write(turn)
         if written.needs_sync:
-            sync = self._storage.start_sync()
+            sync = await self._on_disk(self._storage.start_sync)
             if sync is not None:
-                await trio.to_thread.run_sync(sync)
+                await self._on_disk(sync, in_thread=True)
                 self._storage.end_sync()
         for outcome in written.outcomes:
             self._finish(outcome)
@@ -394,9 +401,41 @@ class Quorum:
         Nobody else reads from the disk then: delivery waits while ``installing`` is set.
         """
         installs = any(isinstance(effect, InstallSnapshot) for effect in turn)
-        if installs and self._storage.blocks:
-            return await trio.to_thread.run_sync(write, self._storage, turn)
-        return write(self._storage, turn)
+        work = Turn(turn)
+        return await self._on_disk(
+            partial(work.write, self._storage),
+            in_thread=installs and self._storage.blocks,
+            can_go_on=lambda: work.can_go_on,
+        )
+
+    async def _on_disk(
+        self,
+        call: Callable[[], T],
+        *,
+        in_thread: bool = False,
+        can_go_on: Callable[[], bool] = lambda: True,
+    ) -> T:
+        """Make a call that opens files; without a descriptor for them it waits, and begins again.
+
+        So this node is silent meanwhile: a vote or records that are not durable are not told.
+        """
+        while True:
+            try:
+                return await trio.to_thread.run_sync(call) if in_thread else call()
+            except (OSError, KafkaStorageError) as error:
+                if not lacks_descriptors(error) or not can_go_on():
+                    raise
+                await self._wait_for_descriptors(error)
+
+    async def _wait_for_descriptors(self, error: Exception) -> None:
+        """Close files that are not in use, or give others the time to; told once a shortage."""
+        if self._storage.shed():
+            return
+        now = self._clock.now()
+        if now >= self._scarce_until:
+            logger.warning("metadata log waits for descriptors error=%s", error)
+        self._scarce_until = now + 10 * SCARCE_SECONDS
+        await trio.sleep(SCARCE_SECONDS)
 
     def _tell_of_voters(self) -> None:
         voters = self._raft.state.voters
@@ -480,7 +519,13 @@ class Quorum:
             await self._installed()
             if self._delivered < self._raft.state.log.start_offset:
                 return  # a snapshot that is queued behind us covers this
-            data = self._storage.read(self._delivered, end_offset, DELIVERY_BYTES)
+            try:
+                data = self._storage.read(self._delivered, end_offset, DELIVERY_BYTES)
+            except (OSError, KafkaStorageError) as error:
+                if not lacks_descriptors(error):
+                    raise
+                await self._wait_for_descriptors(error)
+                continue  # a snapshot may have taken the log's place meanwhile
             batches = await decode_batches(data, Slices(self._clock.now))
             batches = [b for b in batches if b.last_offset >= self._delivered]
             assert batches, (self._delivered, end_offset)
@@ -515,7 +560,7 @@ class Quorum:
             return bytes(self._storage.read_snapshot(snapshot, 0, size))
 
         try:
-            return await trio.to_thread.run_sync(read) if self._storage.blocks else read()
+            return await self._on_disk(read, in_thread=self._storage.blocks)
         except (KeyError, FileNotFoundError):
             await self._installed()
             if snapshot in self._raft.state.log.snapshots:

@@ -61,6 +61,10 @@ class MetadataStorage(Protocol):
     def end_sync(self) -> None:
         """It has been run without an error."""
 
+    def shed(self) -> bool:
+        """Close files that are not in use, for a call that found no descriptor left; whether there
+        were any. On the event loop."""
+
     def close(self) -> None: ...
 
 
@@ -159,6 +163,9 @@ class MemoryStorage:
 
     def end_sync(self) -> None:
         pass
+
+    def shed(self) -> bool:
+        return False
 
     def close(self) -> None:
         pass

@@ -3,6 +3,7 @@
 Synchronous, so that the simulation runs the same lines as the service.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -47,37 +48,62 @@ class Written:
 
 def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
     """Make a turn's writes and resolve its reads; the caller syncs, then does the rest."""
-    needs_sync = False
-    outcomes: list[Outcome] = []
-    slices: dict[LogSlice, Bytes] = {}
-    for effect in effects:
+    return Turn(effects).write(storage)
+
+
+class Turn:
+    """A turn's writes on their way.
+
+    A write that failed can be made again, with all that follow, if ``can_go_on`` says so: the ones
+    before it are not repeated. A log that was cut, or given up for a snapshot, only in part is not
+    worked on any more.
+    """
+
+    def __init__(self, effects: Iterable[Effect]) -> None:
+        self._effects = deque(effects)
+        self._needs_sync = False
+        self._outcomes: list[Outcome] = []
+        self._slices: dict[LogSlice, Bytes] = {}
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the write that is next, and may have been tried, can be made again."""
+        return not isinstance(self._effects[0], TruncateLog | InstallSnapshot)
+
+    def write(self, storage: MetadataStorage) -> Written:
+        """Make the writes that are left; what is raised leaves the failed one the next."""
+        while self._effects:
+            self._perform(storage, self._effects[0])
+            self._effects.popleft()
+        return Written(self._needs_sync, self._outcomes)
+
+    def _perform(self, storage: MetadataStorage, effect: Effect) -> None:
         match effect:
             case AppendLog(records, base_offset):
                 storage.append(records, base_offset)
-                needs_sync = True
+                self._needs_sync = True
             case SaveElection(state, voters, kraft_version):
                 storage.save_election(state, voters, kraft_version)
-                needs_sync = True
+                self._needs_sync = True
             case TruncateLog(end_offset):
                 storage.truncate(end_offset)
-                slices.clear()
-                needs_sync = True
+                self._slices.clear()
+                self._needs_sync = True
             case CleanLog(start_offset):
                 storage.clean(start_offset)
             case WriteSnapshot(snapshot, position, data):
                 storage.write_snapshot(snapshot, position, data)
             case InstallSnapshot(snapshot):
-                outcomes.append(storage.install_snapshot(snapshot))
-                slices.clear()
-                needs_sync = True
+                self._outcomes.append(storage.install_snapshot(snapshot))
+                self._slices.clear()
+                self._needs_sync = True
             case Reply(_, response):
-                _fill(storage, response, slices)
-                outcomes.append(effect)
+                _fill(storage, response, self._slices)
+                self._outcomes.append(effect)
             case Send() | Committed() | LeaderKnown():
-                outcomes.append(effect)
+                self._outcomes.append(effect)
             case _:  # Appended and Refused were seen by whoever fed the event
                 pass
-    return Written(needs_sync, outcomes)
 
 
 def _fill(

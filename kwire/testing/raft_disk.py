@@ -88,6 +88,9 @@ class SimStorage:
     def end_sync(self) -> None:
         pass
 
+    def shed(self) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 

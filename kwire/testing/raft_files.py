@@ -125,6 +125,9 @@ class Files:
             run()
             self.end_sync()
 
+    def shed(self) -> bool:
+        return self.files.shed()
+
     def close(self) -> None:
         if not self.is_dead:
             self.files.close()

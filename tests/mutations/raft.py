@@ -49,4 +49,37 @@ MUTATIONS = (
         new="return len(self.voters)",
         test="tests/sim/test_raft_sim.py::test_invariants_hold",
     ),
+    Mutation(
+        name="vote-is-gone-if-its-sync-cannot-begin",
+        invariants=(42,),
+        path="kwire/raftmeta/disk_storage.py",
+        old="        self._flush = self._log.start_flush()  # This may fail, "
+        "and then the vote is still due.\n"
+        "        election, self._election = self._election, None\n",
+        new="        election, self._election = self._election, None\n"
+        "        self._flush = self._log.start_flush()\n",
+        test="tests/raftmeta/test_scarce_descriptors.py::"
+        "test_sync_that_could_not_begin_still_has_the_vote",
+    ),
+    Mutation(
+        name="vote-is-told-without-its-sync",
+        invariants=(42, 90),
+        path="kwire/raftmeta/service.py",
+        old="                if not lacks_descriptors(error) or not can_go_on():\n"
+        "                    raise\n",
+        new="                if in_thread and lacks_descriptors(error):\n"
+        "                    return None\n"
+        "                if not lacks_descriptors(error) or not can_go_on():\n"
+        "                    raise\n",
+        test="tests/raftmeta/test_scarce_descriptors.py::"
+        "test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor",
+    ),
+    Mutation(
+        name="write-that-failed-is-left-out-of-the-turn",
+        invariants=(42, 90),
+        path="kwire/raftmeta/turn.py",
+        old="self._perform(storage, self._effects[0])\n            self._effects.popleft()\n",
+        new="self._perform(storage, self._effects.popleft())\n",
+        test="tests/raftmeta/test_scarce_descriptors.py",
+    ),
 )
