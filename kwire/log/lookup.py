@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kwire.log import snapshots
+from kwire.log.disk import File
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.segment import Segment
 from kwire.records.compression import BadPayload, decompress
@@ -18,7 +19,7 @@ from kwire.records.header import (
     HEADER_SIZE,
     BatchHeader,
 )
-from kwire.records.iterate import BadRecords, Record, records, unpacked_records
+from kwire.records.iterate import BadRecords, times
 
 if TYPE_CHECKING:
     from kwire.log.partition_log import PartitionLog
@@ -32,6 +33,7 @@ _SLICE_SEGMENTS: Final = 50
 _SLICE_RECORDS: Final = 200
 _READ_HERE: Final = 16 * 1024
 """A larger batch is read in a thread."""
+_MAGIC: Final = 2
 
 
 class Spot(NamedTuple):
@@ -146,43 +148,48 @@ def _in_batch(
 ) -> Search:
     """The first record of the batch that is young enough and still in the log."""
     try:
-        for count, record in enumerate((yield from _unpacked(segment, position, header)), 1):
+        for count, (offset, time) in enumerate((yield from _times(segment, position, header)), 1):
             if not count % _SLICE_RECORDS:
                 yield None
-            if record.timestamp >= timestamp and record.offset >= log.start_offset:
-                return Spot(record.offset, record.timestamp)
+            if time >= timestamp and offset >= log.start_offset:
+                return Spot(offset, time)
     except BadRecords:
         # The batch as a whole is the best answer about records that nobody can read.
         return Spot(header.base_offset, header.max_timestamp)
     return None
 
 
-def _unpacked(
+def _times(
     segment: Segment, position: int, header: BatchHeader
-) -> Generator[Job | None, bytes | None, Iterator[Record]]:
-    """The records of a batch; BadRecords when a thread could not unpack them."""
+) -> Generator[Job | None, bytes | None, Iterator[tuple[int, int]]]:
+    """Offsets and timestamps of a batch's records; BadRecords when they cannot be unpacked.
+
+    Nothing is made of the records' keys, values and headers: one record can have millions.
+    """
+    if header.magic != _MAGIC:
+        raise BadRecords(f"a batch of format {header.magic}")
     file = segment.file
     if header.size <= _READ_HERE and not header.compression:
-        return records(file.read(position, header.size), 0, header)
-    file.pin()
-    try:
-        data = yield partial(file.read, position, header.size)
-    finally:
-        file.unpin()
-    if data is None or len(data) < header.size:
-        raise BadRecords("a batch that was cut off meanwhile")
-    if header.compression:
-        plain = yield partial(_decompressed, data, header)
-        if plain is None:
-            raise BadRecords("a payload that cannot be unpacked")
-        return unpacked_records(plain, header)
-    return records(data, 0, header)
+        plain = _payload(file, position, header)
+    else:
+        file.pin()
+        try:
+            plain = yield partial(_payload, file, position, header)
+        finally:
+            file.unpin()
+    if plain is None:
+        raise BadRecords("a payload that cannot be unpacked, or was cut off meanwhile")
+    return times(plain, header)
 
 
-def _decompressed(data: bytes, header: BatchHeader) -> bytes | None:
-    """In a thread: a batch's payload, None when it is damaged or too large."""
+def _payload(file: File, position: int, header: BatchHeader) -> bytes | None:
+    """Read a batch's payload and unpack it; None when it is damaged or too large."""
+    size = header.size - HEADER_SIZE
+    data = file.read(position + HEADER_SIZE, size)
+    if len(data) < size or not header.compression:
+        return data if len(data) == size else None
     try:
-        return bytes(decompress(header.compression, memoryview(data)[HEADER_SIZE:], PAYLOAD_MAX))
+        return bytes(decompress(header.compression, data, PAYLOAD_MAX))
     except BadPayload:
         return None
 
@@ -205,12 +212,12 @@ def _largest(
 ) -> Search:
     best: Spot | None = None
     try:
-        for count, record in enumerate((yield from _unpacked(segment, position, header)), 1):
+        for count, (offset, time) in enumerate((yield from _times(segment, position, header)), 1):
             if not count % _SLICE_RECORDS:
                 yield None
-            if record.offset >= log.start_offset and record.timestamp >= floor:
-                floor = record.timestamp + 1
-                best = Spot(record.offset, record.timestamp)
+            if offset >= log.start_offset and time >= floor:
+                floor = time + 1
+                best = Spot(offset, time)
     except BadRecords:
         return best
     return best

@@ -121,24 +121,47 @@ def keys(plain: bytes, header: BatchHeader) -> Iterator[bool]:
 
     Values and headers are passed over: one record can have millions of headers.
     """
-    _check_count(plain, header)
-    at = 0
-    for _ in range(header.record_count):
+    for _, _, pos, end in _fronts(plain, header):
         try:
-            length, pos = _varint(plain, at)
-            at = pos + length
-            if length <= 0 or at > len(plain):
-                raise BadRecords(f"a record of {length} bytes with {len(plain) - pos} left")
-            _, pos = _varint(plain, pos + 1, 70)
-            _, pos = _varint(plain, pos)
             size, pos = _varint(plain, pos)
         except IndexError:
             raise BadRecords("a record goes beyond its batch") from None
-        if pos + max(size, 0) > at:
-            raise BadRecords(f"{size} bytes announced with {at - pos} left")
+        if pos + max(size, 0) > end:
+            raise BadRecords(f"{size} bytes announced with {end - pos} left")
         yield size >= 0
-    if at != len(plain):
-        raise BadRecords(f"{len(plain) - at} bytes behind the last record")
+
+
+def times(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Give offset and timestamp of each record of an unpacked payload.
+
+    Keys, values and headers are passed over, and nothing is made of them.
+    """
+    base_offset, base_time = header.base_offset, header.base_timestamp
+    fixed_time = header.max_timestamp if header.is_log_append_time else None
+    for delta, offset_delta, _, _ in _fronts(plain, header):
+        timestamp = base_time + delta if fixed_time is None else fixed_time
+        yield base_offset + offset_delta, timestamp
+
+
+def _fronts(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
+    """Each record's deltas of time and offset, where its key begins and where it ends."""
+    _check_count(plain, header)
+    end = 0
+    for _ in range(header.record_count):
+        try:
+            length, pos = _varint(plain, end)
+            end = pos + length
+            if length <= 0 or end > len(plain):
+                raise BadRecords(f"a record of {length} bytes with {len(plain) - pos} left")
+            delta, pos = _varint(plain, pos + 1, 70)
+            offset_delta, pos = _varint(plain, pos)
+        except IndexError:
+            raise BadRecords("a record goes beyond its batch") from None
+        if pos > end:
+            raise BadRecords("a record's length does not fit its fields")
+        yield delta, offset_delta, pos, end
+    if end != len(plain):
+        raise BadRecords(f"{len(plain) - end} bytes behind the last record")
 
 
 def _check_count(plain: bytes, header: BatchHeader) -> None:

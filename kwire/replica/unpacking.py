@@ -4,6 +4,7 @@ Rules: the loop unpacks only what stays small; whatever grows does so in a threa
 and no more than a few at once, for each may hold as much memory as the limit allows.
 """
 
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -35,20 +36,27 @@ class Unpacker:
     threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     _walks: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     """Places of the payloads that are in memory until their records were walked."""
+    _searches: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
+    """Places of the searches that have looked into a payload: each may hold one in memory."""
 
     async def search(self, search: Search) -> Spot | None:
         """Drive a search: others come in between its slices."""
         answer: bytes | None = None
-        while True:
-            try:
-                job = search.send(answer)
-            except StopIteration as done:
-                found: Spot | None = done.value
-                return found
-            if job is None:
-                answer = None
-                await trio.lowlevel.checkpoint()
-            else:
+        async with AsyncExitStack() as place:
+            has_place = False
+            while True:
+                try:
+                    job = search.send(answer)
+                except StopIteration as done:
+                    found: Spot | None = done.value
+                    return found
+                if job is None:
+                    answer = None
+                    await trio.lowlevel.checkpoint()
+                    continue
+                if not has_place:
+                    await place.enter_async_context(self._searches)
+                    has_place = True
                 answer = await trio.to_thread.run_sync(job, limiter=self.threads)
 
     async def check_keys(self, batch: Buffer, header: BatchHeader) -> None:

@@ -50,6 +50,23 @@ MUTATIONS = (
         test="tests/replica/test_bombs.py::test_only_the_first_of_many_records_without_a_key_are_named",
     ),
     Mutation(
+        name="unpack-headers-to-look-for-times",
+        invariants=(98,),
+        path="kwire/log/lookup.py",
+        old="    return times(plain, header)\n",
+        new="    from kwire.records.iterate import unpacked_records\n"
+        "    return ((r.offset, r.timestamp) for r in unpacked_records(plain, header))\n",
+        test="tests/replica/test_searching.py::test_headers_are_passed_over_by_a_search",
+    ),
+    Mutation(
+        name="any-number-of-searches-hold-a-payload",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="                    await place.enter_async_context(self._searches)\n",
+        new="",
+        test="tests/replica/test_searching.py::test_no_more_than_a_few_searches_hold_a_payload",
+    ),
+    Mutation(
         name="unpack-headers-to-look-for-keys",
         invariants=(98,),
         path="kwire/replica/unpacking.py",

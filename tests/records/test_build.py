@@ -121,3 +121,21 @@ def test_an_emptied_batch_remembers_its_producer():
 def test_headers_stop_at_a_cut_batch():
     buf = MADE + MADE + MADE[:-1]
     assert [pos for pos, _ in header.headers(buf)] == [0, len(MADE)]
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+def test_times_are_those_of_the_records(append_time: bool) -> None:
+    made = build.batch(
+        [build.New(b"k", b"v" * n, ((b"h", None),) * n, NOW + 3 * n) for n in range(70)],
+        timestamp_ms=NOW,
+        base_offset=100,
+    )
+    if append_time:
+        front = build.stamp(made, base_offset=100, leader_epoch=0, append_time_ms=NOW + 9)
+        made = bytes(front) + made[len(front) :]
+    head = header.parse(made)
+    expected = [(r.offset, r.timestamp) for r in iterate.records(made, 0, head)]
+    assert list(iterate.times(made[header.HEADER_SIZE :], head)) == expected
+    for end in range(header.HEADER_SIZE, len(made)):
+        with pytest.raises(iterate.BadRecords):
+            list(iterate.times(made[header.HEADER_SIZE : end], head))

@@ -1,6 +1,7 @@
 """ListOffsets by timestamp: what is in a batch must not hold up anybody else."""
 
 import gzip
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import trio
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.log import lookup
-from kwire.records import build, header
+from kwire.records import build, compression, header
+from kwire.replica import unpacking
 from kwire.replica.partition import MAX_TIMESTAMP, Partition
 from kwire.replica.purgatory import Upto
 from tests.handlers.broker import NOW_MS, Broker, broker, topic_id
@@ -61,6 +63,51 @@ async def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     partition.append(bomb, header.parse(bomb), 1, 0.0, NOW_MS)
     found = await subject.replicas.locate(partition, NOW_MS + MANY, Upto.HIGH_WATERMARK)
     assert (found.offset, found.timestamp) == (MANY, NOW_MS + MANY)
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
+@pytest.mark.parametrize("wanted", [NOW_MS + 1, MAX_TIMESTAMP])
+async def test_headers_are_passed_over_by_a_search(codec: int, wanted: int):
+    """Invariant 98: 300 bytes can hold a million headers, seconds of work on the loop."""
+    subject, partition = await filled()
+    record = build.New(b"key", b"", ((b"", None),) * 100_000, NOW_MS + MANY)
+    batch = build.batch([record] * 2, timestamp_ms=NOW_MS + MANY, compression=codec)
+    subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+    partition.log.start_offset = MANY + 1
+    tracemalloc.start()
+    try:
+        found = await subject.replicas.locate(partition, wanted, Upto.HIGH_WATERMARK)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found.offset, found.timestamp) == (MANY + 1, NOW_MS + MANY)
+    assert peak < 3 << 20, "two records of 200 KB, and what unpacking them takes"
+
+
+async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.MonkeyPatch):
+    """Invariant 98: a payload is in memory until its last record was looked at."""
+    subject, partition = await filled(compression=compression.GZIP)
+    active = most = finished = 0
+    unpack = lookup._payload
+
+    def unpack_counted(*arguments: Any) -> bytes | None:
+        nonlocal active, most
+        active += 1
+        most = max(most, active - finished)
+        return unpack(*arguments)
+
+    async def search() -> None:
+        nonlocal finished
+        found = await subject.replicas.locate(partition, NOW_MS + MANY - 1, Upto.HIGH_WATERMARK)
+        finished += 1
+        assert found.offset == MANY - 1
+
+    monkeypatch.setattr(lookup, "_payload", unpack_counted)
+    async with trio.open_nursery() as nursery:
+        for _ in range(4 * unpacking.THREADS):
+            nursery.start_soon(search)
+    assert finished == 4 * unpacking.THREADS
+    assert 1 <= most <= unpacking.THREADS
 
 
 async def test_a_topic_that_goes_meanwhile():
