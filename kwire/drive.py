@@ -6,7 +6,8 @@ the last one and performs them together: that is what lets one fsync serve them 
 an effect is visible outside before its turn, so the order of events is the order of effects.
 """
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -112,3 +113,51 @@ class Slices:
         if self._now() >= self._end:
             await trio.lowlevel.checkpoint()
             self._end = self._now() + self._seconds
+
+
+class Wakeable(Protocol):
+    """What a task sleeps on: an event."""
+
+    def set(self) -> object: ...
+
+
+class Wakes:
+    """Wakes tasks, of many only some a turn.
+
+    Trio runs everything that is woken before it looks at sockets again, so a thousand tasks that
+    are woken together keep all other clients waiting.  They are woken in the order of their events.
+    """
+
+    __slots__ = ("_a_turn", "_events", "_is_running", "_more")
+
+    def __init__(self, a_turn: int) -> None:
+        self._a_turn = a_turn
+        self._events: deque[Wakeable] = deque()
+        self._more = trio.lowlevel.ParkingLot()
+        self._is_running = False
+
+    def wake(self, events: Iterable[Wakeable]) -> None:
+        """Set these events: at once if they are few, or :meth:`run` does not run."""
+        waiting = self._events
+        waiting.extend(events)
+        if len(waiting) > self._a_turn and self._is_running:
+            self._more.unpark()
+        else:
+            self._wake(len(waiting))
+
+    def _wake(self, count: int) -> None:
+        for _ in range(count):
+            self._events.popleft().set()
+
+    async def run(self) -> None:
+        """Wake until cancelled; then nobody is left waiting."""
+        self._is_running = True
+        try:
+            while True:
+                if not self._events:
+                    await self._more.park()
+                self._wake(min(self._a_turn, len(self._events)))
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._is_running = False
+            self._wake(len(self._events))

@@ -1,12 +1,13 @@
 """One writer's turn: events step at once, effects wait for the turn, idle machines sleep."""
 
+from itertools import pairwise
 from math import inf
 
 import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.drive import Driver, Slices
+from kwire.drive import Driver, Slices, Wakes
 from kwire.testing.raft import TestClock
 
 
@@ -102,3 +103,56 @@ async def test_long_work_gives_way_once_a_slice() -> None:
         given = turns_of_others - before
         nursery.cancel_scope.cancel()
     assert 3 <= given <= 5
+
+
+async def test_many_tasks_are_woken_some_a_turn() -> None:
+    wakes = Wakes(2)
+    woken: list[int] = []
+    events = [trio.Event() for _ in range(20)]
+
+    async def sleep(number: int) -> None:
+        await events[number].wait()
+        woken.append(number)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wakes.run)
+        for number in range(20):
+            nursery.start_soon(sleep, number)
+        await wait_all_tasks_blocked()
+        wakes.wake(events[:10])
+        wakes.wake(events[10:])
+        before = most = 0
+        while len(woken) < 20:
+            await trio.lowlevel.checkpoint()
+            most, before = max(most, len(woken) - before), len(woken)
+        nursery.cancel_scope.cancel()
+    assert most <= 4, "trio runs a turn's tasks in any order: a look may see those of two turns"
+    assert all(later - earlier > -2 for earlier, later in pairwise(woken))
+
+
+async def test_few_tasks_are_woken_at_once() -> None:
+    wakes = Wakes(2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wakes.run)
+        await wait_all_tasks_blocked()
+        events = [trio.Event(), trio.Event()]
+        wakes.wake(events)
+        assert all(event.is_set() for event in events)
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_is_left_asleep_where_nothing_wakes_some_a_turn() -> None:
+    """Before it runs, when it ends, and what came before it first slept."""
+    wakes = Wakes(2)
+    events = [trio.Event() for _ in range(12)]
+    wakes.wake(events[:4])
+    assert all(event.is_set() for event in events[:4])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wakes.run)
+        await trio.lowlevel.checkpoint()
+        wakes.wake(events[4:8])
+        await wait_all_tasks_blocked()
+        assert all(event.is_set() for event in events[:8])
+        wakes.wake(events[8:])
+        nursery.cancel_scope.cancel()
+    assert all(event.is_set() for event in events)

@@ -175,11 +175,20 @@ class GroupCoordinator:
         *,
         require_stable: bool,
     ) -> list[FetchedTopic]:
-        """Committed offsets by topic name; ``topics`` None means all there are."""
-        return await self.service.read(
+        """Committed offsets by topic name, all of one moment; ``topics`` None means all there are.
+
+        A long answer is made in slices.
+        """
+        read = await self.service.read(
             self.partition_of(group_id),
-            lambda shard: requests.fetch(shard, group_id, topics, require_stable=require_stable),
+            lambda shard: requests.read_offsets(
+                shard, group_id, topics, require_stable=require_stable
+            ),
         )
+        slices = Slices()
+        for _ in read.answer():
+            await slices.pause()
+        return read.topics
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         _check_id(request.group_id)

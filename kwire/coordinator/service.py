@@ -6,7 +6,7 @@ partition's high watermark has passed them: nobody learns what a new leader migh
 A new leader first replays the partition, one partition at a time, and meanwhile answers
 COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of all shards; without
 deadlines nothing wakes.  Long work (loading, due deadlines, what a decision leaves as further
-steps) goes on in slices.
+steps) goes on in slices, and the members of a group are answered some at a time.
 
 Everything between a request and its append is synchronous, so no lock is needed.
 """
@@ -24,7 +24,7 @@ import trio
 from kwire.coordinator.decision import Decision, Machine, Moment, Step
 from kwire.coordinator.draft import Draft
 from kwire.coordinator.shard import Phase, Shard, Wait
-from kwire.drive import Slices
+from kwire.drive import Slices, Wakes
 from kwire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 
+_WOKEN_AT_ONCE: Final = 16
+"""Requests that are answered before others have a turn, about a millisecond."""
 _RETRY_SECONDS: Final = 1.0
 _RETRY_MAX_SECONDS: Final = 60.0
 
@@ -110,6 +112,8 @@ class CoordinatorService(Generic[M]):
     _loads: trio.Event = attrs.field(factory=trio.Event, init=False)
     _steps: deque[tuple[Shard[M], Iterator[Step]]] = attrs.field(factory=deque, init=False)
     _has_steps: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _wakes: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE), init=False)
+    """Members whose answers are decided."""
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def machines(self) -> list[M]:
@@ -124,7 +128,7 @@ class CoordinatorService(Generic[M]):
         if known is not None:
             if known.leader_epoch >= leader_epoch:
                 return
-            known.resign()
+            self._wakes.wake(known.resign())
         partition = TopicPartition(self.topic, index)
         shard = Shard(partition, leader_epoch, self.make(index))
         self._shards[index] = shard
@@ -144,7 +148,7 @@ class CoordinatorService(Generic[M]):
         if shard is None or (leader_epoch is not None and leader_epoch < shard.leader_epoch):
             return
         del self._shards[index]
-        shard.resign()
+        self._wakes.wake(shard.resign())
 
     def resign_all(self) -> None:
         """Before a shutdown: nobody is left waiting."""
@@ -232,14 +236,15 @@ class CoordinatorService(Generic[M]):
 
     def _perform(self, shard: Shard[M], decision: Decision) -> None:
         try:
-            shard.perform(decision, self.log, self.clock.now_ms())
+            answered = shard.perform(decision, self.log, self.clock.now_ms())
         except KafkaError as error:
             told = _as_coordinator(error)
             if decision.otherwise is None:
                 raise told from error
             log.warning("not written partition=%s error=%r", shard.partition, error)
             decision = decision.otherwise(told, self._moment())
-            shard.perform(decision, self.log, self.clock.now_ms())
+            answered = shard.perform(decision, self.log, self.clock.now_ms())
+        self._wakes.wake(answered)
         if decision.steps:
             self._later(shard, decision.steps)
         self._keep_in_time(shard)
@@ -276,6 +281,7 @@ class CoordinatorService(Generic[M]):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._load_all, nursery)
                 nursery.start_soon(self._keep_deadlines)
+                nursery.start_soon(self._wakes.run)
                 nursery.start_soon(self._take_steps, nursery)
                 task_status.started()
         finally:

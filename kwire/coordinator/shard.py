@@ -1,11 +1,11 @@
 """One led partition of an internal topic: its machine, its deadlines and who waits.
 
 Pure: what is written goes through the log that the caller passes in, and who waits is told
-through :class:`Wait`, whose event the service makes.
+through :class:`Wait`, whose event the service makes; it also wakes whoever is answered.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -14,6 +14,7 @@ import attrs
 
 from kwire.coordinator.decision import NO_PRODUCER, Decision, Machine, Record
 from kwire.coordinator.timers import Timers
+from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, parse_key
@@ -37,12 +38,6 @@ class Phase(Enum):
     RESIGNED = "resigned"
 
 
-class Done(Protocol):
-    """What a waiting task sleeps on."""
-
-    def set(self) -> None: ...
-
-
 @attrs.define(eq=False)
 class Wait:
     """A request whose answer has not been decided, or not been written everywhere."""
@@ -52,12 +47,12 @@ class Wait:
     end_offset: int = 0
     """The reply counts once everything below is committed."""
     error: KafkaError | None = None
-    done: Done | None = None
+    done: Wakeable | None = None
+    """What a task sleeps on that waits for the answer."""
 
     def settle(self, reply: Any, end_offset: int) -> None:
+        """Keep the reply; whoever sleeps on ``done`` is still to be woken."""
         self.reply, self.end_offset, self.answered = reply, end_offset, True
-        if self.done is not None:
-            self.done.set()
 
     def fail(self, error: KafkaError) -> None:
         self.error = error
@@ -87,8 +82,8 @@ class Shard(Generic[M]):
     """How often it could not be loaded."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
 
-    def perform(self, decision: Decision, to: Appender, wall_ms: int) -> None:
-        """Write, apply, adopt, and hand out the answers.
+    def perform(self, decision: Decision, to: Appender, wall_ms: int) -> list[Wakeable]:
+        """Write, apply, adopt, and hand out the answers; returns who is to be woken.
 
         Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
         if one record alone makes a batch larger than the topic allows.
@@ -98,10 +93,13 @@ class Shard(Generic[M]):
         self.machine.adopt(decision.state)
         for name, at in decision.timers:
             self.timers.set(name, at)
+        answered = []
         for answer in decision.answers:
             wait = self.waiting.get(answer.ticket)
             if wait is not None:
                 wait.settle(answer.reply, self.written)
+                answered.append(wait)
+        return _events(answered)
 
     def _write(self, decision: Decision, to: Appender, wall_ms: int) -> None:
         """Append each batch, and apply it before the next one."""
@@ -140,12 +138,13 @@ class Shard(Generic[M]):
         if piece:
             yield piece
 
-    def resign(self) -> None:
-        """Another node leads now: whoever waits looks for it."""
+    def resign(self) -> list[Wakeable]:
+        """Another node leads now: whoever waits looks for it, once it is woken."""
         self.phase = Phase.RESIGNED
-        for wait in list(self.waiting.values()):
-            if not wait.answered:
-                wait.fail(NotCoordinator())
+        lost = [wait for wait in self.waiting.values() if not wait.answered]
+        for wait in lost:
+            wait.fail(NotCoordinator())
+        return _events(lost)
 
     # Loading
 
@@ -197,3 +196,7 @@ class Shard(Generic[M]):
             log.warning(
                 "record set aside partition=%s offset=%d error=%r", self.partition, offset, error
             )
+
+
+def _events(waits: Iterable[Wait]) -> list[Wakeable]:
+    return [wait.done for wait in waits if wait.done is not None]

@@ -4,9 +4,11 @@ Like membership these are deciders over a :class:`~kwire.group.shard.GroupShard`
 reads is answered at once with plain values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
+
+import attrs
 
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -33,7 +35,7 @@ from kwire.group.records import (
     offset_tombstone,
     subscribed_topics,
 )
-from kwire.group.shard import GroupShard
+from kwire.group.shard import GroupShard, is_of_deleted
 from kwire.group.turn import Turn
 
 Commit = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -44,6 +46,8 @@ FetchedSpot = Fetched.OffsetFetchResponsePartitions
 Deleted = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Described = DescribeGroupsResponse.DescribedGroup
 
+YIELD_OFFSETS: Final = 32
+"""So many offsets are answered in one step of a long answer, a few microseconds each."""
 PIECE: Final = 200
 """How many offsets are encoded within a decision at most, about 2 ms of work."""
 
@@ -132,23 +136,37 @@ def commit_record(
     return Record(key, value, OFFSET_WITH_EXPIRY_VERSION if expires else None)
 
 
-def fetch(
-    shard: GroupShard,
-    group_id: str,
-    topics: Sequence[tuple[str, Iterable[int]]] | None,
-    *,
-    require_stable: bool,
-) -> list[Fetched]:
-    """What was committed for these partitions, or for all."""
-    stored = shard.offsets.of(group_id)
-    if topics is None:
-        all_topics = ((topic, _live(shard, topic, stored[topic])) for topic in stored)
-        topics = [(topic, partitions) for topic, partitions in all_topics if partitions]
+@attrs.define
+class OffsetsRead:
+    """What a group had committed at one moment; the answer may be made afterwards, in slices."""
 
-    def answer(topic: str, partition: int, committed: Committed | None) -> FetchedSpot:
-        if require_stable and shard.offsets.unstable(group_id, topic, partition):
+    committed: list[tuple[str, Sequence[tuple[int, Committed | None]]]]
+    """By topic and partition, None where nothing was."""
+    unstable: frozenset[tuple[str, int]]
+    topic_ids: Mapping[str, bytes] | None
+    is_of_all: bool
+    topics: list[Fetched] = attrs.field(factory=list)
+    """The answer in the making."""
+
+    def answer(self) -> Iterator[None]:
+        """Make the answer; yields after every few offsets."""
+        for topic, offsets in self.committed:
+            spots: list[FetchedSpot] = []
+            for number, (partition, committed) in enumerate(offsets):
+                if number % YIELD_OFFSETS == 0:
+                    yield
+                if committed is not None and is_of_deleted(self.topic_ids, topic, committed):
+                    if self.is_of_all:
+                        continue
+                    committed = None
+                spots.append(self._spot(topic, partition, committed))
+            if spots or not self.is_of_all:
+                self.topics.append(Fetched(name=topic, partitions=spots))
+
+    def _spot(self, topic: str, partition: int, committed: Committed | None) -> FetchedSpot:
+        if (topic, partition) in self.unstable:
             return no_offset(partition, UnstableOffsetCommit.code)
-        if committed is None or shard.is_of_deleted(topic, committed):
+        if committed is None:
             return no_offset(partition)
         return FetchedSpot(
             partition_index=partition,
@@ -157,16 +175,30 @@ def fetch(
             metadata=committed.metadata,
         )
 
-    found = []
-    for topic, partitions in topics:
-        known = stored.get(topic, {})
-        spots = [answer(topic, partition, known.get(partition)) for partition in partitions]
-        found.append(Fetched(name=topic, partitions=spots))
-    return found
 
-
-def _live(shard: GroupShard, topic: str, stored: dict[int, Committed]) -> list[int]:
-    return [part for part, committed in stored.items() if not shard.is_of_deleted(topic, committed)]
+def read_offsets(
+    shard: GroupShard,
+    group_id: str,
+    topics: Sequence[tuple[str, Iterable[int]]] | None,
+    *,
+    require_stable: bool,
+) -> OffsetsRead:
+    """What was committed for these partitions, or for all."""
+    stored = shard.offsets.of(group_id)
+    committed: list[tuple[str, Sequence[tuple[int, Committed | None]]]]
+    if topics is None:
+        committed = [(topic, list(stored[topic].items())) for topic in stored]
+    else:
+        committed = []
+        for topic, partitions in topics:
+            known = stored.get(topic, {})
+            committed.append((topic, [(number, known.get(number)) for number in partitions]))
+    return OffsetsRead(
+        committed=committed,
+        unstable=frozenset(shard.offsets.open_spots(group_id) if require_stable else ()),
+        topic_ids=shard.topic_ids(),
+        is_of_all=topics is None,
+    )
 
 
 def no_offset(partition: int, error_code: int = 0) -> FetchedSpot:

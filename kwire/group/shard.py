@@ -165,11 +165,7 @@ class GroupShard:
 
     def is_of_deleted(self, topic: str, committed: Committed) -> bool:
         """Whether the topic that an offset was committed for is known to be deleted."""
-        ids = self.topic_ids()
-        if ids is None:
-            return False
-        current = ids.get(topic)
-        return current is None or committed.topic_id not in (current, ZERO_UUID)
+        return is_of_deleted(self.topic_ids(), topic, committed)
 
     def _of(
         self, turn: Turn, group_id: str, decide: Callable[..., ClassicGroup], *args: Any
@@ -268,3 +264,11 @@ class GroupShard:
             for group in self.groups.values()
             if not wanted_states or group.state.value.lower() in wanted_states
         ]
+
+
+def is_of_deleted(ids: Mapping[str, bytes] | None, topic: str, committed: Committed) -> bool:
+    """Whether an offset's topic is known to be deleted, by the ids of all topics."""
+    if ids is None:
+        return False
+    current = ids.get(topic)
+    return current is None or committed.topic_id not in (current, ZERO_UUID)

@@ -14,14 +14,13 @@ The only part of this package that awaits. Rules:
 
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 
 import attrs
 import trio
 
-from kwire.drive import Slices
+from kwire.drive import Slices, Wakes
 from kwire.errors import (
     KafkaStorageError,
     MessageTooLarge,
@@ -84,9 +83,8 @@ class ReplicaService:
     _nursery: trio.Nursery | None = None
     _flushing: set[Partition] = attrs.field(factory=set)
     """Partitions whose logs a task syncs."""
-    _to_wake: deque[trio.Event] = attrs.field(factory=deque)
-    """Fetches that have enough and are to be woken."""
-    _is_waking: bool = False
+    _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
+    """Fetches that have enough."""
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
     _unpacker: Unpacker = attrs.field(factory=Unpacker)
@@ -212,7 +210,7 @@ class ReplicaService:
             traffic.bytes_in.value += size
             if self._bytes.is_watched(partition):
                 for upto in produced.readable:
-                    self._wake_readers(self._bytes.grew(partition, upto, size))
+                    self._to_wake.wake(self._bytes.grew(partition, upto, size))
         if not produced.is_stored:
             self._flush_soon(partition)
         return produced
@@ -316,29 +314,6 @@ class ReplicaService:
 
     # Fetching.
 
-    def _wake_readers(self, readers: Iterable[trio.Event]) -> None:
-        """Wake fetches, of many only some at a time.
-
-        Trio runs everything that is woken before it looks at sockets again, so a record for a
-        thousand subscribers would keep all other clients waiting, its own producer among them.
-        """
-        for reader in readers:
-            self._to_wake.append(reader)
-        if self._nursery is None or len(self._to_wake) <= _WOKEN_AT_ONCE:
-            _set(self._to_wake)
-            self._to_wake.clear()
-        elif not self._is_waking:
-            self._is_waking = True
-            self._nursery.start_soon(self._wake_all_readers)
-
-    async def _wake_all_readers(self) -> None:
-        waiting = self._to_wake
-        while waiting:
-            for _ in range(min(_WOKEN_AT_ONCE, len(waiting))):
-                waiting.popleft().set()
-            await trio.lowlevel.checkpoint()
-        self._is_waking = False
-
     async def wait_for_data(
         self, partitions: Sequence[Partition], *, missing_bytes: int, upto: Upto, timeout_s: float
     ) -> None:
@@ -376,7 +351,7 @@ class ReplicaService:
         if partition is not None and partition.log is opened:
             self._on_stored(partition)
             self._flush_soon(partition)
-            _set(self._bytes.changed(partition))
+            self._to_wake.wake(self._bytes.changed(partition))
 
     def _moved(self, partition: Partition, moved: Moved) -> None:
         stable_before = partition.last_stable_offset
@@ -387,7 +362,7 @@ class ReplicaService:
             if partition.last_stable_offset > stable_before:
                 kinds.append(Upto.STABLE)
             for upto in kinds:
-                self._wake_readers(self._bytes.grew(partition, upto, size))
+                self._to_wake.wake(self._bytes.grew(partition, upto, size))
 
     async def locate(self, partition: Partition, timestamp: int, upto: Upto) -> Located:
         """Where a timestamp is; batches that have to be looked into are, without haste."""
@@ -407,7 +382,7 @@ class ReplicaService:
         before = partition.log.start_offset
         start = partition.delete_before(offset)
         if start > before:
-            _set(self._bytes.changed(partition))
+            self._to_wake.wake(self._bytes.changed(partition))
         leader = partition.check_leader()
         return leader.low_watermark(start)
 
@@ -427,6 +402,7 @@ class ReplicaService:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._make_all_due)
+                nursery.start_soon(self._to_wake.run)
                 task_status.started()
         finally:
             self._puts_off = False
@@ -641,7 +617,7 @@ class ReplicaService:
     def _wake(self, partition: Partition, lost: Iterable[object]) -> None:
         """A role changed: whoever waited for the old one looks again."""
         _set(lost)
-        _set(self._bytes.changed(partition))
+        self._to_wake.wake(self._bytes.changed(partition))
         for listener in self._on_role:
             listener(partition)
 

@@ -281,10 +281,12 @@ class Sim:
         return self.ask(who, lambda shard, *when: requests.commit(shard, request, *when))
 
     def fetched(self, group: str = "g", *, stable: bool = False) -> dict[str, int]:
-        topics = requests.fetch(self.groups, group, None, require_stable=stable)
+        read = requests.read_offsets(self.groups, group, None, require_stable=stable)
+        for _ in read.answer():
+            pass
         return {
             f"{topic.name}-{spot.partition_index}": spot.error_code or spot.committed_offset
-            for topic in topics
+            for topic in read.topics
             for spot in topic.partitions
         }
 
