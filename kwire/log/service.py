@@ -415,8 +415,16 @@ class LogManager:
     async def _flush_rolled(self, upkeep: Upkeep) -> None:
         """Sync closed segments, so that recovery does not have to read them."""
         while True:
-            for opened in await upkeep.wait_rolled():
-                await self._try_flush(opened, opened.active.base_offset, indexes=True)
+            again = [
+                opened
+                for opened in await upkeep.wait_rolled()
+                if not await self._try_flush(opened, opened.active.base_offset, indexes=True)
+            ]
+            if again:
+                await trio.sleep(RETRY_SECONDS)
+            for opened in again:
+                if self._has(opened):
+                    upkeep.note_roll(opened)
 
     async def _retention(self, directory: LogDirectory) -> None:
         while True:
@@ -500,13 +508,17 @@ class LogManager:
 
     async def _try_flush(
         self, opened: PartitionLog, end_offset: int | None, *, indexes: bool = False
-    ) -> None:
+    ) -> bool:
+        """Flush a log if it is still here; False if that may work as soon as files are closed."""
         if not self._has(opened):
-            return
+            return True
         try:
             await self.flush(opened, end_offset, indexes=indexes)
         except KafkaStorageError as error:
             log.error("flush failed partition=%s error=%s", opened.partition, error)
+            cause = error.__cause__
+            return not isinstance(cause, OSError) or trouble(cause) is not Trouble.NO_DESCRIPTORS
+        return True
 
     async def _close(self, directory: LogDirectory, broker_epoch: int) -> None:
         logs = list(directory.logs.values()) if directory.online else []

@@ -153,6 +153,43 @@ def _in_thread_of(disk: SimDisk) -> AtOnce:
     return run
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+async def test_closed_segment_is_synced_once_there_are_descriptors(
+    autojump_clock, number: int
+) -> None:
+    """Invariant 90: nothing else asks for a flush, and the next roll may be a week away."""
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, config_of("t"))
+        for _ in range(2):
+            append(log, [b"v"])
+        log.roll(1)
+        log.segments[0].file.close()
+        disk.fail_at("open", OSError(number, "too many open files"), times=OFTEN)
+        await trio.sleep(30)
+        assert log.recovery_point == 0
+        disk.mend()
+        await trio.sleep(2)
+        assert log.recovery_point == log.active.base_offset == 2
+    await logs.close()
+
+
+async def test_closed_segment_of_a_log_that_is_gone_is_not_synced(autojump_clock) -> None:
+    disk = SimDisk()
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, config_of("t"))
+        append(log, [b"v"])
+        log.roll(1)
+        log.segments[0].file.close()
+        disk.fail_at("open", SCARCE, times=OFTEN)
+        await trio.sleep(30)
+        disk.mend()
+        await logs.delete("t", 0)
+        calls = len(disk.calls)
+        await trio.sleep(30)
+        assert not [path for kind, path in disk.calls[calls:] if kind == "sync" and "t-0" in path]
+
+
 def _append_to_closed(logs: LogManager, log: PartitionLog) -> None:
     log.active.file.close()
     with pytest.raises(errors.KafkaStorageError):

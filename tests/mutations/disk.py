@@ -100,6 +100,14 @@ MUTATIONS = (
         test="tests/log/test_scarce.py",
     ),
     Mutation(
+        name="closed-segment-waits-for-the-next-roll",
+        invariants=(90,),
+        path="kwire/log/service.py",
+        old="                if self._has(opened):\n                    upkeep.note_roll(opened)\n",
+        new="                pass\n",
+        test="tests/log/test_scarce.py",
+    ),
+    Mutation(
         name="worker-threads-close-files",
         invariants=(90,),
         path="kwire/log/descriptors.py",
