@@ -2,7 +2,7 @@
 
 Rules: the log changes the queue, a service runs :class:`Job`s one at a time per log and hands
 them back. A truncation while a job runs takes back what the job promises to readers, and its cut
-of the file waits behind the job.
+of the file waits behind the job: a flush meanwhile does not sync it, the one after it does.
 """
 
 from collections import deque
@@ -87,13 +87,13 @@ class Behind:
         for operation in operations:
             operation.segment.file.unpin()
 
-    def done(self) -> list[Write]:
-        """The running job is over, well or not; its writes, as far as they still count."""
+    def done(self) -> list[Operation]:
+        """The running job is over, and well; its writes, as far as they still count, and cuts."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
         for operation in operations:
             operation.segment.file.unpin()
-        return [op for op in operations if isinstance(op, Write)]
+        return operations
 
     def locate(self, segment: Segment, offset: int) -> int | None:
         """Position of the batch that holds ``offset``, if it waits to be written into a segment."""

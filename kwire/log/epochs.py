@@ -1,8 +1,8 @@
 """Which leader epoch began where: ``leader-epoch-checkpoint``.
 
 Epochs and start offsets both grow from entry to entry. The file is text (``0``, count, lines
-``epoch start_offset``); whatever is wrong with it, it is rebuilt from the batches, so it is never
-synced. Truncation and the epoch comparison of KIP-101, 279 and 320 stand on it.
+``epoch start_offset``); whatever is wrong with it, it is rebuilt from the batches.
+Truncation and the epoch comparison of KIP-101, 279 and 320 stand on it.
 """
 
 from bisect import bisect_right

@@ -400,9 +400,12 @@ class PartitionLog:
 
     def written(self) -> None:
         """The job of :attr:`behind` is done: readers may have it."""
-        for write in self.behind.done():
-            write.segment.written = write.end_position
-            self.written_offset = write.next_offset
+        for operation in self.behind.done():
+            if isinstance(operation, Write):
+                operation.segment.written = operation.end_position
+                self.written_offset = operation.next_offset
+            else:  # a flush that began before it has not synced it
+                self.unsynced.cut = True
         self._mark_dirty()
 
     def settle(self) -> None:

@@ -291,9 +291,14 @@ class LogManager:
     async def truncate(self, opened: PartitionLog, offset: int) -> bool:
         """Forget everything from ``offset`` on; whether there was anything.
 
+        What waits for room on a full disk goes too: the producers' state is made anew from what is
+        written, and nobody was told of the rest. So the log may end below ``offset``.
+
         Returns once no recovery would trust more than is left: what comes instead is not synced.
         """
         await self._until_idle(opened)
+        if opened.behind:
+            offset = min(offset, opened.written_offset)
         cut = opened.truncate_to(offset, self.clock.now_ms())
         await self._upkeep_of(opened).checkpoints.write(names.RECOVERY_POINTS)
         return cut

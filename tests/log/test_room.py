@@ -11,7 +11,7 @@ from kwire import errors
 from kwire.log import disk as disk_module
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, RealDisk
-from kwire.log.partition_log import create
+from kwire.log.partition_log import PartitionLog, create
 from kwire.log.trouble import RESERVE, RESERVE_BYTES
 from kwire.raftmeta.disk_storage import DiskStorage
 from kwire.testing.disk import PLENTY, SimDisk
@@ -337,6 +337,33 @@ async def test_metadata_log_goes_on_with_the_reserve(autojump_clock) -> None:
     assert disk.full
     found = DiskStorage(disk.killed(), now_ms=2).load(voters_of(1))
     assert found.log.end_offset == 200
+
+
+async def test_truncation_of_what_found_no_room_leaves_producers_in_order(autojump_clock) -> None:
+    """Invariants 51 and 88: a batch that is sent again is neither there twice nor refused."""
+    disk = SimDisk()
+
+    def send(log: PartitionLog, sequence: int) -> None:
+        value = b"%d" % sequence
+        append(log, [value], producer_id=1, producer_epoch=0, base_sequence=sequence)
+
+    async with running(disk) as logs:
+        log = logs.create("t", ID, 0, LogConfig())
+        send(log, 0)
+        fill(disk)
+        disk.slow = True
+        for sequence in (1, 2):
+            send(log, sequence)
+        await trio.sleep(5)
+        assert (log.written_offset, log.end_offset) == (1, 3)
+        assert await logs.truncate(log, 2)
+        disk.capacity = PLENTY
+        for sequence in range(log.end_offset, 4):
+            send(log, sequence)
+            send(log, sequence)
+        await trio.sleep(5)
+        assert [value for _, value in content(log)] == [b"0", b"1", b"2", b"3"]
+    await logs.close()
 
 
 async def test_slow_directory_keeps_what_found_no_room(autojump_clock) -> None:

@@ -49,6 +49,24 @@ def test_a_stop_in_order_after_a_truncation_and_a_flush_of_older_records(offset:
         assert found.epochs.entries() == log.epochs.entries()
 
 
+def test_a_cut_that_waited_during_a_flush_is_synced_by_the_next_one() -> None:
+    """Invariant 78: on a slow directory the file is cut after what was to be written before."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.on_behind = lambda _: None
+    disk.slow = True
+    append(log, [b"not written"])
+    log.truncate_to(5)
+    flush_below(log, 5)
+    job = log.behind.take()
+    job.run()
+    log.written()
+    log.flush()
+    for seed in SEEDS:
+        found = reopen(disk.power_loss(Random(seed)), recovery_point=5)
+        assert content(found) == [(n, b"old %d" % n) for n in range(5)]
+
+
 @pytest.mark.parametrize("offset", [4, 6])
 def test_epochs_of_deleted_records_that_are_back(offset: int) -> None:
     """Invariant 85: the power was lost before it was written down where the log starts."""

@@ -117,6 +117,31 @@ MUTATIONS = (
         test="tests/log/test_damage.py",
     ),
     Mutation(
+        name="recovery-points-wake-with-the-high-watermarks",
+        invariants=(81, 82),
+        path="kwire/log/checkpointing.py",
+        old="            await self._moved.wait()\n",
+        new="            await self._changed.wait()\n",
+        test="tests/log/test_checkpoint_wakeups.py",
+    ),
+    Mutation(
+        name="cut-that-waited-is-never-synced",
+        invariants=(78,),
+        path="kwire/log/partition_log.py",
+        old="            else:  # a flush that began before it has not synced it\n"
+        "                self.unsynced.cut = True\n",
+        new="",
+        test="tests/log/test_what_comes_back.py",
+    ),
+    Mutation(
+        name="truncation-forgets-producers-of-what-waits",
+        invariants=(51, 88),
+        path="kwire/log/service.py",
+        old="        if opened.behind:\n            offset = min(offset, opened.written_offset)\n",
+        new="",
+        test="tests/log/test_room.py",
+    ),
+    Mutation(
         name="recovery-cuts-without-a-word",
         invariants=(80,),
         path="kwire/log/recovery.py",

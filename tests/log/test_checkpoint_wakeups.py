@@ -1,0 +1,49 @@
+"""Checkpoints are written after every change, whatever else is being written meanwhile."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+
+from kwire.log import names
+from kwire.testing.disk import SimDisk
+from tests.log.batches import append
+from tests.log.test_service import ID, config_of, running
+
+SLOW_S = 20
+
+
+def written_files(call: Callable[[], None]) -> set[str]:
+    """The checkpoint files that a call for a thread writes."""
+    is_partial = isinstance(call, partial) and call.func.__name__ == "write_checkpoints"
+    return {name for name, _ in call.args[0]} if is_partial else set()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("slow", [names.RECOVERY_POINTS, names.HIGH_WATERMARKS])
+@pytest.mark.parametrize("at_s", range(50, 90, 3))
+async def test_change_during_a_slow_checkpoint_is_written_by_the_next_one(
+    autojump_clock, slow: str, at_s: int
+) -> None:
+    """Invariants 81 and 82: nothing else may ever change in the log, so nothing else wakes them."""
+    disk = SimDisk()
+
+    async def slowly(call: Callable[[], None]) -> None:
+        if slow in written_files(call):
+            await trio.sleep(SLOW_S)
+        call()
+
+    async with running(disk) as logs:
+        logs.in_thread = slowly
+        log = logs.create("t", ID, 0, config_of("t"))
+        append(log, [b"v"])
+        await trio.sleep(at_s)
+        append(log, [b"v"])
+        append(log, [b"v"])
+        log.high_watermark = 3
+        log.roll(1)
+        log.advance_start(2)
+        await trio.sleep(200)
+        assert disk.read(names.RECOVERY_POINTS) == b"0\n1\nt 0 3\n"
+        assert disk.read(names.LOG_STARTS) == b"0\n1\nt 0 2\n"
+        assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 3\n"
