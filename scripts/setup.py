@@ -22,6 +22,8 @@ SYSTEM_PACKAGES = {"javac": "openjdk-17-jdk-headless", "mvn": "maven"}
 
 
 def main(kind: str) -> None:
+    if (why := kept_from_us()) is not None:
+        sys.exit(f"kwire: {why}; make a clone of your own, or ask for the right to read and run it")
     ROOT.joinpath(".venv.lock").touch()
     with ROOT.joinpath(".venv.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,8 +36,38 @@ def main(kind: str) -> None:
 def ready(kind: str) -> bool:
     stamp = VENV / f".ready-{kind}"
     return (
-        stamp.exists() and stamp.stat().st_mtime > ROOT.joinpath("pyproject.toml").stat().st_mtime
+        stamp.exists()
+        and stamp.stat().st_mtime > ROOT.joinpath("pyproject.toml").stat().st_mtime
+        and os.access(VENV / "bin" / "python", os.X_OK)
     )
+
+
+def kept_from_us() -> str | None:
+    """Why this user may not run the environment that another one has made; None if they may.
+
+    Nobody but its owner can make it anew.
+    """
+    try:
+        owner = VENV.stat().st_uid
+    except FileNotFoundError:
+        return None
+    python = VENV / "bin" / "python"
+    if os.geteuid() in (0, owner) or os.access(python, os.X_OK):
+        return None
+    made = f"{VENV} was made by {user_name(owner)}, and {user_name(os.geteuid())} may not run it"
+    try:
+        return f"{made} (its Python is {python.readlink()})"
+    except OSError:
+        return made
+
+
+def user_name(number: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def install(kind: str) -> None:

@@ -64,8 +64,17 @@ def test_a_failed_set_up_is_exit_1(checkout: Path) -> None:
     assert done.returncode == 1
 
 
+def test_an_environment_that_cannot_be_run_is_made_again(checkout: Path) -> None:
+    """As after the Python that it was made with has gone."""
+    kwire(checkout)
+    python = checkout / ".venv" / "bin" / "python"
+    python.chmod(0o644)
+    assert kwire(checkout)[1].endswith("-m kwire serve --port 0")
+    assert (checkout / "set-up").read_text() == "ran base\nran base\n"
+
+
 SET_UP_AS_NOBODY = """
-import fcntl, os, pathlib, pkgutil, re, runpy, shutil, subprocess, sys, urllib.request, venv
+import fcntl, os, pathlib, pwd, pkgutil, re, runpy, shutil, subprocess, sys, urllib.request, venv
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -75,16 +84,17 @@ runpy.run_path("scripts/setup.py", run_name="__main__")
 """
 
 
-def test_a_checkout_of_another_user_is_told_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(SCRIPTS / "setup.py", tmp_path / "scripts" / "setup.py")
-    (tmp_path / "pyproject.toml").touch()
-    tmp_path.parent.chmod(0o755)
-    tmp_path.parent.parent.chmod(0o755)
-    tmp_path.chmod(0o555)
+def set_up_as_nobody(folder: Path) -> str:
+    """The one line with which the set-up fails for a user who owns nothing here."""
+    (folder / "scripts").mkdir()
+    shutil.copy(SCRIPTS / "setup.py", folder / "scripts" / "setup.py")
+    (folder / "pyproject.toml").touch()
+    folder.parent.chmod(0o755)
+    folder.parent.parent.chmod(0o755)
+    folder.chmod(0o555)
     done = subprocess.run(
         [sys.executable, "-c", SET_UP_AS_NOBODY],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -92,6 +102,35 @@ def test_a_checkout_of_another_user_is_told_in_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("kind", ["closed", "of-a-closed-python", "without-python"])
+def test_an_environment_that_another_user_made_and_keeps(tmp_path: Path, kind: str) -> None:
+    """The owner's umask is 077, or the owner's Python lies in the owner's home."""
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (tmp_path / ".venv" / ".ready-base").touch()
+    home = tmp_path / "home"
+    if kind == "of-a-closed-python":
+        home.mkdir()
+        script(home / "python3", "exit 0\n")
+        python.symlink_to(home / "python3")
+        home.chmod(0o700)
+    elif kind == "closed":
+        script(python, "exit 0\n")
+        (tmp_path / ".venv").chmod(0o700)
+    line = set_up_as_nobody(tmp_path)
+    where = f" (its Python is {home}/python3)" if home.exists() else ""
+    assert line == (
+        f"kwire: {tmp_path}/.venv was made by root, and nobody may not run it{where}; make a clone "
+        "of your own, or ask for the right to read and run it"
+    )
+
+
+def test_a_checkout_of_another_user_is_told_in_one_line(tmp_path: Path) -> None:
+    line = set_up_as_nobody(tmp_path)
     assert line.startswith(f"kwire: cannot make {tmp_path}/.venv: [Errno 13] Permission denied")
     assert f"run this once as the owner of {tmp_path}" in line
 
