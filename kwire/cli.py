@@ -334,8 +334,10 @@ def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
     result = []
     free = client_port
     for listener in properties.get("listeners", ALONE["listeners"]).split(","):
-        name, _, rest = listener.strip().partition("://")
-        host = rest.rpartition(":")[0]
+        name, scheme, rest = listener.strip().partition("://")
+        host, colon, _ = rest.rpartition(":")
+        if not scheme or not colon:
+            return {}  # what is wrong with the listeners is told of them as they are
         result.append(f"{name}://{host}:{0 if name in controllers else free}")
         free = free if name in controllers else 0
     changed = {"listeners": ",".join(result)}
@@ -432,6 +434,10 @@ def dump_log(asked: argparse.Namespace) -> None:
             sys.stdout = None  # the reader has seen enough
             return
         except OSError as error:
-            fail(f"cannot read {path}: {error.strerror}", BAD_DATA)
+            fail(
+                f"cannot read {path}: {error.strerror}; name files of a data directory, as "
+                "kwire-data/TOPIC-0/*.log",
+                BAD_DATA,
+            )
         except ValueError as error:
             fail(f"{path}: {error}", BAD_DATA)

@@ -284,10 +284,13 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
                 f"--initial-controllers: {one!r} is not ID@HOST:PORT:DIRECTORY ({error})"
             ) from None
         if node in {str(voter.id) for voter in voters}:
-            raise ConfigError(f"--initial-controllers names node {node} more than once")
+            raise ConfigError(f"--initial-controllers names node {node} more than once; remove one")
         voters.append(Voter(key, (Endpoint(listener, host, port),)))
     if config.node_id not in {voter.id for voter in voters}:
-        raise ConfigError(f"--initial-controllers does not name this node, {config.node_id}")
+        raise ConfigError(
+            f"--initial-controllers does not name this node, {config.node_id}; "
+            f"add {config.node_id}@HOST:PORT:DIRECTORY"
+        )
     return VoterSet.of(voters)
 
 
@@ -300,11 +303,14 @@ def first_voters(
     """
     if config.voters or not config.is_controller:
         if how not in (None, "none"):
-            raise ConfigError("first voters cannot be given: this node's configuration has them")
+            raise ConfigError(
+                "first voters cannot be given: this node's configuration has them; leave out "
+                "--standalone and --initial-controllers"
+            )
         return fresh(), None
     if how is None and not is_single_voter(config):
         raise ConfigError(
-            "controller.quorum.voters is not set on this controller: say --standalone, "
+            "controller.quorum.voters is not set on this controller; say --standalone, "
             "--initial-controllers or --no-initial-controllers"
         )
     if how == "none":

@@ -179,7 +179,8 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     for endpoint in told:
         _require(
             not (config.advertised_listeners or config.listeners) or endpoint.host != "0.0.0.0",
-            "advertised.listeners cannot use the address 0.0.0.0: give one that can be reached",
+            "advertised.listeners cannot use the address 0.0.0.0, nor listeners without it; "
+            f"give one that can be reached, as advertised.listeners={endpoint.name}://HOST:PORT",
         )
 
 

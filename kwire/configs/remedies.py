@@ -16,6 +16,13 @@ REQUIRED: Final = {
     "controller.listener.names=CONTROLLER",
 }
 """Settings without a default, and what to write."""
+_ADVICE: Final = {
+    **REQUIRED,
+    "log.dirs": "name at least one directory, as log.dirs=kwire-data",
+    "listeners": "name at least one address, as listeners=PLAINTEXT://127.0.0.1:9092",
+    "advertised.listeners": "name what clients reach, as advertised.listeners=PLAINTEXT://HOST:9092"
+    ", or leave it out",
+}
 
 
 def in_words(error: BadValue) -> str:
@@ -30,8 +37,8 @@ def in_words(error: BadValue) -> str:
 
 def remedy(key: Key[Any]) -> str:
     """What to write, or that the setting may be left out."""
-    if key.name in REQUIRED:
-        return REQUIRED[key.name]
+    if key.name in _ADVICE:
+        return _ADVICE[key.name]
     default = key.text(key.default)
     meaning = f", which means {default}" if default and not key.sensitive else ""
     return f"give it {_expected(key)}, or leave it out{meaning}"

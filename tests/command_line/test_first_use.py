@@ -357,6 +357,7 @@ def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
         ("sasl.enabled.mechanisms=PLAIN", "--override sasl.enabled.mechanisms: sasl.enabled"),
         ("controller.quorum.voters=9@a:1", "--override controller.quorum.voters: controller"),
         ("log.dirs=a,a/", "--override log.dirs: log.dirs names one directory twice: "),
+        ("log.dirs=", "--override log.dirs: log.dirs is empty; name at least one directory"),
     ):
         for more in ((), ("--config", str(path))):
             line = refused(tmp_path, "--override", override, *more, code=1)
@@ -366,6 +367,19 @@ def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
     path = config_file(tmp_path, log_dirs=",")
     line = refused(tmp_path, "--config", str(path), "--override", "log.dir=x", code=1)
     assert line.startswith(f"kwire: {path}: log.dirs has an empty value")
+
+
+def test_listeners_that_cannot_be_read_are_told_as_they_are(tmp_path: Path) -> None:
+    """--port changes good ones only."""
+    for text in ("localhost:9092", "PLAINTEXT://localhost", "PLAINTEXT:/a:1"):
+        line = refused(tmp_path, "--port", "0", "--override", f"listeners={text}", code=1)
+        assert f"listeners: unable to parse {text!r} to a broker endpoint; write NAME:" in line
+
+
+def test_a_dump_of_what_is_not_there(tmp_path: Path) -> None:
+    for name, why in (("absent.log", "No such file or directory"), (".", "Is a directory")):
+        line = only_line(run(tmp_path, "dump-log", name), 2)
+        assert line.startswith(f"kwire: cannot read {name}: {why}; name files of a data")
 
 
 def test_one_directory_named_twice_is_used_once(tmp_path: Path) -> None:

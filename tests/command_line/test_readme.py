@@ -34,7 +34,8 @@ def clone(tmp_path: Path) -> Path:
 
 
 def block(marker: str) -> str:
-    (found,) = [text for text in SHELL if marker in text]
+    found: str
+    (found,) = (text for text in SHELL if marker in text)
     return found
 
 
@@ -110,7 +111,8 @@ def test_only_the_first_broker_has_the_default_ports() -> None:
     first, *others = [text for text in SHELL if "kwire serve" in text]
     assert first == "scripts/kwire serve\n"
     for text in others:
-        assert "--port 0" in text or ("listeners=" in text and "9092" not in text.split("29092"))
+        assert "--port 0" in text or "listeners=" in text
+        assert not re.search(r"(?<!\d)909[23]", text)
 
 
 @pytest.mark.slow

@@ -202,6 +202,10 @@ def test_remedies_of_all_settings_are_phrases() -> None:
         ({"advertised.listeners": "SSL://a:1"}, "use PLAINTEXT"),
         ({"inter.broker.listener.name": "OTHER"}, "name one of these: PLAINTEXT"),
         ({"inter.broker.listener.name": ""}, "name one of PLAINTEXT, or leave it out"),
+        (
+            {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+            "give one that can be reached, as advertised.listeners=PLAINTEXT://HOST:PORT",
+        ),
         ({"controller.quorum.voters": "2@localhost:9093"}, "add 1@HOST:PORT to it"),
         ({"controller.quorum.voters": ""}, "controller.quorum.bootstrap.servers=HOST:PORT"),
     ],
