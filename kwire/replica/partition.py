@@ -293,6 +293,18 @@ class Partition:
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one)
         return Read(region, high_watermark, stable, start, end, None, aborted)
 
+    def readable_state(self) -> tuple[object, ...]:
+        """What a read depends on beside its arguments: two are alike while this is."""
+        log = self.log
+        high_watermark = log.high_watermark
+        return (
+            self.leader,
+            log.start_offset,
+            high_watermark,
+            log.last_stable_offset(high_watermark),
+            log.config,
+        )
+
     def readable_end(self, upto: Upto) -> int:
         """The end of what a kind of reader may have now."""
         if upto is Upto.LOG_END:

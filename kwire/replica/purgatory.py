@@ -6,8 +6,9 @@ tasks. A wait costs nothing until its partition changes; nobody wakes to look.
 
 import enum
 import heapq
+import math
 from collections.abc import Hashable, Iterable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -15,6 +16,8 @@ T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 _FORGOTTEN_MIN: Final = 16
+SHARED_MAX: Final = 16
+"""Most fetches that are completed together wait for the same; others read for themselves."""
 
 
 @attrs.define
@@ -78,6 +81,23 @@ class ByteWait(Generic[Key, T]):
     upto: Upto
     missing_bytes: int
     keys: tuple[Key, ...] = ()
+    woken_with: "Wake | None" = None
+    """Set if others were completed together with this one."""
+
+
+@attrs.define(eq=False)
+class Wake:
+    """What fetches of one kind of reader, completed by one append, read: for those that ask alike.
+
+    It goes with the last of them, and keeps at most :data:`SHARED_MAX` reads.
+    """
+
+    reads: dict[Hashable, Any] = attrs.Factory(dict)
+
+    def keep(self, key: Hashable, read: object) -> None:
+        """Share a read with those that ask for the same later."""
+        if key in self.reads or len(self.reads) < SHARED_MAX:
+            self.reads[key] = read
 
 
 @attrs.define
@@ -109,8 +129,10 @@ class ByteWaits(Generic[Key, T]):
                 wait.missing_bytes -= size_bytes
                 if wait.missing_bytes <= 0:
                     enough.append(wait)
+        together = Wake() if len(enough) > 1 else None
         for wait in enough:
             self.forget(wait)
+            wait.woken_with = together
         return [wait.waiter for wait in enough]
 
     def changed(self, key: Key) -> list[T]:
@@ -127,3 +149,46 @@ class ByteWaits(Generic[Key, T]):
                 waits.pop(wait, None)
                 if not waits:
                     del self._watched[key]
+
+
+@attrs.define
+class WaitTimes(Generic[T]):
+    """When waits end by themselves.
+
+    A wait that is over costs nothing more than its entry, which is dropped when it comes to be the
+    first or when most entries are such.  So ``deadline`` is that of a wait that goes on.
+    """
+
+    _heap: list[tuple[float, int, T]] = attrs.Factory(list)
+    _going_on: set[T] = attrs.Factory(set)
+    _count: int = 0
+
+    @property
+    def deadline(self) -> float:
+        """When the next one ends."""
+        heap = self._heap
+        while heap and heap[0][2] not in self._going_on:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else math.inf
+
+    def watch(self, at: float, waiter: T) -> None:
+        """Begin a wait; a waiter has one at a time."""
+        self._count += 1
+        self._going_on.add(waiter)
+        heapq.heappush(self._heap, (at, self._count, waiter))
+
+    def forget(self, waiter: T) -> None:
+        """End a wait; in constant time on average."""
+        self._going_on.discard(waiter)
+        if len(self._heap) > 2 * len(self._going_on) + _FORGOTTEN_MIN:
+            self._heap = [entry for entry in self._heap if entry[2] in self._going_on]
+            heapq.heapify(self._heap)
+
+    def pop_due(self, now: float) -> list[T]:
+        """The waits whose time is up, taken out."""
+        due = []
+        while self._going_on and self.deadline <= now:
+            waiter = heapq.heappop(self._heap)[2]
+            self._going_on.remove(waiter)
+            due.append(waiter)
+        return due

@@ -39,7 +39,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
 from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced, Traffic
 from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
-from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
+from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto, WaitTimes, Wake
 from kwire.replica.unpacking import Unpacker
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,9 @@ class ReplicaService:
     """Partitions whose logs a task syncs."""
     _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
     """Fetches that have enough."""
+    _times: WaitTimes[trio.Event] = attrs.field(factory=WaitTimes)
+    """When fetches are answered with what there is."""
+    _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
     _unpacker: Unpacker = attrs.field(factory=Unpacker)
@@ -316,16 +319,41 @@ class ReplicaService:
 
     async def wait_for_data(
         self, partitions: Sequence[Partition], *, missing_bytes: int, upto: Upto, timeout_s: float
-    ) -> None:
-        """Return when so many more bytes are readable, a role changed, or time is up."""
+    ) -> Wake | None:
+        """Return when so many more bytes are readable, a role changed, or time is up.
+
+        If an append completed others as well, they share what is returned.
+        """
         event = trio.Event()
         wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
         self._bytes.watch(wait, partitions)
         try:
-            with trio.move_on_after(timeout_s):
+            if self._nursery is None:
+                with trio.move_on_after(timeout_s):
+                    await event.wait()
+            else:
+                self._end_at(trio.current_time() + timeout_s, event)
                 await event.wait()
         finally:
             self._bytes.forget(wait)
+            self._times.forget(event)
+        return wait.woken_with
+
+    def _end_at(self, at: float, event: trio.Event) -> None:
+        """Wake a fetch at a time, a tenth of what a cancel scope of its own costs."""
+        self._times.watch(at, event)
+        if at < self._until_time.deadline:
+            self._until_time.deadline = at
+
+    async def _keep_times(self) -> None:
+        """Wake the fetches whose time is up, and all when cancelled; asleep in between."""
+        try:
+            while True:
+                with trio.CancelScope(deadline=self._times.deadline) as self._until_time:
+                    await trio.sleep_forever()
+                self._to_wake.wake(self._times.pop_due(trio.current_time()))
+        finally:
+            self._to_wake.wake(self._times.pop_due(math.inf))
 
     def follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
@@ -403,6 +431,7 @@ class ReplicaService:
                 self._nursery = nursery
                 nursery.start_soon(self._make_all_due)
                 nursery.start_soon(self._to_wake.run)
+                nursery.start_soon(self._keep_times)
                 task_status.started()
         finally:
             self._puts_off = False

@@ -1,11 +1,20 @@
 """Many subscribers of one partition: what a record for all of them does to the others."""
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.handlers.broker import broker, one_batch
+from kwire.codec.frame import read_response, request_frame
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher, Session
+from kwire.replica.partition import Partition
+from tests.handlers.broker import Broker, broker, one_batch, topic_id
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
 
@@ -69,3 +78,182 @@ async def test_records_that_come_while_subscribers_are_woken_are_delivered() -> 
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert last == [5] * SUBSCRIBERS
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Broker]:
+    """A broker with a topic, whose partitions are looked after."""
+    subject = broker()
+    await made(subject)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        yield subject
+        nursery.cancel_scope.cancel()
+
+
+def asked(version: int, **fields: Any) -> FetchRequest:
+    """A long poll for the topic, in the shape of a version."""
+    topic = {"topic": "t"} if version < 13 else {"topic_id": topic_id("t")}
+    spot = FetchRequest.FetchTopic.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=1 << 20
+    )
+    chosen: dict[str, Any] = {"max_wait_ms": 60_000, "min_bytes": 1, "max_bytes": 1 << 20}
+    return FetchRequest(
+        topics=[FetchRequest.FetchTopic(**topic, partitions=[spot])], **(chosen | fields)
+    )
+
+
+async def answer(session: Session, version: int, number: int, request: FetchRequest) -> bytes:
+    """The frame that a client reads, without its size."""
+    parts = await session.answer(
+        memoryview(request_frame(1, version, number, f"c{number}", request))[4:]
+    )
+    assert parts is not None
+    data = b"".join(part.read() if hasattr(part, "position") else part for part in parts)
+    for part in parts:
+        if hasattr(part, "close"):
+            part.close()
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    return data[4:]
+
+
+async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None:
+    """Of every version and kind of reader; correlation and session ids are a request's own."""
+    kinds: list[tuple[int, dict[str, Any]]] = [
+        (version, {"isolation_level": isolation, "session_epoch": epoch, "max_bytes": max_bytes})
+        for version in range(4, 19)
+        for isolation in (0, 1)
+        for epoch in (-1, 0)
+        for max_bytes in (1, 1 << 20)
+    ]
+    frames: dict[int, bytes] = {}
+    async with running() as subject, trio.open_nursery() as nursery:
+        dispatcher = Dispatcher(subject.services, Side.BROKER)
+
+        async def subscribe(number: int) -> None:
+            version, fields = kinds[number]
+            session = dispatcher.session("PLAINTEXT", "h")
+            frames[number] = await answer(session, version, number, asked(version, **fields))
+
+        for number in range(len(kinds)):
+            nursery.start_soon(subscribe, number)
+        await wait_all_tasks_blocked()
+        for value in (b"v", b"w"):  # of which some have room for one
+            await produce(subject, ("t", 0, one_batch(value)))
+        assert not frames
+        await wait_all_tasks_blocked()
+        alone = dispatcher.session("PLAINTEXT", "h")
+        sessions: set[int] = set()
+        for number, (version, fields) in enumerate(kinds):
+            shared: FetchResponse
+            expected: FetchResponse
+            correlation, shared = read_response(1, version, memoryview(frames[number]))
+            assert correlation == number
+            single = await answer(alone, version, number, asked(version, **fields))
+            _, expected = read_response(1, version, memoryview(single))
+            opens = version >= 7 and fields["session_epoch"] == 0
+            assert (shared.session_id != 0) == opens
+            assert shared.session_id not in sessions
+            sessions |= {shared.session_id} if opens else set()
+            expected.session_id = shared.session_id
+            assert shared == expected
+            assert shared.responses[0].partitions[0].records
+        nursery.cancel_scope.cancel()
+
+
+async def test_subscribers_who_ask_alike_are_read_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = 0
+    read = Partition.read
+
+    def counted(self: Partition, *args: Any, **fields: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read(self, *args, **fields)
+
+    async with running() as subject, trio.open_nursery() as nursery:
+        answers: list[Any] = []
+
+        async def subscribe() -> None:
+            (one,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+            answers.append(values(one))
+
+        for _ in range(SUBSCRIBERS):
+            nursery.start_soon(subscribe)
+        await wait_all_tasks_blocked()
+        monkeypatch.setattr(Partition, "read", counted)
+        await produce(subject, ("t", 0, one_batch(b"v")))
+        await wait_all_tasks_blocked()
+        assert answers == [[(0, b"v")]] * SUBSCRIBERS
+        assert reads == 1
+
+
+async def lose_leadership(subject: Broker) -> None:
+    await subject.lead_again("t", leader=2)
+
+
+async def delete_records(subject: Broker) -> None:
+    subject.replicas.delete_before(subject.replicas.get("t", 0), 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [(lose_leadership, NotLeaderOrFollower.code), (delete_records, OffsetOutOfRange.code)],
+)
+async def test_who_is_answered_after_a_change_learns_of_it(
+    change: Callable[[Broker], Any], code: int
+) -> None:
+    """Invariant 24: what the first ones of a wake were given is not given after that."""
+    codes: list[int] = []
+    async with running() as subject, trio.open_nursery() as nursery:
+
+        async def subscribe() -> None:
+            (one,) = await fetch(subject, at("t"), max_wait_ms=60_000)
+            codes.append(one.error_code)
+
+        for _ in range(SUBSCRIBERS):
+            nursery.start_soon(subscribe)
+        await wait_all_tasks_blocked()
+        await produce(subject, ("t", 0, one_batch(b"v")))
+        while not codes:
+            await trio.lowlevel.checkpoint()
+        before = len(codes)
+        await change(subject)
+        await wait_all_tasks_blocked()
+    assert len(codes) == SUBSCRIBERS
+    assert set(codes[:before]) == {0}
+    assert set(codes[before + 32 :]) == {code}
+
+
+async def test_long_polls_end_in_their_time(autojump_clock: MockClock) -> None:
+    ended: dict[int, float] = {}
+    with trio.fail_after(100):
+        async with running() as subject, trio.open_nursery() as nursery:
+
+            async def poll(wait_ms: int) -> None:
+                assert values((await fetch(subject, at("t"), max_wait_ms=wait_ms))[0]) == []
+                ended[wait_ms] = trio.current_time() - began
+
+            began = trio.current_time()
+            for wait_ms in (3000, 500, 1000, 2000):
+                nursery.start_soon(poll, wait_ms)
+            await trio.sleep(0.7)
+            nursery.start_soon(poll, 100)
+    assert ended == pytest.approx({3000: 3, 500: 0.5, 1000: 1, 2000: 2, 100: 0.8})
+
+
+async def test_long_polls_end_with_the_service(autojump_clock: MockClock) -> None:
+    """At a stop nobody is left who would end them later."""
+    subject = broker()
+    await made(subject)
+    answers: list[Any] = []
+
+    async def poll() -> None:
+        answers.append(values((await fetch(subject, at("t"), max_wait_ms=60_000))[0]))
+
+    async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        for _ in range(40):
+            outer.start_soon(poll)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert answers == [[]] * 40

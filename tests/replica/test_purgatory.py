@@ -2,12 +2,21 @@
 
 import sys
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto
+from kwire.replica.purgatory import (
+    SHARED_MAX,
+    ByteWait,
+    ByteWaits,
+    OffsetWaits,
+    Upto,
+    WaitTimes,
+    Wake,
+)
 
 
 @given(
@@ -122,3 +131,41 @@ def test_forgotten_waits_take_no_room_and_are_not_woken():
     assert len(waits._heap) < 50
     assert waits.reached(500) == [0, 100, 200, 300, 400, 500]
     assert waits.all() == [600, 700, 800, 900]
+
+
+def test_reads_kept_for_others_are_few() -> None:
+    """Fetches that one append completes may all have asked for something else."""
+    wake = Wake()
+    for number in range(1000):
+        wake.keep(number, f"read {number}")
+    wake.keep(3, "newer")
+    assert len(wake.reads) == SHARED_MAX
+    assert wake.reads[3] == "newer"
+
+
+def test_only_fetches_that_are_completed_together_share() -> None:
+    waits = ByteWaits[str, str]()
+    together = [ByteWait[str, str](name, Upto.HIGH_WATERMARK, 10) for name in "ab"]
+    later = ByteWait[str, str]("c", Upto.HIGH_WATERMARK, 20)
+    for wait in (*together, later):
+        waits.watch(wait, ["p"])
+    assert waits.grew("p", Upto.HIGH_WATERMARK, 10) == ["a", "b"]
+    assert together[0].woken_with is together[1].woken_with is not None
+    assert waits.grew("p", Upto.HIGH_WATERMARK, 10) == ["c"]
+    assert later.woken_with is None
+
+
+def test_times_of_waits_that_are_over_wake_nobody() -> None:
+    times = WaitTimes[int]()
+    for number in range(1000):
+        times.watch(10 + number, number)
+        if number % 10:
+            times.forget(number)
+    assert len(times._heap) < 300
+    assert times.deadline == 10
+    assert times.pop_due(20) == [0, 10]
+    assert times.deadline == 30
+    for number in range(20, 1000, 10):
+        times.forget(number)
+    assert times.deadline == inf
+    assert times.pop_due(inf) == []

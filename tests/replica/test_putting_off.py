@@ -38,7 +38,7 @@ async def test_all_are_there_in_the_end(autojump_clock: MockClock) -> None:
         assert all(p.leader is not None for p in subject.replicas.partitions())
 
 
-async def test_who_asks_has_it_made_at_once() -> None:
+async def test_who_asks_has_it_made_at_once(mock_clock: MockClock) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         by_name, by_id = subject.replicas.get("t", 30), subject.replicas.get_by_id(topic_id("t"), 7)
