@@ -108,6 +108,22 @@ def request_frame(
 
 def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
     """A response's correlation id and body."""
+    correlation_id, pos = _response_header(api_key, version, frame)
+    return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]
+
+
+def leading_int32(api_key: int, version: int, frame: Buffer) -> int:
+    """The first field of a response that begins with an int32, as the throttle time."""
+    _, pos = _response_header(api_key, version, frame)
+    try:
+        (value,) = _INT32.unpack_from(frame, pos)
+    except struct_error as error:
+        raise MalformedError(f"response: {error}") from error
+    return int(value)
+
+
+def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
+    """The correlation id, and where the body begins."""
     try:
         (correlation_id,) = _INT32.unpack_from(frame)
         pos = 4
@@ -117,7 +133,7 @@ def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
                 _, pos = unknown_tags(frame, pos, count)
     except (struct_error, IndexError) as error:
         raise MalformedError(f"response header: {error}") from error
-    return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]
+    return correlation_id, pos
 
 
 def with_body(frame: Buffer, request: Any) -> bytes:

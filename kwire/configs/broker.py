@@ -204,6 +204,10 @@ class BrokerConfig(Config):
         True, "Whether leaders go back to the preferred replicas by themselves."
     )
     leader_imbalance_check_interval_seconds = long(300, "How often that is looked at.", low=1)
+    controller_quota_window_num = integer(
+        11, "How many windows' worth of controller_mutation_rate may be saved up.", low=1
+    )
+    controller_quota_window_size_seconds = integer(1, "How long such a window is.", low=1)
     unclean_leader_election_enable = boolean(
         False, "Whether a replica that was not in sync may become leader.", scope=CLUSTER_WIDE
     )

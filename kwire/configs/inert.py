@@ -25,8 +25,6 @@ connection.failed.authentication.delay.ms int 100 0.. -
 connections.max.reauth.ms long 0 - -
 controller.performance.always.log.threshold.ms long 2000 0.. I
 controller.performance.sample.period.ms long 60000 100.. I
-controller.quota.window.num int 11 1.. -
-controller.quota.window.size.seconds int 1 1.. -
 controller.socket.timeout.ms int 30000 - -
 create.topic.policy.class.name class - - -
 delegation.token.expiry.check.interval.ms long 3600000 1.. -

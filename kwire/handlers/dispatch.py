@@ -18,7 +18,7 @@ import attrs
 from kwire.clock import Clock, SystemClock
 from kwire.codec.apis import BY_KEY
 from kwire.codec.compile import decoder, encoder
-from kwire.codec.frame import read_header, response_parts
+from kwire.codec.frame import leading_int32, read_header, response_parts
 from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import spec_of
 from kwire.drive import give_way
@@ -26,6 +26,7 @@ from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers import Row, Side, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.connection import Disconnect
+from kwire.raftmeta.mutation_quota import Requester
 
 if TYPE_CHECKING:
     from kwire.codec.compile import Part
@@ -159,11 +160,13 @@ class Context:
 
     def mutation_permit(self, strict_since: int) -> "Permit":
         """What the client may create and delete now, refused or slowed by its request's version."""
-        state = self.controller.state
         strict = self.api_version >= strict_since
-        return state.mutations.permit(
-            state.image.quotas, self.principal.name, self.client_id, self.clock.now(), strict=strict
-        )
+        return self.controller.permit(self.requester, strict=strict)
+
+    @property
+    def requester(self) -> Requester:
+        """Who asks, for what is created on the way."""
+        return Requester(self.principal, self.client_id, self.client_host)
 
     def authorize(self, operation: str, resource_type: str, name: str) -> bool:
         """Whether the principal may do ``operation`` (as "Read") on a resource (as "Topic")."""
@@ -361,6 +364,7 @@ class Session:
         if route.forwarded and self.context.services.forwarding is not None:
             response = await self._by_controller(route, request, frame)
             if isinstance(response, list):
+                self._mute(throttle_ms_of(key, version, response))
                 return response
         else:
             response = await route.serve(self.context, request)
@@ -398,10 +402,27 @@ class Session:
     def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
         """The one place that every answer's throttle time passes."""
         wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
+        told_ms = getattr(response, "throttle_time_ms", None)
+        if told_ms is not None:
+            response.throttle_time_ms = max(wait_ms, told_ms)
+        self._mute(max(wait_ms, told_ms or 0))
+
+    def _mute(self, wait_ms: int) -> None:
+        """Read nothing more for as long as the client is told to wait: an old one would not."""
         if wait_ms > 0:
-            if hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = max(wait_ms, response.throttle_time_ms)
             self.muted_s = wait_ms / 1000
+
+
+_THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}
+"""The APIs that count for controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions;
+from which version on their answers begin with the throttle time."""
+
+
+def throttle_ms_of(key: int, version: int, parts: "list[Part]") -> int:
+    """How long another node's controller tells the client to wait."""
+    if version < _THROTTLED_SINCE.get(key, version + 1):
+        return 0
+    return leading_int32(key, version, memoryview(parts[0])[4:])
 
 
 def _version_refused(correlation_id: int) -> "list[Part]":

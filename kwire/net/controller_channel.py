@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from kwire import errors
+from kwire.codec.apis import BY_KEY
 from kwire.net.connection import Disconnect
 from kwire.net.peers import Links, NobodyListens, OutOfReach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kwire.raftmeta.mutation_quota import Requester
     from kwire.raftmeta.records import CommittedBatch, SnapshotReader
     from kwire.raftmeta.service import LeaderAndEpoch, Quorum
     from kwire.raftmeta.voters import Node
@@ -98,6 +100,20 @@ class ControllerChannel:
             raise errors.UnknownServerError
         answer: bytes = response.response_data
         return answer
+
+    async def insist_for(self, request: Any, requester: Requester) -> Any:
+        """For a client that did not send this request itself, but led to it."""
+        from kwire.codec.frame import request_frame, response_to
+        from kwire.codec.schema import spec_of
+
+        key = spec_of(type(request)).api_key
+        assert key is not None
+        frame = request_frame(key, BY_KEY[key].stable, 0, requester.client_id, request)[4:]
+        try:
+            answer = await self.forward(frame, requester.principal, requester.host)
+        except Disconnect as error:
+            raise errors.UnsupportedVersion(str(error)) from error
+        return response_to(frame, answer)
 
     async def _attempt(self, links: Links, node: Node, request: Any) -> Any:
         """An answer, or None: the other is out of reach or does not lead any more."""

@@ -304,4 +304,5 @@ def _make_controller(
         bootstrap=bootstrap,
         own_broker=config.node_id,
         elsewhere=channel.insist,
+        on_behalf=channel.insist_for,
     )

@@ -98,7 +98,10 @@ class ControllerState:
     _cluster: tuple[Any, Any, BrokerConfig] | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.sessions.timeout_s = self.config.broker_session_timeout_ms / 1000
+        config = self.config
+        self.sessions.timeout_s = config.broker_session_timeout_ms / 1000
+        windows_s = config.controller_quota_window_num * config.controller_quota_window_size_seconds
+        self.mutations.burst_s = float(windows_s)
 
     def apply(self, records: Iterable[Any], applied: Applied) -> None:
         """Take written records in."""

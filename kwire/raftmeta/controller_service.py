@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -27,6 +28,7 @@ from kwire.raftmeta.image import Applied
 from kwire.raftmeta.image_loader import STEP_RECORDS
 from kwire.raftmeta.internal_topics import creatable
 from kwire.raftmeta.levels import at_level, level_of
+from kwire.raftmeta.mutation_quota import Permit, Requester
 from kwire.raftmeta.publisher import AT_ONCE, MetadataPublisher
 from kwire.raftmeta.records import CommittedBatch, SnapshotReader, pack
 from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
@@ -60,13 +62,16 @@ class Controller:
         bootstrap: Sequence[Any] = (),
         own_broker: int | None = None,
         elsewhere: "Callable[[Any], Awaitable[Any]] | None" = None,
+        on_behalf: "Callable[[Any, Requester], Awaitable[Any]] | None" = None,
     ) -> None:
+        """``elsewhere`` asks the active controller for this node, ``on_behalf`` for a client."""
         self._quorum = quorum
         self._publisher = publisher
         self._clock = clock
         self._bootstrap = list(bootstrap)
         self._own_broker = own_broker
         self._elsewhere = elsewhere
+        self._on_behalf = on_behalf
         self._epoch: int | None = None
         self._since: int | None = None
         self._last: Commit | None = None
@@ -208,11 +213,21 @@ class Controller:
         while self._epoch is None:
             await self._news.wait()
 
-    async def ensure_topics(self, names: Sequence[str]) -> "dict[str, Created]":
+    def permit(self, requester: Requester, *, strict: bool) -> Permit:
+        """What a client may create and delete now."""
+        state, (_, user) = self.state, requester.principal
+        now = self._clock.now()
+        return state.mutations.permit(
+            state.image.quotas, user, requester.client_id, now, strict=strict
+        )
+
+    async def ensure_topics(
+        self, names: Sequence[str], requester: Requester | None = None
+    ) -> "dict[str, Created]":
         """Create topics on first use, internal ones in their own shape; what came of each.
 
         Topics that are there already are left out. Requests for the same topic at the same
-        time share one creation.
+        time share one creation, which counts for the first requester, or for this broker.
         """
         while under_way := [self._creating[name] for name in names if name in self._creating]:
             await under_way[0].wait()
@@ -228,7 +243,11 @@ class Controller:
         try:
             topics = [creatable(name, config) for name in missing]
             request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-            response = await self.anywhere(decide_create_topics, request)
+            broker = Requester(("User", "ANONYMOUS"), str(self.state.config.node_id))
+            permit = self.permit(requester or broker, strict=True)
+            response = await self.anywhere(
+                partial(decide_create_topics, permit=permit), request, requester
+            )
         finally:
             for name in missing:
                 del self._creating[name]
@@ -239,15 +258,21 @@ class Controller:
         )
         return {made.name: made for made in response.topics if made.error_code != exists}
 
-    async def anywhere(self, decide: "Decide[Q, R]", request: Q) -> R:
-        """Run a decider here, or have the active controller run it."""
+    async def anywhere(
+        self, decide: "Decide[Q, R]", request: Q, requester: Requester | None = None
+    ) -> R:
+        """Run a decider here, or have the active controller run it, perhaps for a client."""
         if self._elsewhere is None or self.is_active:
             try:
                 return await self.call(decide, request)
             except errors.NotController:
                 if self._elsewhere is None:
                     raise
-        reply: R = await self._elsewhere(request)
+        reply: R
+        if requester is not None and self._on_behalf is not None:
+            reply = await self._on_behalf(request, requester)
+        else:
+            reply = await self._elsewhere(request)
         return reply
 
     async def _seen_here(self, names: Sequence[str]) -> None:

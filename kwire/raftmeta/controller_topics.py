@@ -45,6 +45,7 @@ def decide_create_topics(
 ) -> Decision[CreateTopicsResponse]:
     """Topics are to be made; too many at once are all refused."""
     del now
+    _start_over(permit)
     _check_total(_asked_partitions(state, asked) for asked in request.topics)
     records: list[Any] = []
     results: list[Created] = []
@@ -71,6 +72,12 @@ def decide_create_topics(
         results.append(result)
     reply = CreateTopicsResponse(topics=results)
     return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _start_over(permit: Permit | None) -> None:
+    """A decision that could not be written is made again: its changes count once."""
+    if permit is not None:
+        permit.start_over()
 
 
 def _asked_partitions(state: ControllerState, asked: Asked) -> int:
@@ -233,6 +240,7 @@ def decide_delete_topics(
 ) -> Decision[DeleteTopicsResponse]:
     """Topics are to go, named by name or by id."""
     del now
+    _start_over(permit)
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
     wrong = [asked for asked in request.topics if _misnamed(asked) is not None]
@@ -318,6 +326,7 @@ def decide_create_partitions(
 ) -> Decision[CreatePartitionsResponse]:
     """Topics are to get more partitions."""
     del now
+    _start_over(permit)
     names = Counter(asked.name for asked in request.topics)
     _check_total(_more_partitions(state, asked) for asked in request.topics)
     records: list[Any] = []

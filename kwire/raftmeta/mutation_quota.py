@@ -3,11 +3,14 @@
 Each user, client id or pair of both that has a ``controller_mutation_rate`` has a token bucket. A
 change takes a token a partition and may take more than there are; after that nothing is allowed
 until the bucket is out of debt. Buckets are in the memory of the active controller.
+
+Topics that are made on first use count for the client that named them; those that a broker needs
+for itself count for the broker, as in Kafka.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -16,8 +19,17 @@ from kwire.raftmeta.image import QuotaEntity
 
 RATE: Final = "controller_mutation_rate"
 BURST_SECONDS: Final = 11.0
-"""How long the rate may be saved up: ``controller.quota.window.num`` of Kafka's, a second each."""
+"""How long the rate may be saved up, unless ``controller.quota.window.*`` say otherwise."""
 BUCKETS_MAX: Final = 10_000
+
+
+class Requester(NamedTuple):
+    """The client for which something is created."""
+
+    principal: tuple[str, str]
+    """Kind and name."""
+    client_id: str
+    host: str = "127.0.0.1"
 
 
 @attrs.define
@@ -38,6 +50,13 @@ class Permit:
     """Whether changes are refused in debt, for clients that know the error; others are slowed."""
     throttle_ms: int = 0
     """How long the client is to wait before its next request."""
+    _taken: int = 0
+
+    def start_over(self) -> None:
+        """Give back what was taken: the request is decided again, of the start."""
+        if self.bucket is not None:
+            self.bucket.tokens += self._taken
+        self._taken = self.throttle_ms = 0
 
     def take(self, partitions: int) -> None:
         """Count a change; raise ThrottlingQuotaExceeded if it has to wait."""
@@ -48,6 +67,7 @@ class Permit:
             self._wait(bucket)
             raise ThrottlingQuotaExceeded("The throttling quota has been exceeded.")
         bucket.tokens -= partitions
+        self._taken += partitions
         if not self.strict and bucket.tokens < 0:
             self._wait(bucket)
 
@@ -59,6 +79,7 @@ class Permit:
 class MutationQuotas:
     """The buckets of all clients, by user and client id as far as their quota names these."""
 
+    burst_s: float = BURST_SECONDS
     _buckets: dict[tuple[str | None, str | None], Bucket] = attrs.field(factory=dict)
 
     def permit(
@@ -79,7 +100,7 @@ class MutationQuotas:
             return Permit()
         kinds = {kind for kind, _ in entity}
         key = (user if "user" in kinds else None, client_id if "client-id" in kinds else None)
-        full = rate * BURST_SECONDS
+        full = rate * self.burst_s
         if len(self._buckets) >= BUCKETS_MAX and key not in self._buckets:
             self._buckets.clear()  # They fill up within seconds; this is to have a bound.
         bucket = self._buckets.setdefault(key, Bucket(full, now))

@@ -14,6 +14,9 @@ from kwire.codec.frame import (
     request_frame,
     response_parts,
 )
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Context, Dispatcher, Services, handles
@@ -168,3 +171,45 @@ async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_o
     if expected:
         assert list(found) == asked
     assert {name: told for name, told in found.items() if told != (0, None)} == expected
+
+
+class Debt(Channel):
+    """A controller that tells the client to wait."""
+
+    async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
+        head, _ = read_header(frame)
+        answer = BY_KEY[head.api_key].response(throttle_time_ms=2_500)
+        return b"".join(response_parts(head.api_key, head.api_version, 99, answer))[4:]
+
+
+@pytest.mark.parametrize(
+    ("request_", "key", "version"),
+    [
+        (CreateTopicsRequest(), 19, 2),
+        (CreateTopicsRequest(), 19, 7),
+        (DeleteTopicsRequest(timeout_ms=1), 20, 1),
+        (CreatePartitionsRequest(timeout_ms=1, validate_only=False), 37, 0),
+    ],
+)
+async def test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_to_wait(
+    request_: Any, key: int, version: int
+) -> None:
+    """Invariant 104: as Kafka's broker does, whatever the version; old clients would not wait."""
+    channel: Any = Debt()
+    controller: Any = Controller(is_active=False)
+    services = Services(forwarding=Forwarding(controller, channel))
+    session = Dispatcher(services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    frame = request_frame(key, version, 99, "c", request_)[4:]
+    parts = await session.answer(memoryview(frame))
+    assert parts is not None
+    assert session.muted_s == 2.5
+
+
+async def test_answer_without_a_throttle_time_mutes_nobody(local: None) -> None:
+    channel: Any = Channel()
+    controller: Any = Controller(is_active=False)
+    services = Services(forwarding=Forwarding(controller, channel))
+    session = Dispatcher(services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=7))[4:]
+    await session.answer(memoryview(frame))
+    assert session.muted_s == 0

@@ -176,4 +176,30 @@ MUTATIONS = (
         new="self._index.update(delta)",
         test="tests/raftmeta/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
     ),
+    Mutation(
+        name="decision-made-again-counts-twice",
+        invariants=(106,),
+        path="kwire/raftmeta/mutation_quota.py",
+        old="            self.bucket.tokens += self._taken\n",
+        new="            pass\n",
+        test="tests/raftmeta/test_mutation_quota.py::test_decision_that_is_made_again_counts_once",
+    ),
+    Mutation(
+        name="topics-made-on-first-use-count-for-the-broker",
+        invariants=(106,),
+        path="kwire/raftmeta/controller_service.py",
+        old="self.permit(requester or broker, strict=True)",
+        new="self.permit(broker, strict=True)",
+        test="tests/raftmeta/test_mutation_quota.py::"
+        "test_topic_made_on_first_use_counts_for_the_client_that_named_it",
+    ),
+    Mutation(
+        name="client-in-debt-is-read-on",
+        invariants=(104,),
+        path="kwire/handlers/dispatch.py",
+        old="                self._mute(throttle_ms_of(key, version, response))\n",
+        new="",
+        test="tests/handlers/test_forwarding.py::"
+        "test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_to_wait",
+    ),
 )

@@ -240,8 +240,8 @@ MUTATIONS = (
         name="do-not-tell-the-throttle-time",
         invariants=(104,),
         path="kwire/handlers/dispatch.py",
-        old="max(wait_ms, response.throttle_time_ms)",
-        new="response.throttle_time_ms",
+        old="max(wait_ms, told_ms)",
+        new="told_ms",
         test="tests/handlers/test_dispatch.py::test_throttle_time_passes_one_place",
     ),
     Mutation(

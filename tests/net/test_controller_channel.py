@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from kwire import errors
+from kwire.codec.frame import read_header, read_request, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -16,6 +17,7 @@ from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.net.connection import Disconnect
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.peers import NobodyListens, OutOfReach
+from kwire.raftmeta.mutation_quota import Requester
 from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 
@@ -200,6 +202,34 @@ async def test_forward_follows_the_leader(
     assert (port, type(sent)) == (2, EnvelopeRequest)
     assert (sent.request_data, sent.client_host_address) == (b"frame", bytes([10, 1, 2, 3]))
     assert trio.current_time() < 1
+
+
+async def test_request_in_a_clients_name_goes_in_an_envelope(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Topics that are created on first use count for the client that led to it."""
+    answer = CreateTopicsResponse(throttle_time_ms=7)
+    data = b"".join(response_parts(19, 7, 0, answer))[4:]
+    links = Links({1: lambda: EnvelopeResponse(response_data=data)})
+    requester = Requester(("User", "alice"), "tool", "10.1.2.3")
+    made = channel(links, Quorum())
+    assert await made.insist_for(CreateTopicsRequest(timeout_ms=5), requester) == answer
+    ((_, sent),) = links.asked
+    head, body = read_header(sent.request_data)
+    assert (head.api_key, head.api_version, head.client_id) == (19, 7, "tool")
+    assert read_request(head, sent.request_data, body).timeout_ms == 5
+    assert b"alice" in sent.request_principal
+    assert sent.client_host_address == bytes([10, 1, 2, 3])
+
+
+async def test_controller_that_takes_no_envelope_of_this_version_creates_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The client that asked for something else keeps its connection."""
+    links = Links({1: lambda: EnvelopeResponse(error_code=errors.UnsupportedVersion.code)})
+    requester = Requester(("User", "alice"), "tool")
+    with pytest.raises(errors.UnsupportedVersion):
+        await channel(links, Quorum()).insist_for(CreateTopicsRequest(), requester)
 
 
 async def test_forward_ends_some_time(autojump_clock: trio.testing.MockClock) -> None:
