@@ -242,7 +242,7 @@ def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str
         if meta.cluster_id != cluster_id:
             raise CannotOpenError(
                 f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}; "
-                f"start it with the former, or {_ELSEWHERE}"
+                f"take the former, or {_ELSEWHERE}"
             )
     return cluster_id
 
@@ -353,21 +353,26 @@ def format_node(
     features: Mapping[str, int] = DEFAULT_FEATURES,
     fresh: FreshId = random_id,
 ) -> Iterator[str]:
-    """Format every directory that is not, saying so; as Kafka's storage tool does."""
+    """Format every directory that is not, saying so; as Kafka's storage tool does.
+
+    CannotOpenError if one that is formatted belongs to another node or cluster.
+    """
     check_cluster_id(cluster_id)
     paths = all_directories(config)
     _check_distinct(config)
-    formatted = [path for path in paths if read_meta(path) is not None]
+    known = {path: meta for path in paths if (meta := read_meta(path)) is not None}
+    formatted = list(known)
     if formatted and not ignore_formatted:
         raise ConfigError(
             f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
         )
-    if len(formatted) == len(all_directories(config)):
+    check(config, known, cluster_id)
+    if len(formatted) == len(paths):
         yield "all directories are formatted already"
         return
     metadata, voters = first_voters(config, how, fresh)
-    for path in all_directories(config):
-        if path not in formatted:
+    for path in paths:
+        if path not in known:
             own = metadata if path == os.path.abspath(config.metadata_directory) else fresh()
             format_directory(config, path, cluster_id, own, voters, features)
             yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"

@@ -307,6 +307,26 @@ def test_what_formatting_cannot_open_is_exit_2_too(tmp_path: Path, stopped: Path
     assert not place.exists()
 
 
+def test_formatting_leaves_no_directory_to_another_cluster(tmp_path: Path, stopped: Path) -> None:
+    """Kafka's tool: "Invalid cluster.id in: ... Expected ..., but read ..."."""
+    place, new = tmp_path / "data", tmp_path / "new"
+    shutil.copytree(stopped, place)
+    config = str(config_file(tmp_path, log_dirs=f"{place},{new}", node_id="1"))
+    config_text = Path(config).read_text().replace("=5@", "=1@")
+    Path(config).write_text(config_text)
+    other = "A" * 21 + "Q"
+    line = only_line(run(tmp_path, "format", "-t", other, "-g", "-c", config), 2)
+    assert f"{place} belongs to cluster {CLUSTER_ID}, not {other}; take the former, or" in line
+    assert not new.exists()
+    Path(config).write_text(config_text.replace("=1@", "=7@").replace("node.id=1", "node.id=7"))
+    line = only_line(run(tmp_path, "format", "-t", CLUSTER_ID, "-g", "-c", config), 2)
+    assert f"{place} belongs to node.id 1, not 7" in line
+    assert not new.exists()
+    Path(config).write_text(config_text)
+    done = run(tmp_path, "format", "-t", CLUSTER_ID, "-g", "-c", config)
+    assert (done.returncode, done.stdout.startswith(f"formatted {new} for node 1")) == (0, True)
+
+
 # Settings
 
 

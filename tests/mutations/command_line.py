@@ -71,6 +71,15 @@ MUTATIONS = (
         test=f"{WORDS}::test_a_value_that_is_none",
     ),
     Mutation(
+        name="formatting-adds-directories-of-another-cluster",
+        invariants=(),
+        path="kwire/formatting.py",
+        old="    check(config, known, cluster_id)\n    if len",
+        new="    if len",
+        test="tests/command_line/test_first_use.py::"
+        "test_formatting_leaves_no_directory_to_another_cluster",
+    ),
+    Mutation(
         name="formatting-takes-broken-data-for-bad-usage",
         invariants=(),
         path="kwire/cli.py",
