@@ -9,9 +9,9 @@ start is synced before anything is said, for only the page cache may have had it
 descriptor left can be called again, but for a cut and the installation of a snapshot.
 
 ``synced-end-offset`` says how far the log was synced at the last start or clean stop, or some 1000
-offsets ago; it is lowered before a cut. A crash leaves no damage below it or below a snapshot: that
-is refused, for a node that forgot records that it acknowledged could break the majority's promises.
-While a fetched snapshot takes the log's place the file is not there, and nothing is refused.
+offsets ago, and in which epoch; it is lowered before a cut. A crash leaves no damage below it or
+below a snapshot: that is refused, for a node that forgot records that it acknowledged could break
+the majority's promises. While a fetched snapshot takes the log's place the file is not there, and nothing is refused.
 """
 
 import re
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from kwire.errors import CorruptMessage
-from kwire.log import recovery
+from kwire.log import epochs, names, recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
@@ -151,10 +151,20 @@ class DiskStorage:
         self._note_synced_end(self._log.end_offset)
 
     def _load_synced_end(self) -> int | None:
-        """The end offset below which the log is known to have been synced, if it is known."""
+        """The end offset below which the log is known to have been synced, if it is known.
+
+        Another program that had the directory meanwhile may have cut the log below it and gone on
+        in another epoch, which it notes durably before the records. What it noted counts.
+        """
+        try:
+            end_offset, epoch = map(int, self._disk.read(self._path(SYNCED)).split())
+        except (FileNotFoundError, ValueError):
+            return None
         with suppress(FileNotFoundError, ValueError):
-            return int(self._disk.read(self._path(SYNCED)))
-        return None
+            held = epochs.from_text(self._disk.read(self._path(names.EPOCHS_FILE)))
+            if held.at(end_offset - 1) not in (None, epoch):
+                return None
+        return end_offset
 
     def _note_synced_end(self, end_offset: int | None) -> None:
         if end_offset == self._synced_end:
@@ -163,7 +173,9 @@ class DiskStorage:
             self._disk.remove(self._path(SYNCED))
             self._disk.sync_directory(self._directory)
         else:
-            self._disk.replace(self._path(SYNCED), b"%d\n" % end_offset, sync=True)
+            epoch = self._log.epochs.at(end_offset - 1)
+            noted = b"%d %d\n" % (end_offset, -1 if epoch is None else epoch)
+            self._disk.replace(self._path(SYNCED), noted, sync=True)
         self._synced_end = end_offset
 
     def _load_election(self, last_epoch: int) -> ElectionState:

@@ -82,4 +82,13 @@ MUTATIONS = (
         new="self._perform(storage, self._effects.popleft())\n",
         test="tests/raftmeta/test_scarce_descriptors.py",
     ),
+    Mutation(
+        name="log-that-another-program-cut-counts-as-synced",
+        invariants=(42,),
+        path="kwire/raftmeta/disk_storage.py",
+        old="if held.at(end_offset - 1) not in (None, epoch):",
+        new="if held.at(end_offset - 1) == -1:",
+        test="tests/raftmeta/test_synced_damage.py::"
+        "test_log_that_another_program_cut_may_be_torn_behind_the_cut",
+    ),
 )

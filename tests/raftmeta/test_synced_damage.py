@@ -6,11 +6,13 @@ from random import Random
 import pytest
 
 from kwire.errors import CorruptMessage
+from kwire.log import recovery
 from kwire.raftmeta.disk_storage import DiskStorage
 from kwire.raftmeta.log import SnapshotId
 from kwire.raftmeta.storage import MemoryStorage
 from kwire.testing.disk import Killed, SimDisk
 from kwire.testing.raft import voters_of
+from kwire.types import TopicPartition
 from tests.raftmeta.test_raft_storage import data, snapshot, sync
 
 LOG = f"__cluster_metadata-0/{0:020d}.log"
@@ -118,3 +120,46 @@ def test_a_log_given_up_for_a_snapshot_may_be_torn(changes: int) -> None:
         storage.install_snapshot(fetched)
     disk = disk.power_loss(Random(changes))
     assert start(disk)[1] in (4, 5, 6, 40)
+
+
+def as_another_program(disk: SimDisk, cut: int, records: bytes) -> None:
+    """Cut the log and go on in another epoch, as Apache Kafka does: it knows no other files."""
+    log = recovery.open_log(
+        disk, "__cluster_metadata-0", TopicPartition("__cluster_metadata", 0), now_ms=2
+    )
+    log.truncate_to(cut)
+    log.append_follower(records)
+    log.flush()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("cut", "epochs"), [(2, (2,)), (2, (0, 2)), (3, (2, 2))])
+def test_log_that_another_program_cut_may_be_torn_behind_the_cut(
+    clean: bool, cut: int, epochs: tuple[int, ...]
+) -> None:
+    """A leader of a later epoch had other records; a crash tore what came in their place."""
+    disk = SimDisk()
+    storage, _ = start(disk)
+    append(storage, 0, 4)
+    if clean:
+        storage.close()
+    else:
+        start(disk)
+    disk = disk.killed()
+    records = b"".join(data(cut + n, 1, epoch) for n, epoch in enumerate(epochs))
+    as_another_program(disk, cut, records)
+    disk.rot(LOG, in_batch(cut))
+    assert start(disk.killed())[1] == cut
+
+
+def test_log_that_another_program_went_on_with_keeps_what_was_synced() -> None:
+    """Its records come after those, so damage in them is none of its crash."""
+    disk = SimDisk()
+    storage, _ = start(disk)
+    append(storage, 0, 4)
+    storage.close()
+    disk = disk.killed()
+    as_another_program(disk, 4, data(4, 1, 2))
+    disk.rot(LOG, in_batch(3))
+    with pytest.raises(CorruptMessage, match="synced up to offset 4"):
+        DiskStorage(disk.killed(), now_ms=3)
