@@ -11,7 +11,8 @@ descriptor left can be called again, but for a cut and the installation of a sna
 ``synced-end-offset`` says how far the log was synced at the last start or clean stop, or some 1000
 offsets ago, and in which epoch; it is lowered before a cut. A crash leaves no damage below it or
 below a snapshot: that is refused, for a node that forgot records that it acknowledged could break
-the majority's promises. While a fetched snapshot takes the log's place the file is not there, and nothing is refused.
+the majority's promises. While a fetched snapshot takes the log's place the file is not there, and
+nothing is refused.
 """
 
 import re
