@@ -46,7 +46,12 @@ def serve(cwd: Path, *arguments: str) -> Iterator[Node]:
     errors = cwd / "stderr.txt"
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            [KWIRE, "serve", *arguments], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=stderr
+            [KWIRE, "serve", *arguments],
+            cwd=cwd,
+            env={**os.environ, "TMPDIR": str(cwd)},  # a node that is killed leaves its data
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
         )
     try:
         yield Node(process, errors)
