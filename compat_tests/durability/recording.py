@@ -32,6 +32,10 @@ from compat_tests.harness.wait import eventually
 SEND_SECONDS: Final = 60
 POLL_SECONDS: Final = 0.2
 COMMIT_SECONDS: Final = 60
+SESSION_SECONDS: Final = 45
+"""Longer than any broker takes to start again on a busy machine: a restart moves no partition."""
+RECOVERY_SECONDS: Final = 120
+"""Longest wait of all producers together for a broker that starts again."""
 WRITERS: Final = {
     "idempotent": {"enable.idempotence": True},
     "idempotent-zstd": {"enable.idempotence": True, "compression.type": "zstd"},
@@ -166,7 +170,7 @@ class Reader(Client):
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error" if self.group is None else "earliest",
                 "fetch.wait.max.ms": 100,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": SESSION_SECONDS * 1000,
                 "heartbeat.interval.ms": 500,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
@@ -348,6 +352,7 @@ class Run:
         eventually(
             lambda: all(w.acknowledged() >= goals[w.name] for w in self.writers()),
             f"{count} acknowledgements more of each producer; errors: {self.errors()}",
+            RECOVERY_SECONDS,
         )
 
     def is_drained(self, reader: Reader) -> bool:
