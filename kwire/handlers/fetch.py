@@ -29,6 +29,7 @@ from kwire.errors import (
 )
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.hints import leader_hint
+from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref
 from kwire.replica.partition import Partition, Read
@@ -86,14 +87,14 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     else:
         upto = Upto.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
-    reading = _Reading(context, request, upto, max_bytes, replica)
-    answers = await reading.all_in_turns(turn.partitions)
+    asked = turn.partitions
+    reading, answers = await _read_all(context, request, upto, max_bytes, replica, asked)
     may_wait = request.max_wait_ms > 0
     if may_wait and reading.missing_bytes > 0 and reading.is_stale():
         # Nothing may change between the reading and the wait, or nobody would end the wait.
         reading.drop()
         reading = _Reading(context, request, upto, max_bytes, replica)
-        answers = reading.all(turn.partitions)
+        answers = reading.all(asked)
     if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
         reading.drop()
         wake = await replicas.wait_for_data(
@@ -102,8 +103,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
             upto=upto,
             timeout_s=request.max_wait_ms / 1000,
         )
-        reading = _Reading(context, request, upto, max_bytes, replica, wake)
-        answers = await reading.all_in_turns(turn.partitions)
+        reading, answers = await _read_all(context, request, upto, max_bytes, replica, asked, wake)
     try:
         reading.count()
         session_id, sent = sessions.finish(turn, answers, now)
@@ -184,6 +184,26 @@ def _small(region: object) -> bytes | None:
     return data
 
 
+async def _read_all(
+    context: Context,
+    request: FetchRequest,
+    upto: Upto,
+    max_bytes: int,
+    replica: int,
+    asked: list[Asked],
+    wake: Wake | None = None,
+) -> tuple["_Reading", list[Answer]]:
+    """Read all partitions, again if threads had to look places up on a disk first."""
+    reading = _Reading(context, request, upto, max_bytes, replica, wake, wait=False)
+    answers = await reading.all_in_turns(asked)
+    if reading.cold:
+        reading.drop()
+        await context.replicas.warm(reading.cold)
+        reading = _Reading(context, request, upto, max_bytes, replica, wake)
+        answers = await reading.all_in_turns(asked)
+    return reading, answers
+
+
 class _Reading:
     """One pass over the partitions of a request, under one budget of bytes."""
 
@@ -195,6 +215,8 @@ class _Reading:
         max_bytes: int,
         replica: int,
         wake: Wake | None = None,
+        *,
+        wait: bool = True,
     ) -> None:
         self.context = context
         self.upto = upto
@@ -204,6 +226,9 @@ class _Reading:
         self.zstd_allowed = request.zstd_allowed
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.left = max_bytes
+        self.wait = wait
+        self.cold: list[WouldWait] = []
+        """Lookups that would have waited for a disk: the answers of this pass are of no use."""
         self.total = 0
         self.urgent = False
         """Whether something has to be said at once: an error, or a diverging log."""
@@ -261,6 +286,9 @@ class _Reading:
             if self.wake is not None:
                 return self._shared(self.wake, partition, asked)
             return self._read(partition, asked)
+        except WouldWait as cold:
+            self.cold.append(cold)
+            return Answer(partition_index=asked.partition, high_watermark=-1, records=b"")
         except KafkaError as error:
             return self._refused(asked, error)
         except OSError as error:
@@ -308,6 +336,7 @@ class _Reading:
             upto=self.upto,
             at_least_one=not self.total,
             last_fetched_epoch=asked.last_fetched_epoch,
+            wait=self.wait,
         )
         self.partitions.append(partition)
         self.ends.append(found.end_offset)

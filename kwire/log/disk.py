@@ -27,6 +27,8 @@ from kwire.records.header import Buffer
 PARTS_MAX: Final = 1000
 """Buffers of one gathered write; the kernel's limit is 1024."""
 TEMPORARY: Final = ".tmp"
+_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+"""Linux: a read that fails with EAGAIN in place of waiting for the disk."""
 DESCRIPTORS_MAX: Final = 1 << 20
 T = TypeVar("T")
 
@@ -70,6 +72,9 @@ class File(Protocol):
 
     def cached(self, position: int, size: int) -> bool:
         """Whether the first and last page of this range can be read without waiting."""
+
+    def read_cached(self, position: int, size: int) -> Buffer | None:
+        """The same as :meth:`read`, or None where that would wait for the disk, or may."""
 
     def pin(self) -> None:
         """Keep the descriptor open until :meth:`unpin`, through ``close`` and removal."""
@@ -229,22 +234,31 @@ class RealFile:
             os.fsync(fd)
 
     def cached(self, position: int, size: int) -> bool:
-        nowait = getattr(os, "RWF_NOWAIT", None)
-        if nowait is None or not self._disk.can_probe:
-            return False
+        return (
+            self.read_cached(position, 1) is not None
+            and self.read_cached(position + max(0, size - 1), 1) is not None
+        )
+
+    def read_cached(self, position: int, size: int) -> Buffer | None:
+        if _NOWAIT is None or not self._disk.can_probe:
+            return None
         fd = self._open()
-        probe = [bytearray(1)]
+        data = bytearray(size)
         try:
-            os.preadv(fd, probe, position, nowait)
-            os.preadv(fd, probe, position + max(0, size - 1), nowait)
+            count = os.preadv(fd, (data,), position, _NOWAIT)
         except BlockingIOError:
-            return False
+            return None
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
+                self._disk.judge(error)
                 raise
             self._disk.can_probe = False
-            return False
-        return True
+            return None
+        if count < size:
+            if position + count < self.size():
+                return None  # the next page is not cached
+            del data[count:]
+        return data
 
     def pin(self) -> None:
         self._open()

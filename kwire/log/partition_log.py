@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from kwire.log import epochs_file, lookup, names, region, snapshots
 from kwire.log.behind import Behind, Write
+from kwire.log.cold import WouldWait
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
@@ -197,11 +198,18 @@ class PartitionLog:
     # -- reading
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, at_least_one: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        at_least_one: bool = True,
+        wait: bool = True,
     ) -> FileRegion:
         """Bytes from the batch that holds ``offset``, of batches wholly below ``end_offset``.
 
         ``at_least_one``: the first batch is given even when it is larger than ``max_bytes``.
+        Without ``wait`` it raises :class:`WouldWait` where the place of the bytes is not in memory.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
@@ -211,10 +219,14 @@ class PartitionLog:
         index = self.segment_index(offset)
         while offset < end_offset and index < len(self.segments):
             segment = self.segments[index]
-            found = segment.locate(offset)
-            if found is not None:
-                end = self._end_position(index, end_offset)
-                return region.of_segment(segment, found, max_bytes, end, at_least_one)
+            try:
+                found = segment.locate(offset, wait=wait)
+                if found is not None:
+                    end = self._end_position(index, end_offset, wait=wait)
+                    return region.of_segment(segment, found, max_bytes, end, at_least_one)
+            except WouldWait as cold:
+                cold.disk, cold.job = self.disk, segment.warming(offset, end_offset)
+                raise
             index += 1  # compaction left nothing in this segment from here on
         return region.empty()
 
@@ -590,14 +602,14 @@ class PartitionLog:
         found = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset)
         return max(found - 1, 0)
 
-    def _end_position(self, index: int, end_offset: int) -> int:
+    def _end_position(self, index: int, end_offset: int, *, wait: bool) -> int:
         """Where the batches of this segment end that lie below ``end_offset``."""
         segment = self.segments[index]
         if end_offset == self.written_offset or (
             segment is not self.active and self.segments[index + 1].base_offset <= end_offset
         ):
             return segment.written
-        past = segment.locate(end_offset)
+        past = segment.locate(end_offset, wait=wait)
         return segment.written if past is None else min(segment.written, past[0])
 
     def _cut(self, segment: Segment, offset: int) -> None:
@@ -654,21 +666,11 @@ class PartitionLog:
                 self.segments.remove(segment)
 
     def _mark_deleted(self, segment: Segment) -> list[str]:
-        segment.file.close()  # the space of a file comes back when its last descriptor is closed
         self.unsynced.forget(segment)
         if segment.base_offset in self.snapshots:
             self.snapshots.remove(segment.base_offset)
             self.unsynced.files.pop(segment.name(names.SNAPSHOT), None)
-        paths = []
-        for suffix in (*names.SEGMENT_SUFFIXES, names.SNAPSHOT):
-            path = segment.path(suffix)
-            try:
-                self.disk.rename(path, path + names.DELETED)
-            except FileNotFoundError:
-                continue
-            paths.append(path + names.DELETED)
-        segment.file.path = segment.path(names.LOG) + names.DELETED
-        return paths
+        return segment.mark_deleted((*names.SEGMENT_SUFFIXES, names.SNAPSHOT))
 
     def _reload_producers(self) -> None:
         for snapshot in [s for s in self.snapshots if s > self.end_offset]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from kwire.log import names, offset_index, time_index, txn_index
+from kwire.log.cold import Job, reader
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.trouble import Trouble, if_room, trouble
@@ -97,6 +98,20 @@ class Segment:
     def has_indexes(self) -> bool:
         """Whether the indexes are in memory: it is appended to, or was closed just now."""
         return self._index is not None
+
+    def mark_deleted(self, suffixes: Sequence[str]) -> list[str]:
+        """Rename those of the files that are there; gives their paths now."""
+        self.file.close()  # the space of a file comes back when its last descriptor is closed
+        paths = []
+        for suffix in suffixes:
+            path = self.path(suffix)
+            try:
+                self._disk.rename(path, path + names.DELETED)
+            except FileNotFoundError:
+                continue
+            paths.append(path + names.DELETED)
+        self.file.path = self.path(names.LOG) + names.DELETED
+        return paths
 
     def move(self, directory: str) -> None:
         """The partition's directory was renamed."""
@@ -286,8 +301,11 @@ class Segment:
 
     # -- reading
 
-    def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and size of the first batch that ends past ``offset``."""
+    def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends past ``offset``.
+
+        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        """
         ends = self._recent_next
         place = bisect_right(ends, offset)
         if place < len(ends) and (place or not self._recent_position[0]):
@@ -295,9 +313,9 @@ class Segment:
             following = place + 1
             after = self._recent_position[following] if following < len(ends) else self.size
             return position, after - position
-        start, last_offset = self.floor(offset)
+        start, last_offset = self.floor(offset, wait=wait)
         sound = last_offset is None
-        for position, header in self.scan(start):
+        for position, header in self.scan(start, wait=wait):
             last = header.base_offset + header.last_offset_delta
             sound = sound or last == last_offset
             if not sound:
@@ -309,14 +327,38 @@ class Segment:
         self.reindex()
         return self.locate(offset)
 
-    def scan(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    def warming(self, *offsets: int) -> Job:
+        """What a thread does so that :meth:`locate` of these finds all in the page cache.
+
+        It reads with a file of its own: this one may be cut, removed or closed meanwhile.
+        """
+        shadow = Segment(self._disk, self.directory, self.base_offset, self.written)
+        starts = [self.floor(o)[0] if self.has_indexes else None for o in offsets]
+
+        def read() -> None:
+            try:
+                for offset, start in zip(offsets, starts, strict=True):
+                    at = shadow.floor(offset)[0] if start is None else start
+                    for _, header in shadow.scan(at):
+                        if header.last_offset >= offset:
+                            break
+            finally:
+                shadow.file.close()
+
+        return read
+
+    def scan(
+        self, position: int = 0, end: int | None = None, *, wait: bool = True
+    ) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch that readers may see, from a batch's start."""
         end = self.written if end is None else end
-        chunk, start = b"", position
+        read = reader(self.file, wait=wait)
+        chunk: Buffer = b""
+        start = position
         while position + HEADER_SIZE <= end:
             if position + HEADER_SIZE > start + len(chunk):
                 start = position
-                chunk = self.file.read(position, min(CHUNK, end - position))
+                chunk = read(position, min(CHUNK, end - position))
                 if len(chunk) < HEADER_SIZE:
                     return
             header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
@@ -394,9 +436,10 @@ class Segment:
         time_index.maybe_append(self._time_index, self.max_timestamp, offset)
         self._since_index = 0
 
-    def floor(self, offset: int) -> tuple[int, int | None]:
+    def floor(self, offset: int, *, wait: bool = True) -> tuple[int, int | None]:
         """Where a scan for ``offset`` may begin, and where the batch there must end."""
-        with self._entries(self._index, names.INDEX, offset_index.ENTRY_SIZE) as entries:
+        size = offset_index.ENTRY_SIZE
+        with self._entries(self._index, names.INDEX, size, wait=wait) as entries:
             found = offset_index.floor(*entries, offset - self.base_offset)
         if found is None:
             return 0, None
@@ -406,7 +449,7 @@ class Segment:
 
     @contextmanager
     def _entries(
-        self, data: bytearray | None, suffix: str, size: int
+        self, data: bytearray | None, suffix: str, size: int, *, wait: bool = True
     ) -> Iterator[tuple[offset_index.Read, int]]:
         """Give access to an index's entries and their count; a file is open only meanwhile."""
         if data is not None:
@@ -418,7 +461,7 @@ class Segment:
                 count = file.size() // size
             except FileNotFoundError:
                 count = 0
-            yield offset_index.on_disk(file, size), count
+            yield offset_index.on_disk(reader(file, wait=wait), size), count
         finally:
             file.close()
 
@@ -431,4 +474,4 @@ class Segment:
     def _read_last(self, suffix: str) -> bytes:
         """The end of a time index."""
         with self._entries(None, suffix, time_index.ENTRY_SIZE) as (read, count):
-            return read(count - 1) if count else b""
+            return bytes(read(count - 1, 1)) if count else b""

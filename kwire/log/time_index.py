@@ -8,7 +8,7 @@ last entry of a closed segment is its largest timestamp.
 import struct
 from typing import Final
 
-from kwire.log.offset_index import Read
+from kwire.log.offset_index import Read, last_before
 
 ENTRY: Final = struct.Struct(">qi")
 ENTRY_SIZE: Final = ENTRY.size
@@ -24,16 +24,7 @@ def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
 
 def before(read: Read, count: int, timestamp: int) -> tuple[int, int] | None:
     """The last entry that is older than ``timestamp``: everything up to its offset is, too."""
-    low, high, found = 0, count, None
-    while low < high:
-        middle = (low + high) // 2
-        entry: tuple[int, int] = ENTRY.unpack(read(middle))
-        if entry[0] < timestamp:
-            found = entry
-            low = middle + 1
-        else:
-            high = middle
-    return found
+    return last_before(read, count, ENTRY, timestamp.__gt__)
 
 
 def last(data: bytes | bytearray) -> tuple[int, int]:

@@ -265,8 +265,9 @@ class Partition:
         upto: Upto,
         at_least_one: bool = True,
         last_fetched_epoch: int = NO_EPOCH,
+        wait: bool = True,
     ) -> Read:
-        """A range from ``offset`` on; raises OffsetOutOfRange.
+        """A range from ``offset`` on; raises OffsetOutOfRange, WouldWait without ``wait``.
 
         ``max_bytes`` of 0 without ``at_least_one`` asks for the offsets alone.
         """
@@ -290,7 +291,7 @@ class Partition:
         if upto is Upto.STABLE:
             aborted = [(a.producer_id, a.first_offset) for a in log.aborted(offset, end)]
         # Last, for it holds a file open.
-        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one)
+        region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
         return Read(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ The only part of this package that awaits. Rules:
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
 from typing import Final
 
 import attrs
@@ -30,8 +31,11 @@ from kwire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from kwire.log.cold import Job, WouldWait, run_all
 from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
+from kwire.log.threads import THREADS, DiskThreads
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
 from kwire.records.compression import NAMES, NONE
 from kwire.records.header import BatchHeader, Buffer
@@ -91,6 +95,8 @@ class ReplicaService:
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
     _unpacker: Unpacker = attrs.field(factory=Unpacker)
+    _readers: DiskThreads = attrs.field(factory=DiskThreads)
+    """Threads that read for lookups; writes and flushes have others."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -354,6 +360,17 @@ class ReplicaService:
                 self._to_wake.wake(self._times.pop_due(trio.current_time()))
         finally:
             self._to_wake.wake(self._times.pop_due(math.inf))
+
+    async def warm(self, cold: Sequence[WouldWait]) -> None:
+        """Read in threads what lookups need, so that they find it in the page cache."""
+        jobs: dict[Disk, list[Job]] = {}
+        for each in cold:
+            jobs.setdefault(each.disk, []).append(each.job)
+        async with trio.open_nursery() as nursery:
+            for disk, ours in jobs.items():
+                for first in range(min(THREADS, len(ours))):
+                    share = partial(run_all, ours[first::THREADS])
+                    nursery.start_soon(self._readers.run, disk, share)
 
     def follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int

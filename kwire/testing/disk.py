@@ -79,6 +79,9 @@ class SimFile:
     def cached(self, position: int, size: int) -> bool:
         return self.disk.cached
 
+    def read_cached(self, position: int, size: int) -> Buffer | None:
+        return self.read(position, size) if self.disk.cached else None
+
     def pin(self) -> None:
         self._inode()
         self.pins += 1

@@ -6,8 +6,8 @@ MUTATIONS = (
     Mutation(
         name="keep-descriptor-of-deleted-segment",
         invariants=(83,),
-        path="kwire/log/partition_log.py",
-        old="        segment.file.close()  # the space of a file comes back",
+        path="kwire/log/segment.py",
+        old="        self.file.close()  # the space of a file comes back",
         new="        # the space of a file comes back",
         test="tests/log/test_descriptors.py",
     ),
@@ -106,6 +106,22 @@ MUTATIONS = (
         old="                if self._has(opened):\n                    upkeep.note_roll(opened)\n",
         new="                pass\n",
         test="tests/log/test_scarce.py",
+    ),
+    Mutation(
+        name="cold-places-are-looked-up-on-the-loop",
+        invariants=(91,),
+        path="kwire/handlers/fetch.py",
+        old="upto, max_bytes, replica, wake, wait=False)",
+        new="upto, max_bytes, replica, wake)",
+        test="tests/replica/test_cold_fetch.py",
+    ),
+    Mutation(
+        name="half-cached-read-counts-as-the-end",
+        invariants=(16, 91),
+        path="kwire/log/disk.py",
+        old="                return None  # the next page is not cached\n",
+        new="                pass\n",
+        test="tests/log/test_cold_lookup.py",
     ),
     Mutation(
         name="worker-threads-close-files",

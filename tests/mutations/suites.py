@@ -38,8 +38,8 @@ MUTATIONS = (
         name="fetch-passes-over-small-batches",
         invariants=(7,),
         path="kwire/log/partition_log.py",
-        old="            found = segment.locate(offset)\n            if",
-        new="            found = segment.locate(offset + 1)\n            if",
+        old="                found = segment.locate(offset, wait=wait)\n",
+        new="                found = segment.locate(offset + 1, wait=wait)\n",
         test=CLIENTS,
     ),
     Mutation(

@@ -1,0 +1,151 @@
+"""Lookups that do not wait for the disk, and what threads read for them."""
+
+import errno
+import os
+
+import pytest
+
+from kwire.log import offset_index, time_index
+from kwire.log.cold import WouldWait
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from kwire.log.partition_log import PartitionLog, create
+from kwire.records.header import parse
+from kwire.testing.disk import SimDisk
+from kwire.types import TopicPartition
+from tests.log.batches import TIME_MS, append
+
+CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=100)
+
+
+def filled(disk: SimDisk) -> PartitionLog:
+    """A log of several segments whose indexes are on disk."""
+    disk.make_directory("t-0")
+    log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
+    for number in range(90):
+        append(log, [b"%d" % number])
+    log.flush()
+    assert len(log.segments) > 3
+    return log
+
+
+def base_offset(log: PartitionLog, offset: int, *, wait: bool) -> int:
+    with log.read(offset, 1, end_offset=log.end_offset, wait=wait) as region:
+        return parse(region.read()).base_offset
+
+
+def test_lookup_in_a_closed_segment_tells_that_it_would_wait() -> None:
+    """Invariant 91: it reads nothing, and finds its place after a thread has read for it."""
+    disk = SimDisk()
+    log = filled(disk)
+    for offset in range(log.active.base_offset):
+        disk.cached = False
+        calls = len(disk.calls)
+        with pytest.raises(WouldWait) as cold:
+            base_offset(log, offset, wait=False)
+        assert not [path for kind, path in disk.calls[calls:] if kind == "read"]
+        cold.value.job()
+        assert [path for kind, path in disk.calls[calls:] if kind == "read"]
+        disk.cached = True
+        assert base_offset(log, offset, wait=False) == offset
+
+
+def test_lookup_in_the_tail_waits_for_nothing() -> None:
+    disk = SimDisk()
+    log = filled(disk)
+    disk.cached = False
+    for offset in range(log.active.base_offset, log.end_offset):
+        assert log.active.locate(offset, wait=False) is not None
+
+
+def test_lookup_beyond_the_tail_of_the_active_segment() -> None:
+    """Its index is in memory and may change under a thread, which reads the batches alone."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.active._recent_next = log.active._recent_next[:0]
+    log.active._recent_position = log.active._recent_position[:0]
+    offset = log.end_offset - 2
+    disk.cached = False
+    with pytest.raises(WouldWait) as cold:
+        base_offset(log, offset, wait=False)
+    calls = len(disk.calls)
+    cold.value.job()
+    read = {path for kind, path in disk.calls[calls:] if kind == "read"}
+    assert read == {log.active.file.path}
+    disk.cached = True
+    assert base_offset(log, offset, wait=False) == offset
+
+
+@pytest.mark.parametrize("change", ["removed", "cut"])
+def test_segment_that_goes_while_a_thread_reads(change: str) -> None:
+    """The thread finds out or not; no file stays open because of it."""
+    disk = SimDisk()
+    log = filled(disk)
+    disk.cached = False
+    with pytest.raises(WouldWait) as cold:
+        base_offset(log, 1, wait=False)
+    if change == "removed":
+        log.drop_segments(1)
+        with pytest.raises(FileNotFoundError):
+            cold.value.job()
+    else:
+        log.truncate_to(1)
+        cold.value.job()
+    log.release()
+    assert not disk.opened
+
+
+def test_cached_reads_of_a_real_file(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = RealDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.write([b"0123456789"], 0)
+    if file.read_cached(0, 1) is None:
+        assert not disk.can_probe
+        pytest.skip("this file system does not say what is cached")
+    assert [file.read_cached(*at) for at in ((0, 4), (8, 4), (10, 4))] == [b"0123", b"89", b""]
+    monkeypatch.setattr(os, "preadv", lambda fd, parts, position, flags: 2)
+    assert file.read_cached(0, 4) is None, "the next page is not there"
+
+    def refuse(number: int) -> None:
+        def preadv(*arguments: object) -> int:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "preadv", preadv)
+
+    refuse(errno.EAGAIN)
+    assert file.read_cached(0, 4) is None
+    assert not file.cached(0, 4)
+    refuse(errno.EOPNOTSUPP)
+    assert file.read_cached(0, 4) is None
+    assert not disk.can_probe
+    disk.can_probe = True
+    refuse(errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        file.read_cached(0, 4)
+    assert disk.failed is not None
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 2047, 2048, 2049, 5000, 9000])
+def test_search_in_an_index_reads_few_entries_and_finds_the_last(count: int) -> None:
+    offsets = b"".join(offset_index.ENTRY.pack(3 * n, 100 * n) for n in range(count))
+    times = b"".join(time_index.ENTRY.pack(3 * n, n) for n in range(count))
+    reads = 0
+
+    def counted(data: bytes, size: int) -> offset_index.Read:
+        def read(first: int, number: int) -> bytes:
+            nonlocal reads
+            reads += 1
+            return data[first * size : (first + number) * size]
+
+        return read
+
+    for wanted in sorted({-1, 0, 1, 2, 3, 4, 3 * count // 2, 3 * count - 3, 3 * count, 1 << 30}):
+        expected = [n for n in range(count) if 3 * n <= wanted]
+        reads = 0
+        found = offset_index.floor(counted(offsets, 8), count, wanted)
+        assert found == ((3 * expected[-1], 100 * expected[-1]) if expected else None)
+        assert reads <= 4
+        older = [n for n in range(count) if 3 * n < wanted]
+        assert time_index.before(counted(times, 12), count, wanted) == (
+            (3 * older[-1], older[-1]) if older else None
+        )
