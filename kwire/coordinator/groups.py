@@ -220,7 +220,12 @@ class GroupCoordinator:
 
     async def delete(self, group_ids: Sequence[str]) -> list[Deletion]:
         """Delete groups, each with a result of its own."""
-        return [await self._delete(group_id) for group_id in dict.fromkeys(group_ids)]
+        deletions = []
+        slices = Slices()
+        for group_id in dict.fromkeys(group_ids):
+            deletions.append(await self._delete(group_id))
+            await slices.pause()
+        return deletions
 
     async def _delete(self, group_id: str) -> Deletion:
         """Delete one group; of many offsets the tombstones are encoded first, in slices."""

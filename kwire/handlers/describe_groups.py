@@ -7,6 +7,7 @@ rebalances. A group that does not exist, or is of another protocol, is GROUP_ID_
 from typing import Final
 
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kwire.drive import Slices
 from kwire.errors import GroupAuthorizationFailed, GroupIdNotFound, KafkaError
 from kwire.handlers.dispatch import Context, handles
 
@@ -58,4 +59,9 @@ async def describe_groups(
             )
         return group
 
-    return DescribeGroupsResponse(groups=[await answer(group) for group in request.groups])
+    response = DescribeGroupsResponse(groups=[])
+    slices = Slices()
+    for group in request.groups:
+        response.groups.append(await answer(group))
+        await slices.pause()
+    return response

@@ -11,6 +11,7 @@ from typing import Final
 
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kwire.coordinator.groups import GROUPS_TOPIC
+from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorNotAvailable,
     GroupAuthorizationFailed,
@@ -74,7 +75,12 @@ async def find_coordinator(
         except KafkaError as error:
             return _refused(key, error)
 
-    return FindCoordinatorResponse(coordinators=[answer(key) for key in request.coordinator_keys])
+    response = FindCoordinatorResponse(coordinators=[])
+    slices = Slices()
+    for key in request.coordinator_keys:
+        response.coordinators.append(answer(key))
+        await slices.pause()
+    return response
 
 
 async def _create(context: Context) -> None:

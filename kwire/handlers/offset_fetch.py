@@ -5,6 +5,7 @@ Each group fails alone. A topic is named, or from version 10 on given by its id.
 
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kwire.codec.schema import ZERO_UUID
+from kwire.drive import Slices
 from kwire.errors import (
     GroupAuthorizationFailed,
     KafkaError,
@@ -48,7 +49,12 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
             return Group(group_id=group.group_id, error_code=error.code)
         return Group(group_id=group.group_id, topics=topics)
 
-    return OffsetFetchResponse(groups=[await answer(group) for group in request.groups])
+    response = OffsetFetchResponse(groups=[])
+    slices = Slices()
+    for group in request.groups:
+        response.groups.append(await answer(group))
+        await slices.pause()
+    return response
 
 
 async def _all(context: Context, group_id: str, require_stable: bool) -> list[Topic]:

@@ -404,4 +404,22 @@ MUTATIONS = (
         new="YIELD_OFFSETS: Final = 1 << 30",
         test=f"{_SLICES}::test_an_answer_of_thousands_of_offsets_is_made_in_slices",
     ),
+    Mutation(
+        name="delete-any-number-of-groups-in-one-turn",
+        invariants=(10,),
+        path="kwire/coordinator/groups.py",
+        old="await self._delete(group_id))\n            await slices.pause()",
+        new="await self._delete(group_id))",
+        test="tests/handlers/test_many_groups.py"
+        "::test_others_have_turns_while_many_groups_are_looked_at",
+    ),
+    Mutation(
+        name="describe-any-number-of-groups-in-one-turn",
+        invariants=(10,),
+        path="kwire/handlers/describe_groups.py",
+        old="        await slices.pause()\n",
+        new="",
+        test="tests/handlers/test_many_groups.py"
+        "::test_others_have_turns_while_many_groups_are_looked_at",
+    ),
 )
