@@ -241,7 +241,7 @@ async def test_long_polls_end_in_their_time(autojump_clock: MockClock) -> None:
     assert ended == pytest.approx({3000: 3, 500: 0.5, 1000: 1, 2000: 2, 100: 0.8})
 
 
-async def test_long_polls_end_with_the_service(autojump_clock: MockClock) -> None:
+async def test_long_polls_end_with_the_service() -> None:
     """At a stop nobody is left who would end them later."""
     subject = broker()
     await made(subject)
@@ -250,10 +250,14 @@ async def test_long_polls_end_with_the_service(autojump_clock: MockClock) -> Non
     async def poll() -> None:
         answers.append(values((await fetch(subject, at("t"), max_wait_ms=60_000))[0]))
 
-    async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
-        await nursery.start(subject.replicas.run)
-        for _ in range(40):
-            outer.start_soon(poll)
+    async with trio.open_nursery() as outer:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(subject.replicas.run)
+            for _ in range(40):
+                outer.start_soon(poll)
+            await wait_all_tasks_blocked()
+            assert not answers
+            nursery.cancel_scope.cancel()
         await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
     assert answers == [[]] * 40
