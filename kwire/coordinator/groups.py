@@ -21,7 +21,6 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment
-from kwire.coordinator.draft import Draft
 from kwire.coordinator.service import Clock, CoordinatorLog, CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
@@ -33,8 +32,6 @@ from kwire.errors import (
     NotCoordinator,
 )
 from kwire.group import requests
-from kwire.group.change import GroupChange
-from kwire.group.long import LongCommit, LongDeletion
 from kwire.group.model import ClassicGroup
 from kwire.group.records import partition_for
 from kwire.group.settings import GroupSettings, following
@@ -43,6 +40,7 @@ from kwire.group.turn import Asker
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
+    from kwire.coordinator.draft import Draft
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
 
@@ -158,6 +156,8 @@ class GroupCoordinator:
         group_id = request.group_id
         if not requests.is_long(request):
             return cast(OffsetCommitResponse, await self._call(group_id, partial(_commit, request)))
+        from kwire.group.long import LongCommit
+
         commit = LongCommit(request, self._draft(group_id))
         await self._call(group_id, commit.check)
         slices = Slices()
@@ -165,7 +165,9 @@ class GroupCoordinator:
             await slices.pause()
         return cast(OffsetCommitResponse, await self._call(group_id, commit.decide))
 
-    def _draft(self, group_id: str) -> Draft:
+    def _draft(self, group_id: str) -> "Draft":
+        from kwire.group.change import GroupChange
+
         return self.service.draft(self.partition_of(group_id), partial(GroupChange, group_id))
 
     async def fetch(
@@ -231,6 +233,8 @@ class GroupCoordinator:
         """Delete one group; of many offsets the tombstones are encoded first, in slices."""
         try:
             if not await self._call(group_id, partial(_delete, group_id)):
+                from kwire.group.long import LongDeletion
+
                 deletion = LongDeletion(group_id, self._draft(group_id))
                 while not await self._call(group_id, deletion.decide):
                     slices = Slices()

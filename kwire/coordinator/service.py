@@ -16,13 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
 from math import inf
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 import trio
 
 from kwire.coordinator.decision import Decision, Machine, Moment, Step
-from kwire.coordinator.draft import Draft
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.drive import Slices, Wakes
 from kwire.errors import (
@@ -43,6 +42,9 @@ from kwire.errors import (
 )
 from kwire.records.header import Buffer
 from kwire.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kwire.coordinator.draft import Draft
 
 log = logging.getLogger(__name__)
 
@@ -195,8 +197,10 @@ class CoordinatorService(Generic[M]):
         await self._committed(shard, wait.end_offset)
         return wait.reply
 
-    def draft(self, index: int, new_change: Callable[[], Any]) -> Draft:
+    def draft(self, index: int, new_change: Callable[[], Any]) -> "Draft":
         """An empty draft of a decision about this partition."""
+        from kwire.coordinator.draft import Draft
+
         shard = self._ready(index)
         try:
             max_batch_bytes = self.log.max_batch_bytes(shard.partition)

@@ -8,7 +8,7 @@ classic one.  Invariant: the ``sweep`` deadline is set as long as there is any g
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -33,12 +33,14 @@ from kwire.coordinator.decision import (
 )
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
-from kwire.group.change import GroupChange
 from kwire.group.model import ClassicGroup
 from kwire.group.offsets import Committed, Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.turn import Asker, Turn, join_failed
+
+if TYPE_CHECKING:
+    from kwire.group.change import GroupChange
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ class GroupShard:
             case LegacyOffsetCommitKey():
                 log.debug("offset of a past format passed over group=%s", record.key.group)
 
-    def apply_change(self, change: GroupChange) -> None:
+    def apply_change(self, change: "GroupChange") -> None:
         group_id = change.group_id
         if change.committed:
             self.offsets.commit_all(group_id, change.committed)
