@@ -88,7 +88,11 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         upto = Upto.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
     asked = turn.partitions
-    reading, answers = await _read_all(context, request, upto, max_bytes, replica, asked)
+    reading = _Reading(context, request, upto, max_bytes, replica, None, False)
+    answers = await reading.all_in_turns(asked)
+    if reading.cold:
+        reading = await _warmed(reading, request, max_bytes)
+        answers = await reading.all_in_turns(asked)
     may_wait = request.max_wait_ms > 0
     if may_wait and reading.missing_bytes > 0 and reading.is_stale():
         # Nothing may change between the reading and the wait, or nobody would end the wait.
@@ -103,7 +107,11 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
             upto=upto,
             timeout_s=request.max_wait_ms / 1000,
         )
-        reading, answers = await _read_all(context, request, upto, max_bytes, replica, asked, wake)
+        reading = _Reading(context, request, upto, max_bytes, replica, wake, False)
+        answers = await reading.all_in_turns(asked)
+        if reading.cold:
+            reading = await _warmed(reading, request, max_bytes)
+            answers = await reading.all_in_turns(asked)
     try:
         reading.count()
         session_id, sent = sessions.finish(turn, answers, now)
@@ -184,24 +192,11 @@ def _small(region: object) -> bytes | None:
     return data
 
 
-async def _read_all(
-    context: Context,
-    request: FetchRequest,
-    upto: Upto,
-    max_bytes: int,
-    replica: int,
-    asked: list[Asked],
-    wake: Wake | None = None,
-) -> tuple["_Reading", list[Answer]]:
-    """Read all partitions, again if threads had to look places up on a disk first."""
-    reading = _Reading(context, request, upto, max_bytes, replica, wake, wait=False)
-    answers = await reading.all_in_turns(asked)
-    if reading.cold:
-        reading.drop()
-        await context.replicas.warm(reading.cold)
-        reading = _Reading(context, request, upto, max_bytes, replica, wake)
-        answers = await reading.all_in_turns(asked)
-    return reading, answers
+async def _warmed(cold: "_Reading", request: FetchRequest, max_bytes: int) -> "_Reading":
+    """Have threads read what lookups would have waited for; the next reading finds it."""
+    cold.drop()
+    await cold.context.replicas.warm(cold.cold)
+    return _Reading(cold.context, request, cold.upto, max_bytes, cold.replica, cold.wake)
 
 
 class _Reading:
@@ -215,7 +210,6 @@ class _Reading:
         max_bytes: int,
         replica: int,
         wake: Wake | None = None,
-        *,
         wait: bool = True,
     ) -> None:
         self.context = context
