@@ -30,7 +30,7 @@ from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.log import partition_log
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
-from kwire.raftmeta.image import MetadataImage
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader

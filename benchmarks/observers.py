@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kwire.raftmeta.events import Received
-from tests.raftmeta.test_many_observers import fetch_of, with_observers
+from kwire.raftmeta.raft.events import Received
+from tests.raftmeta.raft.test_many_observers import fetch_of, with_observers
 
 ROUNDS = 200
 

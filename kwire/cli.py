@@ -21,7 +21,7 @@ from kwire import __version__
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
-    from kwire.running import StopSignals
+    from kwire.node.run import StopSignals
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def serve(asked: argparse.Namespace) -> None:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    from kwire.running import StopSignals
+    from kwire.node.run import StopSignals
 
     with StopSignals() as signals, data_directory(asked.ephemeral, signals) as directory:
         run_node(asked, serve_properties(asked, directory), signals)
@@ -255,11 +255,13 @@ def run_node(
     asked: argparse.Namespace, properties: Mapping[str, str], signals: "StopSignals"
 ) -> None:
     """Run the node that the properties describe until a signal."""
-    from kwire.config import ConfigError
+    from kwire.configs.declare import ConfigError
 
     config = judged(properties, asked.config, asked.override)
-    from kwire.running import run_until_signal
-    from kwire.server import CannotOpenError  # and every part of a node, before the collector looks
+    from kwire.node.run import run_until_signal
+    from kwire.node.server import (
+        CannotOpenError,  # and every part of a node, before the collector looks
+    )
 
     def ready(host: str, number: int) -> None:
         gc.freeze()
@@ -349,7 +351,7 @@ def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    from kwire.config import ConfigError
+    from kwire.configs.declare import ConfigError
     from kwire.configs.properties import parse_properties
 
     try:
@@ -366,8 +368,8 @@ def judged(
     properties: Mapping[str, str], file: Path | None, overrides: Sequence[str]
 ) -> "BrokerConfig":
     """The settings, or the end with a line that says where the wrong one comes from."""
-    from kwire.config import ConfigError
     from kwire.configs.broker import BrokerConfig
+    from kwire.configs.declare import ConfigError
 
     try:
         return BrokerConfig.from_properties(properties)
@@ -385,10 +387,10 @@ def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
 
 
 def format_(asked: argparse.Namespace) -> None:
-    from kwire.config import ConfigError
-    from kwire.formatting import CannotOpenError, format_node
-    from kwire.raftmeta.controller_features import RAISABLE
-    from kwire.raftmeta.releases import BadLevelError, feature_levels
+    from kwire.configs.declare import ConfigError
+    from kwire.raftmeta.controller.features import RAISABLE
+    from kwire.storage_format.directories import CannotOpenError, format_node
+    from kwire.storage_format.releases import BadLevelError, feature_levels
 
     if asked.add_scram:
         fail("--add-scram: kwire does not authenticate clients yet")
@@ -411,7 +413,7 @@ def format_(asked: argparse.Namespace) -> None:
 
 
 def random_uuid(asked: argparse.Namespace) -> None:
-    from kwire.formatting import random_id
+    from kwire.storage_format.directories import random_id
     from kwire.types import uuid_text
 
     print(uuid_text(random_id()))
@@ -419,7 +421,7 @@ def random_uuid(asked: argparse.Namespace) -> None:
 
 def dump_log(asked: argparse.Namespace) -> None:
     from kwire.log.dump import dump
-    from kwire.raftmeta.records import unpack
+    from kwire.raftmeta.storage.records import unpack
     from kwire.types import METADATA_TOPIC
 
     for path in asked.files:

@@ -17,8 +17,8 @@ from gen_invariants import invariants  # noqa: E402
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api  # noqa: E402
-from kwire.config import Key  # noqa: E402
 from kwire.configs.broker import BrokerConfig  # noqa: E402
+from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import inert_keys  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402

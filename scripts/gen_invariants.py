@@ -14,9 +14,9 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from kwire.testing.cluster_mutations import MUTATIONS as CLUSTER  # noqa: E402
-from kwire.testing.controller_mutations import MUTATIONS as CONTROLLER  # noqa: E402
-from kwire.testing.raft_mutations import MUTATIONS as RAFT  # noqa: E402
+from kwire.simulation.cluster_mutations import MUTATIONS as CLUSTER  # noqa: E402
+from kwire.simulation.controller_mutations import MUTATIONS as CONTROLLER  # noqa: E402
+from kwire.simulation.raft_mutations import MUTATIONS as RAFT  # noqa: E402
 from tests.invariants import INVARIANTS, WAITS_FOR  # noqa: E402
 from tests.mutations.table import mutations  # noqa: E402
 

@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """One seed of the controller's."""
-    from kwire.testing.controller_sim import simulate
-    from kwire.testing.raft_sim import SimFailure
+    from kwire.simulation.controller_sim import simulate
+    from kwire.simulation.raft_sim import SimFailure
 
     seed, steps, _ = task
     try:
@@ -39,7 +39,7 @@ def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """One seed of the logs'."""
     import logging
 
-    from kwire.testing.log_sim import LogSimFailure, simulate
+    from kwire.simulation.log_sim import LogSimFailure, simulate
 
     logging.disable(logging.CRITICAL)
     seed, steps, _ = task
@@ -53,7 +53,7 @@ def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """One seed: how many events it took, and what went wrong."""
-    from kwire.testing.raft_sim import SimFailure, simulate
+    from kwire.simulation.raft_sim import SimFailure, simulate
 
     seed, events, trace_length = task
     try:
@@ -64,8 +64,8 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
     """One seed of the whole cluster's: events are those that its trace tells of."""
-    from kwire.testing.cluster_sim import simulate_cluster
-    from kwire.testing.raft_sim import SimFailure
+    from kwire.simulation.cluster_sim import simulate_cluster
+    from kwire.simulation.raft_sim import SimFailure
 
     seed, events, _ = task
     try:
@@ -81,7 +81,7 @@ EVENTS_A_ROUND = 200
 
 def table_of(kind: str) -> Any:
     """The mistakes that a simulation has to notice."""
-    from kwire.testing import cluster_mutations, controller_mutations, raft_mutations
+    from kwire.simulation import cluster_mutations, controller_mutations, raft_mutations
 
     modules: dict[str, Any] = {
         "cluster": cluster_mutations,
@@ -93,9 +93,9 @@ def table_of(kind: str) -> Any:
 
 def attempt(kind: str, seed: int) -> tuple[bool, int]:
     """Run one seed; whether nothing was noticed, and after how many events it ended."""
-    from kwire.testing.cluster_sim import ClusterSim
-    from kwire.testing.controller_sim import ControllerSim
-    from kwire.testing.raft_sim import RaftSim
+    from kwire.simulation.cluster_sim import ClusterSim
+    from kwire.simulation.controller_sim import ControllerSim
+    from kwire.simulation.raft_sim import RaftSim
 
     sim: Any
     if kind == "cluster":

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.drive import Driver, Slices, Wakes
-from kwire.testing.raft import TestClock
+from kwire.simulation.raft_quorums import TestClock
 
 
 @attrs.define

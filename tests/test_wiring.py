@@ -1,8 +1,8 @@
 """What parts are built with, from the settings."""
 
-from kwire import wiring
-from kwire.formatting import Identity
-from tests.raftmeta.clusters import node_config
+from kwire.node import build as wiring
+from kwire.storage_format.directories import Identity
+from tests.support.raftmeta.clusters import node_config
 
 
 def test_connections_per_address() -> None:

@@ -21,7 +21,7 @@ from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.metadata_records import TopicRecord
-from kwire.raftmeta.records import read_batches
+from kwire.raftmeta.storage.records import read_batches
 from kwire.testing.wire import Closed
 
 KILLS = int(os.environ.get("KWIRE_KILLS", "5"))

@@ -13,7 +13,7 @@ from kwire.codec.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
-from kwire.raftmeta.controller_features import SUPPORTED
+from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.testing.wire import WireClient
 
 ID, TWIN = 77, 101

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Self, TypeVar
 
-from kwire.config import (
+from kwire.configs.declare import (
     INT_MAX,
     LONG_MAX,
     BadValue,

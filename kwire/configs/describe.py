@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from kwire.config import Key, Scope
 from kwire.configs.broker import BrokerConfig, family
+from kwire.configs.declare import Key, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import SYNONYMS, TopicConfig

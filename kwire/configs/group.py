@@ -1,6 +1,6 @@
 """The settings of a group, and of a client-metrics subscription."""
 
-from kwire.config import Config, boolean, integer, string, strings
+from kwire.configs.declare import Config, boolean, integer, string, strings
 
 
 class GroupConfig(Config):

@@ -9,8 +9,8 @@ a list that is not empty; ``$`` stands for Kafka's package.
 import functools
 from typing import Any, Final
 
-from kwire.config import Key, Kind, Scope
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import Key, Kind, Scope
 
 _TABLE: Final = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0.. -

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from kwire.config import ConfigError
+from kwire.configs.declare import ConfigError
 
 _BLANK: Final = " \t\f"
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)

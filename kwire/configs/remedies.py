@@ -6,7 +6,7 @@ values are right.  Rules: one line, which names the setting, and no value of a s
 
 from typing import Any, Final
 
-from kwire.config import INT_MAX, LONG_MAX, BadValue, Key, Kind
+from kwire.configs.declare import INT_MAX, LONG_MAX, BadValue, Key, Kind
 
 _LARGEST: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX, Kind.SHORT: (1 << 15) - 1}
 REQUIRED: Final = {

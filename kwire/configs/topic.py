@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from kwire.config import (
+from kwire.configs.broker import BrokerConfig, gzip_level
+from kwire.configs.declare import (
     LONG_MAX,
     Config,
     ConfigError,
@@ -16,7 +17,6 @@ from kwire.config import (
     string,
     strings,
 )
-from kwire.configs.broker import BrokerConfig, gzip_level
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from kwire.codec.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
 
 
 def failed(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:

@@ -6,9 +6,9 @@ from kwire.codec.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_limits import decide_alter_quotas
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.limits import decide_alter_quotas
 
 Entry = AlterClientQuotasResponse.EntryData
 

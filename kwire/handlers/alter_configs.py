@@ -2,9 +2,9 @@
 
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.errors import KafkaError
-from kwire.handlers.altering import alter, take_out_other_brokers, wrong
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_configs import decide_alter
+from kwire.handlers.shared.altering import alter, take_out_other_brokers, wrong
+from kwire.raftmeta.controller.configs import decide_alter
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 

@@ -3,9 +3,9 @@
 from kwire import errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_partitions import decide_alter_partition
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.partitions import decide_alter_partition
 
 
 def failed(request: AlterPartitionRequest, error: KafkaError) -> AlterPartitionResponse:

@@ -6,9 +6,9 @@ from kwire.codec.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_partitions import decide_reassign
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.partitions import decide_reassign
 
 
 def failed(

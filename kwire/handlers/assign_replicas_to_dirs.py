@@ -6,9 +6,9 @@ from kwire.codec.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_partitions import decide_assign_directories
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.partitions import decide_assign_directories
 
 
 def failed(request: AssignReplicasToDirsRequest, error: KafkaError) -> AssignReplicasToDirsResponse:

@@ -3,9 +3,9 @@
 from kwire import errors
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_brokers import decide_heartbeat
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.brokers import decide_heartbeat
 
 
 def failed(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:

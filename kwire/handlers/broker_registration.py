@@ -6,9 +6,9 @@ from kwire.codec.messages.broker_registration import (
     BrokerRegistrationResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_brokers import decide_register_broker
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.brokers import decide_register_broker
 
 
 def failed(request: BrokerRegistrationRequest, error: KafkaError) -> BrokerRegistrationResponse:

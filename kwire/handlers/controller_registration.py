@@ -8,9 +8,9 @@ from kwire.codec.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_brokers import decide_register_controller
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.brokers import decide_register_controller
 
 WRONG_CONTROLLER: Final = "This is not the correct controller for this cluster."
 

@@ -9,7 +9,7 @@ from kwire.codec.messages.create_partitions import (
 )
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_topics import decide_create_partitions
+from kwire.raftmeta.controller.topics import decide_create_partitions
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 

@@ -9,9 +9,9 @@ from functools import partial
 from kwire import errors
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_topics import decide_create_topics
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.types import METADATA_TOPIC
 
 Result = CreateTopicsResponse.CreatableTopicResult

@@ -5,9 +5,9 @@ from functools import partial
 from kwire import errors
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_topics import decide_delete_topics
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.topics import decide_delete_topics
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 Asked = DeleteTopicsRequest.DeleteTopicState

@@ -12,9 +12,9 @@ from kwire.codec.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import QuotaEntity
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.metadata.image import QuotaEntity
 
 Entry = DescribeClientQuotasResponse.EntryData
 Component = DescribeClientQuotasRequest.ComponentData

@@ -10,9 +10,9 @@ from kwire import errors
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.errors import KafkaError
 from kwire.handlers import Side
-from kwire.handlers.describing import CLUSTER, authorized_operations, some_controller
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import Endpoint
+from kwire.handlers.shared.describing import CLUSTER, authorized_operations, some_controller
+from kwire.raftmeta.metadata.image import Endpoint
 
 Node = DescribeClusterResponse.DescribeClusterBroker
 

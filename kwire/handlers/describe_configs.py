@@ -18,10 +18,10 @@ from kwire.configs.describe import (
 )
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from kwire.raftmeta.names import check_topic_name
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kwire.raftmeta.metadata.topic_names import check_topic_name
 
 Asked = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult

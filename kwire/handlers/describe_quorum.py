@@ -3,8 +3,8 @@
 from kwire import errors
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.describing import CLUSTER
 
 
 def failed(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:

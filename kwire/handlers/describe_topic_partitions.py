@@ -10,10 +10,10 @@ from kwire.codec.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import View, authorized_operations, why_unknown
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import TopicImage
-from kwire.raftmeta.internal_topics import is_internal
+from kwire.handlers.shared.describing import View, authorized_operations, why_unknown
+from kwire.raftmeta.metadata.image import TopicImage
+from kwire.raftmeta.metadata.internal_topics import is_internal
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition

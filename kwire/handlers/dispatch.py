@@ -25,18 +25,18 @@ from kwire.drive import give_way
 from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers import Row, Side, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
-from kwire.net.connection import Disconnect
-from kwire.raftmeta.mutation_quota import Requester
+from kwire.net.framing import Disconnect
+from kwire.raftmeta.controller.mutation_quota import Requester
 
 if TYPE_CHECKING:
     from kwire.codec.compile import Part
     from kwire.configs.broker import BrokerConfig
-    from kwire.coordinator.groups import GroupCoordinator
-    from kwire.handlers.forwarding import Forwarding
+    from kwire.group.service import GroupCoordinator
+    from kwire.handlers.shared.forwarding import Forwarding
     from kwire.log.service import LogManager
-    from kwire.raftmeta.controller_service import Controller, Decide
-    from kwire.raftmeta.image import MetadataImage
-    from kwire.raftmeta.mutation_quota import Permit
+    from kwire.raftmeta.controller.mutation_quota import Permit
+    from kwire.raftmeta.controller.service import Controller, Decide
+    from kwire.raftmeta.metadata.image import MetadataImage
     from kwire.raftmeta.service import Quorum
     from kwire.replica.producer_ids import ProducerIds
     from kwire.replica.service import ReplicaService

@@ -25,8 +25,8 @@ from kwire.errors import (
     UnsupportedVersion,
 )
 from kwire.handlers import Side
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, Disconnect, Dispatcher, Principal, handles
+from kwire.handlers.shared.describing import CLUSTER
 
 
 def failed(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:

@@ -28,7 +28,7 @@ from kwire.errors import (
     UnsupportedCompressionType,
 )
 from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.hints import leader_hint
+from kwire.handlers.shared.leader_hints import leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref

@@ -10,7 +10,6 @@ from enum import IntEnum
 from typing import Final
 
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from kwire.coordinator.groups import GROUPS_TOPIC
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorNotAvailable,
@@ -20,8 +19,9 @@ from kwire.errors import (
     KafkaError,
     TransactionalIdAuthorizationFailed,
 )
+from kwire.group.service import GROUPS_TOPIC
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.internal_topics import lacks_replication
+from kwire.raftmeta.metadata.internal_topics import lacks_replication
 
 log = logging.getLogger(__name__)
 

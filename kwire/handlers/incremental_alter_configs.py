@@ -5,9 +5,9 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.altering import alter, take_out_other_brokers, wrong
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_configs import decide_incremental_alter
+from kwire.handlers.shared.altering import alter, take_out_other_brokers, wrong
+from kwire.raftmeta.controller.configs import decide_incremental_alter
 
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 

@@ -12,9 +12,9 @@ from kwire.codec.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import (
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.metadata.image import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,

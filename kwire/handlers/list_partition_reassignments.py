@@ -8,9 +8,9 @@ from kwire.codec.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import TopicImage
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.metadata.image import TopicImage
 
 Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 

@@ -15,16 +15,16 @@ from kwire import errors
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.describing import (
+from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.describing import (
     CLUSTER,
     View,
     authorized_operations,
     some_controller,
     why_unknown,
 )
-from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import MetadataImage, TopicImage
-from kwire.raftmeta.internal_topics import is_internal, lacks_replication
+from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
+from kwire.raftmeta.metadata.internal_topics import is_internal, lacks_replication
 from kwire.types import ZERO_UUID
 
 log = logging.getLogger(__name__)

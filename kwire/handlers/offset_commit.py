@@ -17,7 +17,7 @@ from kwire.errors import (
     UnknownTopicOrPartition,
 )
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.image import TopicImage
+from kwire.raftmeta.metadata.image import TopicImage
 
 Asked = OffsetCommitRequest.OffsetCommitRequestTopic
 Done = OffsetCommitResponse.OffsetCommitResponseTopic

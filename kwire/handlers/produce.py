@@ -26,7 +26,7 @@ from kwire.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kwire.handlers.dispatch import Context, Disconnect, handles
-from kwire.handlers.hints import leader_hint
+from kwire.handlers.shared.leader_hints import leader_hint
 from kwire.records.header import parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, Produced

@@ -18,8 +18,8 @@ from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, Remov
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.errors import ClusterAuthorizationFailed, KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, Handler, handles
+from kwire.handlers.shared.describing import CLUSTER
 
 
 def _by_the_quorum(

@@ -6,9 +6,9 @@ from kwire.codec.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_brokers import decide_unregister_broker
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.brokers import decide_unregister_broker
 
 
 def failed(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBrokerResponse:

@@ -8,9 +8,9 @@ from functools import partial
 from kwire import errors
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.errors import KafkaError
-from kwire.handlers.describing import CLUSTER
 from kwire.handlers.dispatch import Context, handles
-from kwire.raftmeta.controller_limits import KRAFT_VERSION, decide_update_features
+from kwire.handlers.shared.describing import CLUSTER
+from kwire.raftmeta.controller.limits import KRAFT_VERSION, decide_update_features
 
 
 def failed(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from kwire.log import epochs_file, lookup, names, region, snapshots
-from kwire.log.behind import Behind, Write
+from kwire.log import epochs_file, names, region, snapshots
+from kwire.log import timestamp_search as lookup
 from kwire.log.cold import WouldWait
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
@@ -28,6 +28,7 @@ from kwire.log.segment import Segment
 from kwire.log.storage_errors import storage_error, storage_errors
 from kwire.log.trouble import Trouble, trouble
 from kwire.log.txn_index import Aborted, overlapping
+from kwire.log.write_queue import Behind, Write
 from kwire.records.build import stamp
 from kwire.records.header import CONTROL, LENGTH_END, BatchHeader, Buffer, crc_ok, headers
 from kwire.types import ZERO_UUID, TopicPartition

@@ -17,7 +17,8 @@ from typing import Final
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log import epochs_file, lookup, names, offset_index, snapshots, time_index, txn_index
+from kwire.log import epochs_file, names, offset_index, snapshots, time_index, txn_index
+from kwire.log import timestamp_search as lookup
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR

@@ -19,7 +19,7 @@ from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.primitives import EncodeError, MalformedError
 from kwire.codec.schema import spec_of
 from kwire.errors import UnsupportedVersion
-from kwire.net.connection import Disconnect, Framer
+from kwire.net.framing import Disconnect, Framer
 from kwire.net.send import Sender
 
 SOFTWARE: Final = "kwire"

@@ -17,16 +17,16 @@ import trio
 
 from kwire import errors
 from kwire.codec.apis import BY_KEY
-from kwire.net.connection import Disconnect
-from kwire.net.peers import Links, NobodyListens, OutOfReach
+from kwire.net.connection_pool import Links, NobodyListens, OutOfReach
+from kwire.net.framing import Disconnect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kwire.raftmeta.mutation_quota import Requester
-    from kwire.raftmeta.records import CommittedBatch, SnapshotReader
+    from kwire.raftmeta.controller.mutation_quota import Requester
+    from kwire.raftmeta.raft.voters import Node
     from kwire.raftmeta.service import LeaderAndEpoch, Quorum
-    from kwire.raftmeta.voters import Node
+    from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
 logger = logging.getLogger(__name__)
 

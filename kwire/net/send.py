@@ -18,7 +18,7 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint, wait_writable
 
-from kwire.net.connection import Disconnect
+from kwire.net.framing import Disconnect
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -22,11 +22,11 @@ from trio.lowlevel import checkpoint, wait_readable
 
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Cell, Metrics
 from kwire.net.arrivals import Arrivals, Watched
-from kwire.net.connection import Disconnect, Framer, Spares
+from kwire.net.framing import Disconnect, Framer, Spares
 from kwire.net.gate import Gate
 from kwire.net.held_back import HeldBack, is_small
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
-from kwire.net.memory import Memory
+from kwire.net.request_memory import Memory
 from kwire.net.send import Sender
 
 log = logging.getLogger(__name__)

@@ -5,20 +5,20 @@ from typing import Final
 import attrs
 import trio
 
-from kwire.coordinator.groups import GROUPS_TOPIC, GroupCoordinator
-from kwire.formatting import random_id
+from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.node.core import Core
-from kwire.raftmeta.broker_lifecycle import BrokerLifecycle, raise_for
-from kwire.raftmeta.controller_features import REGISTERED
-from kwire.raftmeta.image import MetadataImage
-from kwire.raftmeta.image_change import MetadataDelta
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, raise_for
+from kwire.raftmeta.controller.features import REGISTERED
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
+from kwire.storage_format.directories import random_id
 from kwire.types import TopicPartition, uuid_hex
 
 TOPIC: Final = 2
@@ -116,7 +116,7 @@ class BrokerHalf:
         )
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
-        from kwire.raftmeta.controller_limits import decide_allocate_producer_ids
+        from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
 
         request = self.lifecycle.producer_ids()
         reply = await self.core.controller.anywhere(decide_allocate_producer_ids, request)

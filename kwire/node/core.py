@@ -12,11 +12,32 @@ from typing import Any
 
 import attrs
 
-from kwire import wiring
 from kwire.clock import SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
-from kwire.formatting import (
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.shared.forwarding import Forwarding
+from kwire.log.descriptors import Descriptors, files_limit
+from kwire.log.directory import LogDirectory
+from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
+from kwire.log.service import LogManager
+from kwire.net.connection_pool import Links, Network, RaftPeers
+from kwire.net.controller_channel import ControllerChannel
+from kwire.net.limits import last_descriptor
+from kwire.net.service import NetService
+from kwire.node import build as wiring
+from kwire.raftmeta.broker.lifecycle import Ask, controller_registration, directly
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.metadata.snapshotter import Snapshotter
+from kwire.raftmeta.raft.quorum_state import DamagedQuorumState
+from kwire.raftmeta.raft.voters import Endpoint
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.storage_format.directories import (
     CannotOpenError,
     Identity,
     all_directories,
@@ -25,28 +46,7 @@ from kwire.formatting import (
     random_id,
     refusal,
 )
-from kwire.handlers import Side
-from kwire.handlers.dispatch import Dispatcher, Services
-from kwire.handlers.forwarding import Forwarding
-from kwire.log.descriptors import Descriptors, files_limit
-from kwire.log.directory import LogDirectory
-from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
-from kwire.log.service import LogManager
-from kwire.net.controller_channel import ControllerChannel
-from kwire.net.limits import last_descriptor
-from kwire.net.peers import Links, Network, RaftPeers
-from kwire.net.service import NetService
-from kwire.raftmeta.broker_lifecycle import Ask, controller_registration, directly
-from kwire.raftmeta.controller import ControllerState
-from kwire.raftmeta.controller_features import SUPPORTED
-from kwire.raftmeta.controller_service import Controller
-from kwire.raftmeta.disk_storage import DiskStorage
-from kwire.raftmeta.format import BOOTSTRAP, read_bootstrap
-from kwire.raftmeta.publisher import MetadataPublisher
-from kwire.raftmeta.quorum_state import DamagedQuorumState
-from kwire.raftmeta.service import Quorum
-from kwire.raftmeta.snapshotter import Snapshotter
-from kwire.raftmeta.voters import Endpoint
+from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
 
 
 @attrs.define(eq=False)

@@ -13,14 +13,20 @@ import attrs
 from kwire import __version__
 from kwire import metrics as m
 from kwire.clock import Clock
-from kwire.coordinator.groups import GroupCoordinator
+from kwire.group.service import GroupCoordinator
 from kwire.log.disk import Space
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
-from kwire.raftmeta.image import PartitionImage
-from kwire.raftmeta.records import CommittedBatch, SnapshotReader
+from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.raftmeta.raft.raft_metrics import (
+    STATES,
+    is_changing_voters,
+    observer_count,
+    state_name,
+    vote,
+)
 from kwire.raftmeta.service import LeaderAndEpoch
-from kwire.raftmeta.telling import STATES, is_changing_voters, observer_count, state_name, vote
+from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.replica.leader import Leader
 from kwire.replica.service import ReplicaService
 

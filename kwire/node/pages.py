@@ -6,7 +6,7 @@ from kwire import metrics as m
 from kwire.net.metrics import Page, Pages
 from kwire.node.gauges import add_gauges
 from kwire.node.process import add_process
-from kwire.server import Server
+from kwire.node.server import Server
 
 
 def pages(server: Server) -> Pages:

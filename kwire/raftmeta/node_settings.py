@@ -1,8 +1,8 @@
 """A node's settings in force: its file under what was set at run time."""
 
 from kwire.configs.broker import BrokerConfig
-from kwire.raftmeta.image import BROKER, MetadataImage
-from kwire.raftmeta.image_change import MetadataDelta
+from kwire.raftmeta.metadata.image import BROKER, MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
 
 
 def settings_in_force(base: BrokerConfig, image: MetadataImage) -> BrokerConfig:

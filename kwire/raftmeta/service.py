@@ -25,10 +25,9 @@ from kwire.clock import Clock
 from kwire.drive import Driver, Slices
 from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log.trouble import lacks_descriptors
-from kwire.raftmeta.cleaning import MetadataRetention
-from kwire.raftmeta.control import snapshot_timestamp
-from kwire.raftmeta.decoding import decode_batches, decode_snapshot
-from kwire.raftmeta.events import (
+from kwire.raftmeta.raft.cleaning import MetadataRetention
+from kwire.raftmeta.raft.control_records import snapshot_timestamp
+from kwire.raftmeta.raft.events import (
     Answered,
     Append,
     Appended,
@@ -49,25 +48,26 @@ from kwire.raftmeta.events import (
     Started,
     UpgradeKraftVersion,
 )
-from kwire.raftmeta.levels import NEWEST
-from kwire.raftmeta.log import SnapshotId
-from kwire.raftmeta.raft import Raft
-from kwire.raftmeta.records import (
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Follower, Leader, Resigned
+from kwire.raftmeta.raft.state import RaftConfig, RaftState, Random
+from kwire.raftmeta.raft.voters import Node, VoterSet
+from kwire.raftmeta.storage.decoding import decode_batches, decode_snapshot
+from kwire.raftmeta.storage.levels import NEWEST
+from kwire.raftmeta.storage.records import (
     CommittedBatch,
     Record,
     SnapshotReader,
     pack,
     snapshot_chunks,
 )
-from kwire.raftmeta.roles import Follower, Leader, Resigned
-from kwire.raftmeta.state import RaftConfig, RaftState, Random
-from kwire.raftmeta.storage import MetadataStorage
-from kwire.raftmeta.turn import Outcome, Turn, Written
-from kwire.raftmeta.voters import Node, VoterSet
+from kwire.raftmeta.storage.storage import MetadataStorage
+from kwire.raftmeta.storage.storage_turn import Outcome, Turn, Written
 from kwire.records.build import Payload
 
 if TYPE_CHECKING:
-    from kwire.raftmeta.events import OwnRequest, RaftRequest, RaftResponse
+    from kwire.raftmeta.raft.events import OwnRequest, RaftRequest, RaftResponse
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class Quorum:
 
     def check_kraft_version(self, version: int) -> None:
         """Raises what stands against raising kraft.version now."""
-        from kwire.raftmeta import reconfig
+        from kwire.raftmeta.raft import reconfig
 
         reconfig.check_upgrade(self._raft.state, version)
 

@@ -22,7 +22,7 @@ from kwire.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from kwire.log import lookup
+from kwire.log import timestamp_search as lookup
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from kwire.errors import InvalidRecord
-from kwire.log.lookup import Search, Spot
+from kwire.log.timestamp_search import Search, Spot
 from kwire.records import build, iterate
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer

@@ -13,7 +13,7 @@ import pytest
 from kwire.codec.compile import decoder
 from kwire.codec.json import to_json
 from kwire.codec.primitives import MalformedError
-from tests.codec.vectors import GOLDEN, HOME, by_message, check_count, classes, lines
+from tests.support.codec.vectors import GOLDEN, HOME, by_message, check_count, classes, lines
 
 LENIENT = {
     "string_bad_utf8",

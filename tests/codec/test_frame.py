@@ -19,7 +19,7 @@ from kwire.codec.json import to_json
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.primitives import MalformedError
-from tests.codec.vectors import HOME, check_count, lines
+from tests.support.codec.vectors import HOME, check_count, lines
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
 

@@ -7,7 +7,7 @@ import pytest
 from kwire.codec.compile import decoder, encode
 from kwire.codec.json import from_json, to_json
 from kwire.codec.schema import spec_of
-from tests.codec.vectors import by_message, check_count, classes, lines
+from tests.support.codec.vectors import by_message, check_count, classes, lines
 
 Lines = list[dict[str, Any]]
 

@@ -13,7 +13,7 @@ import pytest
 
 from kwire.codec.layout import Shape, default_of, shape_of
 from kwire.codec.schema import Versions, fields, spec_of
-from tests.codec.vectors import HOME, RENAMED, classes
+from tests.support.codec.vectors import HOME, RENAMED, classes
 
 
 class Line(NamedTuple):

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 
 AS_NOBODY = """
 import encodings.idna, os, sys, tempfile
-import kwire.cli, kwire.configs.checks, kwire.configs.properties, kwire.server
-import kwire.raftmeta.releases
+import kwire.cli, kwire.configs.checks, kwire.configs.properties, kwire.node.server
+import kwire.storage_format.releases
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -436,7 +436,7 @@ def test_a_current_directory_that_was_deleted(tmp_path: Path) -> None:
 
 
 def test_too_few_descriptors(tmp_path: Path) -> None:
-    command = "import resource, kwire.cli, kwire.server, kwire.configs.checks; "
+    command = "import resource, kwire.cli, kwire.node.server, kwire.configs.checks; "
     command += "resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9)); "
     command += f"kwire.cli.main(['serve', '--port', '0', '--override', 'log.dirs={tmp_path}/d'])"
     result = subprocess.run(

@@ -51,8 +51,8 @@ def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedP
     ("event", "part"),
     [
         ("os.mkdir", "/kwire-"),  # the temporary directory, before it is there
-        ("import", "kwire.config"),  # it is there, and nothing else
-        ("import", "kwire.server"),
+        ("import", "kwire.configs.declare"),  # it is there, and nothing else
+        ("import", "kwire.node.server"),
         ("import", "kwire.net.service"),
         ("socket.bind", "127.0.0.1"),
         ("os.mkdir", "/data"),
@@ -72,7 +72,11 @@ def test_a_signal_before_the_node_is_ready_is_a_clean_stop(
 
 @pytest.mark.parametrize(
     ("event", "part"),
-    [("import", "kwire.config"), ("socket.bind", "127.0.0.1"), ("open", "meta.properties")],
+    [
+        ("import", "kwire.configs.declare"),
+        ("socket.bind", "127.0.0.1"),
+        ("open", "meta.properties"),
+    ],
 )
 def test_two_signals_before_the_node_is_ready_end_it_at_once(
     tmp_path: Path, event: str, part: str

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from kwire.config import ConfigError
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, Endpoint
 from kwire.configs.topic import TopicConfig, check_topic_config
 

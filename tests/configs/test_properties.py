@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.config import ConfigError
+from kwire.configs.declare import ConfigError
 from kwire.configs.properties import parse_override, parse_properties
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kwire.config import Key
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import Key
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import FROM_BROKER, SYNONYMS, TopicConfig

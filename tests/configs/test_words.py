@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from kwire.config import ConfigError
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import ConfigError
 from kwire.configs.inert import all_broker_keys
 from kwire.configs.remedies import remedy
 from kwire.configs.topic import TopicConfig

@@ -28,7 +28,7 @@ from kwire.records.control import ControlType, control_key, end_txn_value
 from kwire.records.header import parse
 from kwire.records.iterate import records
 from kwire.types import TopicPartition
-from tests.coordinator.node import OLD, committing, fetched, joining, node
+from tests.support.coordinator.node import OLD, committing, fetched, joining, node
 
 
 async def test_a_partition_led_elsewhere_is_refused() -> None:

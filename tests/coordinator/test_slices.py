@@ -14,7 +14,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.coordinator.decision import NOTHING, Decision, Step
 from kwire.drive import Slices
 from kwire.group.shard import GroupShard
-from tests.coordinator.node import OLD, Node, committing, joining, node
+from tests.support.coordinator.node import OLD, Node, committing, joining, node
 
 GROUPS = 300
 
@@ -40,7 +40,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
         return Slices(now=lambda: next(ticks) / 1000)
 
     monkeypatch.setattr("kwire.coordinator.service.Slices", sliced)
-    monkeypatch.setattr("kwire.coordinator.groups.Slices", sliced)
+    monkeypatch.setattr("kwire.group.service.Slices", sliced)
     return Turns()
 
 

@@ -26,7 +26,7 @@ from kwire.errors import (
     UnknownMemberId,
     UnknownServerError,
 )
-from tests.coordinator.node import OLD, Node, Spot, committing, fetched, joining, node
+from tests.support.coordinator.node import OLD, Node, Spot, committing, fetched, joining, node
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ async def pausing(
                 await between()
 
     with monkeypatch.context() as patch:
-        patch.setattr("kwire.coordinator.groups.Slices", Sliced)
+        patch.setattr("kwire.group.service.Slices", Sliced)
         yield
     assert Sliced.count >= 100
 
@@ -180,7 +180,7 @@ async def test_others_have_turns_during_a_commit_or_deletion_of_thousands_of_off
 ) -> None:
     ticks = count()
     monkeypatch.setattr(
-        "kwire.coordinator.groups.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
+        "kwire.group.service.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
     )
     one = node()
     one.service.elected(one.groups.partition_of("g"), 0)

@@ -17,7 +17,7 @@ from kwire.codec.messages.sync_group import SyncGroupResponse
 from kwire.errors import IllegalGeneration, KafkaError, MemberIdRequired, RebalanceInProgress
 from kwire.group.model import State
 from kwire.group.settings import GroupSettings
-from tests.group.sim import Sim
+from tests.support.group.sim import Sim
 
 PARTITIONS = 12
 SESSION_MS = 10_000

@@ -16,7 +16,7 @@ from kwire.errors import (
 from kwire.group import requests
 from kwire.group.model import State
 from kwire.group.settings import GroupSettings
-from tests.group.sim import Sim
+from tests.support.group.sim import Sim
 
 
 def generation_of(sim: Sim, group: str = "g") -> int:

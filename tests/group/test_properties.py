@@ -18,7 +18,7 @@ from kwire.group import requests
 from kwire.group.model import TRANSITIONS, ClassicGroup, State
 from kwire.group.records import persistent
 from kwire.group.settings import GroupSettings
-from tests.group.sim import Sim, subscription
+from tests.support.group.sim import Sim, subscription
 
 NAMES = st.sampled_from("abcd")
 GROUPS = st.sampled_from(["g", "h"])

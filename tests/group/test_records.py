@@ -15,7 +15,7 @@ from kwire.group.records import (
     subscribed_topics,
 )
 from kwire.group.settings import GroupSettings, following
-from tests.group.sim import Sim, subscription
+from tests.support.group.sim import Sim, subscription
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from kwire.group import requests
 from kwire.group.records import load
 from kwire.records.header import headers
 from kwire.records.iterate import records
-from tests.group.sim import Sim, name_of, subscription
+from tests.support.group.sim import Sim, name_of, subscription
 
 STORIES = sorted((Path(__file__).parent.parent / "golden" / "group").glob("*.txt"))
 

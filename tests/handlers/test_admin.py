@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.handlers.admin_cases import CASES, frame, load, read
-from tests.handlers.admin_node import admin_node
+from tests.support.handlers.admin_cases import CASES, frame, load, read
+from tests.support.handlers.admin_node import admin_node
 
 DIFFERENT = {
     "alter unknown operation": "Kafka fails with UNKNOWN_SERVER_ERROR and a logged traceback",

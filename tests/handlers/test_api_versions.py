@@ -9,7 +9,7 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.handlers import Side, served_on
 from kwire.handlers.dispatch import Dispatcher, Services
-from kwire.raftmeta.image import Applied
+from kwire.raftmeta.metadata.image import Applied
 
 KEY = 18
 

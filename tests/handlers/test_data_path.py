@@ -16,7 +16,7 @@ from kwire.records import header
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.replica.partition import Partition
 from kwire.types import TopicPartition
-from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
+from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
 
 
 async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:

@@ -7,7 +7,7 @@ from kwire.codec.messages.metadata_records import RegisterControllerRecord
 from kwire.handlers import Side
 from kwire.handlers.describe_cluster import CONTROLLERS, describe_cluster
 from kwire.handlers.dispatch import Context
-from tests.handlers.admin_node import admin_node
+from tests.support.handlers.admin_node import admin_node
 
 
 @pytest.mark.parametrize(

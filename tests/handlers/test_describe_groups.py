@@ -11,7 +11,7 @@ from kwire.codec.messages.delete_groups import DeleteGroupsRequest
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.list_groups import ListGroupsRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from tests.handlers.group_node import group_node
+from tests.support.handlers.group_node import group_node
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -14,9 +14,9 @@ from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher, Session
 from kwire.replica.partition import Partition
-from tests.handlers.broker import Broker, broker, one_batch, topic_id
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
+from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
 
 SUBSCRIBERS = 300
 

@@ -12,11 +12,11 @@ import trio.testing
 
 from kwire import errors
 from kwire.replica.partition import Partition
-from kwire.testing.disk import SimFile
-from tests.handlers.broker import Broker, broker, one_batch
+from kwire.simulation.disk import SimFile
 from tests.handlers.test_fetch import at, fetch, made, request, values, write
 from tests.handlers.test_produce import produce
 from tests.handlers.test_produce import request as produce_request
+from tests.support.handlers.broker import Broker, broker, one_batch
 
 
 def from_disk(partition: Partition) -> None:

@@ -15,8 +15,8 @@ from kwire.handlers import Side
 from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header, iterate
 from kwire.replica.partition import Partition
-from kwire.testing.disk import SimFile
-from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
+from kwire.simulation.disk import SimFile
+from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
 
 Topic = FetchRequest.FetchTopic
 Asked = Topic.FetchPartition

@@ -4,10 +4,10 @@ import pytest
 
 from kwire.codec.messages.create_topics import CreateTopicsResponse
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
-from kwire.coordinator.groups import GROUPS_TOPIC
 from kwire.errors import NotController
-from tests.handlers.group_node import GroupNode, group_node
-from tests.raftmeta.clusters import node_config
+from kwire.group.service import GROUPS_TOPIC
+from tests.support.handlers.group_node import GroupNode, group_node
+from tests.support.raftmeta.clusters import node_config
 
 
 async def ask(node: GroupNode, key: str, kind: int = 0, version: int = 6) -> tuple[int, int, str]:

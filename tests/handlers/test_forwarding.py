@@ -20,8 +20,8 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kwire.handlers import Side
 from kwire.handlers.dispatch import Context, Dispatcher, Services, handles
-from kwire.handlers.forwarding import Forwarding
-from tests.raftmeta.clusters import node_config
+from kwire.handlers.shared.forwarding import Forwarding
+from tests.support.raftmeta.clusters import node_config
 
 KEY = 64
 

@@ -10,7 +10,7 @@ import pytest
 from kwire.codec.messages.heartbeat import HeartbeatRequest
 from kwire.codec.messages.leave_group import LeaveGroupRequest
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from tests.handlers.group_node import group_node
+from tests.support.handlers.group_node import group_node
 
 Identity = LeaveGroupRequest.MemberIdentity
 

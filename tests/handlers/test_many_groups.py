@@ -11,7 +11,7 @@ from kwire.codec.messages.describe_groups import DescribeGroupsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.drive import Slices
-from tests.handlers.group_node import group_node
+from tests.support.handlers.group_node import group_node
 
 GROUPS = [f"g{number}" for number in range(1000)]
 Asked = OffsetFetchRequest.OffsetFetchRequestGroup

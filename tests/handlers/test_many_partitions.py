@@ -8,9 +8,9 @@ from trio.testing import MockClock
 
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.drive import give_way
-from tests.handlers.broker import Broker, broker, one_batch, topic_id
 from tests.handlers.test_fetch import Asked, Topic, request, write
 from tests.handlers.test_produce import produce
+from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
 
 MANY = 1000
 

@@ -14,9 +14,9 @@ from kwire.codec.messages.metadata_records import (
 )
 from kwire.handlers.dispatch import Context, Services
 from kwire.handlers.metadata import metadata
-from kwire.raftmeta.image import MetadataImage
-from tests.handlers.admin_node import AdminNode, admin_node
-from tests.raftmeta.clusters import CLUSTER, directory, node_config
+from kwire.raftmeta.metadata.image import MetadataImage
+from tests.support.handlers.admin_node import AdminNode, admin_node
+from tests.support.raftmeta.clusters import CLUSTER, directory, node_config
 
 Asked = MetadataRequest.MetadataRequestTopic
 

@@ -13,7 +13,7 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.group.shard import GroupShard
-from tests.handlers.group_node import GroupNode, group_node, topic_id
+from tests.support.handlers.group_node import GroupNode, group_node, topic_id
 
 
 @pytest.mark.parametrize("version", range(2, 11))

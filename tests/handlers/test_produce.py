@@ -10,7 +10,7 @@ from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
 from kwire.handlers.dispatch import Disconnect
 from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
-from tests.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
+from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id
 
 Topic = ProduceRequest.TopicProduceData
 Data = Topic.PartitionProduceData

@@ -3,9 +3,9 @@
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.produce import ProduceRequest
-from tests.handlers.broker import Broker, broker, one_batch, topic_id
 from tests.handlers.test_fetch import at, fetch, request, values
 from tests.handlers.test_produce import Data, Topic, produce, stored
+from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
 
 NEW_ID = b"created again.. "
 

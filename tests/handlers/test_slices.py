@@ -12,7 +12,7 @@ from kwire.codec.messages.metadata_records import PartitionRecord, TopicRecord
 from kwire.handlers.describe_configs import describe_configs
 from kwire.handlers.dispatch import Context
 from kwire.handlers.metadata import metadata
-from tests.handlers.admin_node import admin_node
+from tests.support.handlers.admin_node import admin_node
 
 TOPICS = 10
 PARTITIONS = 4_000

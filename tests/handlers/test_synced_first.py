@@ -13,13 +13,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire import errors
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
-from kwire.coordinator.groups import GROUPS_TOPIC
+from kwire.group.service import GROUPS_TOPIC
 from kwire.log.config import LogConfig
 from kwire.replica.partition import Partition
-from tests.handlers.broker import NOW_MS, Broker, broker, one_batch
-from tests.handlers.group_node import group_node
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
+from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
+from tests.support.handlers.group_node import group_node
 
 
 @attrs.define

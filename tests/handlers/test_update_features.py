@@ -5,7 +5,7 @@ import pytest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.handlers.dispatch import Context
 from kwire.handlers.update_features import update_features
-from tests.handlers.admin_node import AdminNode, admin_node
+from tests.support.handlers.admin_node import AdminNode, admin_node
 
 UP, SAFE, UNSAFE = 1, 2, 3
 WRONG = 95

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log import golden
+from tests.support.log import golden
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from kwire.log import names
-from kwire.testing.disk import SimDisk
-from tests.log.batches import append
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, config_of, running
+from tests.support.log.batches import append
 
 SLOW_S = 20
 

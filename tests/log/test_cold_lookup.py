@@ -11,9 +11,9 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
 from kwire.records.header import parse
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=100)
 

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 import trio
 
-from kwire.log import lookup, names, offset_index
+from kwire.log import names, offset_index
+from kwire.log import timestamp_search as lookup
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
@@ -16,12 +17,12 @@ from kwire.log.recovery import Known, _indexes_sane, open_log
 from kwire.log.service import LogManager
 from kwire.records.header import parse
 from kwire.records.iterate import records
-from kwire.testing.disk import SimDisk
-from kwire.testing.log_sim import Model, contents, judge, producers, replayed, stored
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.log_sim import Model, contents, judge, producers, replayed, stored
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS
 from tests.log.test_roll_steps import Rolling, Watched
 from tests.log.test_service import ID, Clock, at_once
+from tests.support.log.batches import TIME_MS
 
 CONFIG = LogConfig(
     segment_bytes=900,

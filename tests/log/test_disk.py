@@ -9,8 +9,8 @@ import pytest
 
 from kwire.log.descriptors import Descriptors
 from kwire.log.disk import AlreadyLocked, Disk, RealDisk, raise_descriptor_limit
-from kwire.testing.disk import Killed, SimDisk
-from kwire.testing.inodes import PAGE
+from kwire.simulation.disk import Killed, SimDisk
+from kwire.simulation.inodes import PAGE
 
 
 @pytest.fixture(params=["real", "simulated"])

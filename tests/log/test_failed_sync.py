@@ -11,11 +11,11 @@ from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.recovery import Known, open_log
-from kwire.testing.disk import SimDisk
-from kwire.testing.inodes import PAGE
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content
 from tests.log.test_service import ID, OTHER, running
+from tests.support.log.batches import TIME_MS, append, content
 
 BROKEN = OSError(errno.EIO, "unwritable sector")
 SEEDS = range(20)

@@ -11,9 +11,9 @@ import trio
 from kwire.log.config import LogConfig
 from kwire.log.flush import Flush
 from kwire.log.timers import Timers
-from kwire.testing.disk import SimDisk
-from tests.log.batches import append
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, manager, running
+from tests.support.log.batches import append
 
 CONFIG = LogConfig(flush_ms=300)
 

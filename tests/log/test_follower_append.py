@@ -8,9 +8,9 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
 from kwire.log.recovery import Known, open_log
 from kwire.records.header import headers
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, end_transaction
+from tests.support.log.batches import TIME_MS, append, end_transaction
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 PARTITION = TopicPartition("t", 0)

@@ -23,7 +23,7 @@ from kwire.log.producers import Producer, ProducerStates, read_snapshot
 from kwire.records.header import crc_ok, headers
 from kwire.records.iterate import records
 from kwire.types import uuid_text
-from tests.log import golden
+from tests.support.log import golden
 
 COUNTS = {  # log, checkpoint, index, timeindex, txnindex, snapshot
     "clean": (58, 1, 40, 59, 7, 55),

@@ -14,11 +14,11 @@ from kwire.log.recovery import Known, open_log
 from kwire.log.segment import Segment
 from kwire.records.header import headers
 from kwire.records.iterate import records
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log import golden
-from tests.log.batches import max_timestamp, offset_for_timestamp
 from tests.log.test_golden_files import producers_of
+from tests.support.log import golden
+from tests.support.log.batches import max_timestamp, offset_for_timestamp
 
 NOW_MS = 1_795_240_000_000
 

@@ -13,9 +13,9 @@ from kwire.log.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.service import LogManager
 from kwire.log.threads import THREADS, DiskThreads
-from kwire.testing.disk import SimDisk
-from tests.log.batches import TIME_MS, append
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, OTHER, Clock
+from tests.support.log.batches import TIME_MS, append
 
 T = TypeVar("T")
 CONFIG = LogConfig(segment_bytes=200, retention_ms=3_600_000, file_delete_delay_ms=1_000)

@@ -9,10 +9,10 @@ import trio
 
 from kwire.log import names
 from kwire.log.config import LogConfig
-from kwire.testing.disk import SimDisk
-from kwire.testing.log_sim import simulate
-from tests.log.batches import append, content
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.log_sim import simulate
 from tests.log.test_service import ID, OTHER, config_of, made, running
+from tests.support.log.batches import append, content
 
 SEEDS = int(os.environ.get("KWIRE_SIM_SEEDS", "40"))
 
@@ -29,7 +29,7 @@ def test_nothing_that_was_promised_is_lost(seed: int) -> None:
 
 def test_a_seed_is_one_story() -> None:
     """Invariant 110: what failed can be seen again."""
-    from kwire.testing import log_sim
+    from kwire.simulation import log_sim
 
     stories = []
     for _ in range(2):

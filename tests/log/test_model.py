@@ -18,9 +18,9 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import Known, open_log
 from kwire.records.header import headers, parse
-from kwire.testing.disk import PLENTY, Killed, SimDisk
+from kwire.simulation.disk import PLENTY, Killed, SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content, made
+from tests.support.log.batches import TIME_MS, append, content, made
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=200)
 COMPACTED = attrs.evolve(CONFIG, cleanup_compact=True)

@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from kwire import errors
-from kwire.testing.disk import SimDisk
-from tests.log.batches import append, content
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import OTHER, config_of, made, running
+from tests.support.log.batches import append, content
 
 
 def old_format_segment() -> bytes:

@@ -11,9 +11,16 @@ from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, UnexpectedOffset, create
 from kwire.records.control import end_txn_marker
 from kwire.records.header import crc_ok, headers, parse
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content, made, max_timestamp, offset_for_timestamp
+from tests.support.log.batches import (
+    TIME_MS,
+    append,
+    content,
+    made,
+    max_timestamp,
+    offset_for_timestamp,
+)
 
 
 def opened(disk: SimDisk | None = None, **config: Any) -> PartitionLog:

@@ -14,8 +14,9 @@ from kwire.log.flush import Flush
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.txn_index import Aborted
-from kwire.testing.disk import Killed, SimDisk
-from tests.log.batches import (
+from kwire.simulation.disk import Killed, SimDisk
+from tests.log.test_service import ID, Clock, at_once
+from tests.support.log.batches import (
     TIME_MS,
     append,
     content,
@@ -23,7 +24,6 @@ from tests.log.batches import (
     max_timestamp,
     offset_for_timestamp,
 )
-from tests.log.test_service import ID, Clock, at_once
 
 SEEDS = range(12)
 CONFIG = LogConfig(

@@ -13,9 +13,9 @@ from kwire.log.dump import dump
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import Known, OldFormat, open_log
-from kwire.testing.disk import Killed, SimDisk
+from kwire.simulation.disk import Killed, SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content, made
+from tests.support.log.batches import TIME_MS, append, content, made
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = LogConfig(segment_bytes=200, index_interval_bytes=50)

@@ -5,9 +5,9 @@ import pytest
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.retention import Deletion, plan
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append
 
 HOUR = 3_600_000
 

@@ -13,10 +13,10 @@ from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.testing.disk import SimDisk
-from kwire.testing.log_sim import Model, contents, judge, stored
-from tests.log.batches import TIME_MS, append, end_transaction, made
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.log_sim import Model, contents, judge, stored
 from tests.log.test_service import ID, Clock, at_once
+from tests.support.log.batches import TIME_MS, append, end_transaction, made
 
 POWER_SEEDS = range(6)
 MARKS = (names.DELETED, names.SWAP, names.CLEANED, ".tmp")

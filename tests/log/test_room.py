@@ -13,13 +13,13 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, RealDisk
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.trouble import RESERVE, RESERVE_BYTES
-from kwire.raftmeta.disk_storage import DiskStorage
-from kwire.testing.disk import PLENTY, SimDisk
-from kwire.testing.raft import voters_of
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.simulation.disk import PLENTY, SimDisk
+from kwire.simulation.raft_quorums import voters_of
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content
 from tests.log.test_service import ID, OTHER, config_of, running
-from tests.raftmeta.test_raft_storage import data, sync
+from tests.raftmeta.storage.test_raft_storage import data, sync
+from tests.support.log.batches import TIME_MS, append, content
 
 CONFIG = LogConfig(segment_bytes=400, retention_ms=3_600_000, file_delete_delay_ms=1_000)
 NO_ROOM = OSError(errno.ENOSPC, "no space left on device")

@@ -18,10 +18,10 @@ from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.service import AtOnce, LogManager
 from kwire.log.trouble import Trouble, trouble
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import append, content
 from tests.log.test_service import ID, OTHER, config_of, manager, running
+from tests.support.log.batches import append, content
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 OFTEN = 10_000

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kwire.log import lookup
+from kwire.log import timestamp_search as lookup
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append
 
 
 def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:

@@ -14,9 +14,9 @@ from kwire.log.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, content
+from tests.support.log.batches import TIME_MS, append, content
 
 ID, OTHER = bytes(15) + b"\7", bytes(15) + b"\x08"
 

@@ -7,10 +7,10 @@ import pytest
 
 from kwire.log.partition_log import create
 from kwire.log.recovery import Known, open_log
-from kwire.testing.disk import SimDisk
-from kwire.testing.inodes import PAGE
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append
+from tests.support.log.batches import TIME_MS, append
 
 SEEDS = range(60)
 

@@ -13,9 +13,9 @@ from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.testing.disk import SimDisk
-from tests.log.batches import TIME_MS, append
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, at_once, running
+from tests.support.log.batches import TIME_MS, append
 
 CONFIG = LogConfig(segment_bytes=100, retention_ms=3_600_000, file_delete_delay_ms=60_000)
 

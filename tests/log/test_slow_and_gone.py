@@ -10,8 +10,8 @@ import trio.testing
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
-from tests.log.batches import append
 from tests.log.test_service import ID, manager, running
+from tests.support.log.batches import append
 
 
 @pytest.mark.parametrize("how", ["delete", "stray"])

@@ -4,9 +4,9 @@ import pytest
 
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import create
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
+from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
 
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])

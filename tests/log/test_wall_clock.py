@@ -11,9 +11,9 @@ from kwire.log import time_index
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.service import LogManager
-from kwire.testing.disk import SimDisk
-from tests.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
+from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, at_once
+from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
 
 HOUR_MS = 3_600_000
 

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from kwire.log.partition_log import PartitionLog
-from kwire.testing.disk import SimDisk
-from tests.log.batches import append, content
+from kwire.simulation.disk import SimDisk
 from tests.log.test_recovery import CONFIG, reopen
+from tests.support.log.batches import append, content
 
 SEEDS = range(30)
 EPOCHS = [(0, 0), (1, 3), (2, 6)]

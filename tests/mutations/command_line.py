@@ -25,7 +25,7 @@ MUTATIONS = (
     Mutation(
         name="signal-during-the-imports-is-forgotten",
         invariants=(109,),
-        path="kwire/running.py",
+        path="kwire/node/run.py",
         old="        if on_first is not None and self.received is not None:\n",
         new="        if False:\n",
         test=f"{SIGNALS}::test_a_signal_before_the_node_is_ready_is_a_clean_stop[socket.bind-127.0.0.1-15]",
@@ -33,7 +33,7 @@ MUTATIONS = (
     Mutation(
         name="second-signal-ends-a-start-without-its-directory-known",
         invariants=(109,),
-        path="kwire/running.py",
+        path="kwire/node/run.py",
         old="        elif self.at_once is not None:\n            self.at_once()\n",
         new="        else:\n            (self.at_once or int)()\n",
         test=f"{SIGNALS}::test_two_signals_before_the_directory_is_there_stop_in_order",
@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation(
         name="empty-lists-are-taken",
         invariants=(),
-        path="kwire/config.py",
+        path="kwire/configs/declare.py",
         old="        if not values and self.filled:\n",
         new="        if False:\n",
         test=f"{WORDS}::test_an_empty_list_is_called_empty",
@@ -57,7 +57,7 @@ MUTATIONS = (
     Mutation(
         name="duplicates-in-lists-count-twice",
         invariants=(),
-        path="kwire/config.py",
+        path="kwire/configs/declare.py",
         old="        return tuple(dict.fromkeys(values))",
         new="        return values",
         test=f"{WORDS}::test_duplicates_in_lists_count_once_and_are_warned_about",
@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         name="formatting-adds-directories-of-another-cluster",
         invariants=(),
-        path="kwire/formatting.py",
+        path="kwire/storage_format/directories.py",
         old="    check(config, known, cluster_id)\n    if len",
         new="    if len",
         test="tests/command_line/test_first_use.py::"

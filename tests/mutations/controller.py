@@ -6,7 +6,7 @@ MUTATIONS = (
     Mutation(
         name="broker-epoch-is-no-offset",
         invariants=(47,),
-        path="kwire/raftmeta/controller_brokers.py",
+        path="kwire/raftmeta/controller/brokers.py",
         old="broker_epoch=state.next_offset,",
         new="broker_epoch=7,",
         test="tests/sim/test_controller_sim.py::test_invariants_hold",
@@ -14,106 +14,106 @@ MUTATIONS = (
     Mutation(
         name="producer-ids-overlap",
         invariants=(47,),
-        path="kwire/raftmeta/controller_limits.py",
+        path="kwire/raftmeta/controller/limits.py",
         old="next_producer_id=start + PRODUCER_IDS,",
         new="next_producer_id=start + 1,",
-        test="tests/raftmeta/test_controller_brokers.py::test_producer_id_blocks_never_overlap",
+        test="tests/raftmeta/controller/test_brokers.py::test_producer_id_blocks_never_overlap",
     ),
     Mutation(
         name="topic-that-exists-is-created",
         invariants=(48,),
-        path="kwire/raftmeta/controller_topics.py",
+        path="kwire/raftmeta/controller/topics.py",
         old="if asked.name in state.image.topic_ids:",
         new="if asked.name in ():",
-        test="tests/raftmeta/test_controller_repeated.py::test_asked_again_nothing_changes",
+        test="tests/raftmeta/controller/test_repeated.py::test_asked_again_nothing_changes",
     ),
     Mutation(
         name="controller-answers-before-commit",
         invariants=(48,),
-        path="kwire/raftmeta/controller_service.py",
+        path="kwire/raftmeta/controller/service.py",
         old="await commit.wait()",
         new="await trio.lowlevel.checkpoint()",
-        test="tests/raftmeta/test_controller_repeated.py::"
+        test="tests/raftmeta/controller/test_repeated.py::"
         "test_what_was_seen_is_committed_before_the_answer",
     ),
     Mutation(
         name="sweep-is-not-resumed",
         invariants=(44,),
-        path="kwire/raftmeta/controller_leaders.py",
+        path="kwire/raftmeta/controller/leaders.py",
         old="if not broker.is_active:",
         new="if broker.is_active:",
-        test="tests/raftmeta/test_controller_sweeps.py::"
+        test="tests/raftmeta/controller/test_sweeps.py::"
         "test_next_active_controller_goes_on_with_the_sweep",
     ),
     Mutation(
         name="fencing-in-one-decision",
         invariants=(44,),
-        path="kwire/raftmeta/controller_sweeps.py",
+        path="kwire/raftmeta/controller/sweeps.py",
         old="SWEEP_PARTITIONS: Final = 1_000",
         new="SWEEP_PARTITIONS: Final = 1_000_000",
-        test="tests/raftmeta/test_controller_sweeps.py::"
+        test="tests/raftmeta/controller/test_sweeps.py::"
         "test_fencing_a_broker_of_many_partitions_is_decided_in_slices",
     ),
     Mutation(
         name="timers-wait-for-the-local-disk",
         invariants=(44,),
-        path="kwire/raftmeta/controller_service.py",
+        path="kwire/raftmeta/controller/service.py",
         old="in_force: bool = False",
         new="in_force: bool = True",
-        test="tests/raftmeta/test_controller_waits.py::"
+        test="tests/raftmeta/controller/test_waits.py::"
         "test_silent_broker_is_fenced_while_the_local_disk_hangs",
     ),
     Mutation(
         name="replicas-on-brokers-that-do-not-copy",
         invariants=(1,),
-        path="kwire/raftmeta/image.py",
+        path="kwire/raftmeta/metadata/image.py",
         old="return ONE_REPLICA not in self.features",
         new="return True",
-        test="tests/raftmeta/test_one_replica.py",
+        test="tests/raftmeta/controller/test_one_replica.py",
     ),
     Mutation(
         name="reassignment-that-nobody-copies",
         invariants=(36,),
-        path="kwire/raftmeta/controller_partitions.py",
+        path="kwire/raftmeta/controller/partitions.py",
         old="            if change.adding:\n",
         new="            if not change.adding:\n",
-        test="tests/raftmeta/test_one_replica.py::"
+        test="tests/raftmeta/controller/test_one_replica.py::"
         "test_reassignment_that_would_never_complete_is_refused",
     ),
     Mutation(
         name="leader-that-is-not-copied-from",
         invariants=(36,),
-        path="kwire/raftmeta/placement.py",
+        path="kwire/raftmeta/controller/placement.py",
         old="        sources = [partition.leader]\n",
         new="        sources = list(partition.isr)\n",
-        test="tests/raftmeta/test_one_replica.py::"
+        test="tests/raftmeta/controller/test_one_replica.py::"
         "test_reassignment_that_would_never_complete_is_refused",
     ),
     Mutation(
         name="new-partitions-on-leaving-brokers",
         invariants=(108,),
-        path="kwire/raftmeta/placement.py",
+        path="kwire/raftmeta/controller/placement.py",
         old="serving = spread(broker for broker in usable if broker.is_active)",
         new="serving = spread(broker for broker in usable if not broker.fenced)",
-        test="tests/raftmeta/test_controller_rules.py::"
+        test="tests/raftmeta/controller/test_rules.py::"
         "test_topics_are_created_during_a_rolling_restart",
     ),
     Mutation(
         name="half-loaded-snapshot-is-shown",
         invariants=(49,),
-        path="kwire/raftmeta/image_loader.py",
+        path="kwire/raftmeta/metadata/image_loader.py",
         old="delta = yield from _comparing(before, fresh)",
         new="self.image = image; delta = yield from _comparing(before, fresh)",
-        test="tests/raftmeta/test_image_slices.py::"
+        test="tests/raftmeta/metadata/test_image_slices.py::"
         "test_large_snapshot_is_seen_as_a_whole_or_not_at_all",
     ),
     Mutation(
         name="unfinished-transaction-is-published",
         invariants=(49,),
-        path="kwire/raftmeta/image_loader.py",
+        path="kwire/raftmeta/metadata/image_loader.py",
         old="            return None\n        ready",
         new="            pass\n        ready",
-        test="tests/raftmeta/test_image_slices.py::test_published_images_are_prefixes_of_the_log",
+        test="tests/raftmeta/metadata/test_image_slices.py::test_published_images_are_prefixes_of_the_log",
     ),
     Mutation(
         name="delivery-overtakes-a-load",
@@ -121,25 +121,25 @@ MUTATIONS = (
         path="kwire/raftmeta/service.py",
         old="if (rest := listener.on_commit(batches)) is not None:",
         new="if (rest := listener.on_commit(batches)) is None:",
-        test="tests/raftmeta/test_image_slices.py::"
+        test="tests/raftmeta/metadata/test_image_slices.py::"
         "test_the_quorum_delivers_nothing_behind_a_load_that_goes_on",
     ),
     Mutation(
         name="stops-before-others-know",
         invariants=(108,),
-        path="kwire/raftmeta/controller_brokers.py",
+        path="kwire/raftmeta/controller/brokers.py",
         old="return lowest is None or session.shutdown_offset <= lowest",
         new="return True",
-        test="tests/raftmeta/test_controller_sweeps.py::"
+        test="tests/raftmeta/controller/test_sweeps.py::"
         "test_leadership_that_moves_beside_the_sweep_is_waited_for_too",
     ),
     Mutation(
         name="stops-while-it-leads",
         invariants=(108,),
-        path="kwire/raftmeta/controller_brokers.py",
+        path="kwire/raftmeta/controller/brokers.py",
         old="if state.index.led_by(broker.id):",
         new="if broker.id < 0:",
-        test="tests/raftmeta/test_rolling_restart.py",
+        test="tests/raftmeta/controller/test_rolling_restart.py",
     ),
     Mutation(
         name="damage-in-the-synced-metadata-log-is-cut",
@@ -147,50 +147,50 @@ MUTATIONS = (
         path="kwire/log/recovery.py",
         old="if end_offset < synced_end:",
         new="if end_offset < 0:",
-        test="tests/raftmeta/test_synced_damage.py::"
+        test="tests/raftmeta/storage/test_synced_damage.py::"
         "test_damage_in_the_synced_log_is_refused_and_nothing_is_cut",
     ),
     Mutation(
         name="records-cut-by-raft-stay-claimed-as-synced",
         invariants=(42,),
-        path="kwire/raftmeta/disk_storage.py",
+        path="kwire/raftmeta/storage/disk_storage.py",
         old="            self._note_synced_end(end_offset)\n        self._log.truncate_to",
         new="            pass\n        self._log.truncate_to",
-        test="tests/raftmeta/test_synced_damage.py::"
+        test="tests/raftmeta/storage/test_synced_damage.py::"
         "test_records_that_raft_cuts_are_not_claimed_to_be_synced",
     ),
     Mutation(
         name="notes-of-an-unwritten-decision-stay",
         invariants=(44,),
-        path="kwire/raftmeta/controller_service.py",
+        path="kwire/raftmeta/controller/service.py",
         old="                self._forget_decision()\n",
         new="",
-        test="tests/raftmeta/test_large_decisions.py::"
+        test="tests/raftmeta/controller/test_large_decisions.py::"
         "test_silent_broker_is_fenced_and_swept_though_offsets_are_taken",
     ),
     Mutation(
         name="large-decision-is-indexed-in-one-piece",
         invariants=(101,),
-        path="kwire/raftmeta/controller.py",
+        path="kwire/raftmeta/controller/state.py",
         old="yield from self._index.updating(delta)",
         new="self._index.update(delta)",
-        test="tests/raftmeta/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
+        test="tests/raftmeta/controller/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
     ),
     Mutation(
         name="decision-made-again-counts-twice",
         invariants=(106,),
-        path="kwire/raftmeta/mutation_quota.py",
+        path="kwire/raftmeta/controller/mutation_quota.py",
         old="            self.bucket.tokens += self._taken\n",
         new="            pass\n",
-        test="tests/raftmeta/test_mutation_quota.py::test_decision_that_is_made_again_counts_once",
+        test="tests/raftmeta/controller/test_mutation_quota.py::test_decision_that_is_made_again_counts_once",
     ),
     Mutation(
         name="topics-made-on-first-use-count-for-the-broker",
         invariants=(106,),
-        path="kwire/raftmeta/controller_service.py",
+        path="kwire/raftmeta/controller/service.py",
         old="self.permit(requester or broker, strict=True)",
         new="self.permit(broker, strict=True)",
-        test="tests/raftmeta/test_mutation_quota.py::"
+        test="tests/raftmeta/controller/test_mutation_quota.py::"
         "test_topic_made_on_first_use_counts_for_the_client_that_named_it",
     ),
     Mutation(

@@ -38,7 +38,7 @@ MUTATIONS = (
     Mutation(
         name="metadata-log-has-no-reserve",
         invariants=(88,),
-        path="kwire/raftmeta/disk_storage.py",
+        path="kwire/raftmeta/storage/disk_storage.py",
         old="        log.uses_reserve = True\n",
         new="",
         test="tests/log/test_room.py::test_metadata_log_goes_on_with_the_reserve",
@@ -86,7 +86,7 @@ MUTATIONS = (
     Mutation(
         name="heartbeats-name-no-failed-directory",
         invariants=(89,),
-        path="kwire/raftmeta/broker_state.py",
+        path="kwire/raftmeta/broker/state.py",
         old="offline_log_dirs=list(self.offline_dirs),",
         new="offline_log_dirs=[],",
         test="tests/server/test_server.py::test_controller_moves_leaders_off_a_failed_directory",

@@ -30,7 +30,7 @@ MUTATIONS = (
     Mutation(
         name="keep-offsets-loaded-before-the-metadata-was-current",
         invariants=(73,),
-        path="kwire/coordinator/groups.py",
+        path="kwire/group/service.py",
         old="self.service.each(lambda shard: shard.forget_deleted())",
         new="pass",
         test=f"{_OFFSETS}::test_no_topic_counts_as_deleted_before_the_metadata_is_current",
@@ -86,7 +86,7 @@ MUTATIONS = (
     Mutation(
         name="format-over-data-that-lost-its-name",
         invariants=(45, 93),
-        path="kwire/formatting.py",
+        path="kwire/storage_format/directories.py",
         old="if holds_logs(path) or (path == metadata and known):",
         new="if path == metadata and known:",
         test=f"{_FIRST_USE}::test_a_damaged_directory_is_left_as_it_is",
@@ -407,7 +407,7 @@ MUTATIONS = (
     Mutation(
         name="delete-any-number-of-groups-in-one-turn",
         invariants=(10,),
-        path="kwire/coordinator/groups.py",
+        path="kwire/group/service.py",
         old="await self._delete(group_id))\n            await slices.pause()",
         new="await self._delete(group_id))",
         test="tests/handlers/test_many_groups.py"

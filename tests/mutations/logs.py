@@ -248,7 +248,7 @@ MUTATIONS = (
     Mutation(
         name="search-reads-all-time-indexes-in-one-go",
         invariants=(17,),
-        path="kwire/log/lookup.py",
+        path="kwire/log/timestamp_search.py",
         old="    if not known:\n        yield None",
         new="    if not known and largest == -3:\n        yield None",
         test="tests/log/test_search_slices.py",

@@ -52,7 +52,7 @@ MUTATIONS = (
     Mutation(
         name="unpack-headers-to-look-for-times",
         invariants=(98,),
-        path="kwire/log/lookup.py",
+        path="kwire/log/timestamp_search.py",
         old="    return times(plain, header)\n",
         new="    from kwire.records.iterate import unpacked_records\n"
         "    return ((r.offset, r.timestamp) for r in unpacked_records(plain, header))\n",
@@ -87,7 +87,7 @@ MUTATIONS = (
     Mutation(
         name="take-frames-of-any-size",
         invariants=(94,),
-        path="kwire/net/connection.py",
+        path="kwire/net/framing.py",
         old="if not 0 < size <= self._max_bytes:",
         new="if size == 0:",
         test=f"{SERVICE}::test_a_bad_connection_ends_alone_with_one_line",
@@ -95,7 +95,7 @@ MUTATIONS = (
     Mutation(
         name="allocate-what-is-announced",
         invariants=(94,),
-        path="kwire/net/connection.py",
+        path="kwire/net/framing.py",
         old="bytearray(min(self._size, max(_GROWTH * have, _FIRST_BUFFER)))",
         new="bytearray(self._size)",
         test=f"{SERVICE}::test_announced_sizes_cost_nothing",
@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         name="no-bound-on-request-memory",
         invariants=(95,),
-        path="kwire/net/memory.py",
+        path="kwire/net/request_memory.py",
         old="return self.used + count <= self.limit",
         new="return True",
         test=f"{SERVICE}::test_memory_for_requests_is_bounded",
@@ -271,7 +271,7 @@ MUTATIONS = (
     Mutation(
         name="grant-request-memory-to-all-who-wait",
         invariants=(95,),
-        path="kwire/net/memory.py",
+        path="kwire/net/request_memory.py",
         old="if not self.fits(claim.count):",
         new="if False:",
         test="tests/net/test_memory.py::test_freed_bytes_wake_only_who_gets_them",
@@ -279,7 +279,7 @@ MUTATIONS = (
     Mutation(
         name="keep-request-memory-of-cancelled-claims",
         invariants=(95,),
-        path="kwire/net/memory.py",
+        path="kwire/net/request_memory.py",
         old="                self.free(claim.count, claim.holder)\n",
         new="                pass\n",
         test="tests/net/test_memory.py::test_a_cancelled_claim_counts_nothing",

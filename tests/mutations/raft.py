@@ -6,7 +6,7 @@ MUTATIONS = (
     Mutation(
         name="count-strangers-in-check-quorum",
         invariants=(44,),
-        path="kwire/raftmeta/progress.py",
+        path="kwire/raftmeta/raft/progress.py",
         old="replica = role.replicas.get(_key_of(state, role, node.id))\n"
         "        if replica is not None and",
         new="replica = max(\n"
@@ -15,15 +15,15 @@ MUTATIONS = (
         "            default=None,\n"
         "        )\n"
         "        if replica is not None and",
-        test="tests/raftmeta/test_check_quorum.py",
+        test="tests/raftmeta/raft/test_check_quorum.py",
     ),
     Mutation(
         name="any-listener-of-a-voter",
         invariants=(44,),
-        path="kwire/raftmeta/voters.py",
+        path="kwire/raftmeta/raft/voters.py",
         old="next((e for e in endpoints if e.name == listener), endpoints[0])",
         new="endpoints[0]",
-        test="tests/raftmeta/test_listeners.py",
+        test="tests/raftmeta/raft/test_listeners.py",
     ),
     Mutation(
         name="older-version-ends-the-node",
@@ -36,15 +36,15 @@ MUTATIONS = (
     Mutation(
         name="snapshot-decoded-in-one-piece",
         invariants=(44,),
-        path="kwire/raftmeta/decoding.py",
+        path="kwire/raftmeta/storage/decoding.py",
         old="            await slices.pause()\n",
         new="",
-        test="tests/raftmeta/test_snapshot_slices.py::test_large_snapshot_is_decoded_in_slices",
+        test="tests/raftmeta/raft/test_snapshot_slices.py::test_large_snapshot_is_decoded_in_slices",
     ),
     Mutation(
         name="every-voter-is-needed",
         invariants=(44, 110),
-        path="kwire/raftmeta/voters.py",
+        path="kwire/raftmeta/raft/voters.py",
         old="return len(self.voters) // 2 + 1",
         new="return len(self.voters)",
         test="tests/sim/test_raft_sim.py::test_invariants_hold",
@@ -52,13 +52,13 @@ MUTATIONS = (
     Mutation(
         name="vote-is-gone-if-its-sync-cannot-begin",
         invariants=(42,),
-        path="kwire/raftmeta/disk_storage.py",
+        path="kwire/raftmeta/storage/disk_storage.py",
         old="        self._flush = self._log.start_flush()  # This may fail, "
         "and then the vote is still due.\n"
         "        election, self._election = self._election, None\n",
         new="        election, self._election = self._election, None\n"
         "        self._flush = self._log.start_flush()\n",
-        test="tests/raftmeta/test_scarce_descriptors.py::"
+        test="tests/raftmeta/storage/test_scarce_descriptors.py::"
         "test_sync_that_could_not_begin_still_has_the_vote",
     ),
     Mutation(
@@ -71,24 +71,24 @@ MUTATIONS = (
         "                    return None\n"
         "                if not lacks_descriptors(error) or not can_go_on():\n"
         "                    raise\n",
-        test="tests/raftmeta/test_scarce_descriptors.py::"
+        test="tests/raftmeta/storage/test_scarce_descriptors.py::"
         "test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor",
     ),
     Mutation(
         name="write-that-failed-is-left-out-of-the-turn",
         invariants=(42, 90),
-        path="kwire/raftmeta/turn.py",
+        path="kwire/raftmeta/storage/storage_turn.py",
         old="self._perform(storage, self._effects[0])\n            self._effects.popleft()\n",
         new="self._perform(storage, self._effects.popleft())\n",
-        test="tests/raftmeta/test_scarce_descriptors.py",
+        test="tests/raftmeta/storage/test_scarce_descriptors.py",
     ),
     Mutation(
         name="log-that-another-program-cut-counts-as-synced",
         invariants=(42,),
-        path="kwire/raftmeta/disk_storage.py",
+        path="kwire/raftmeta/storage/disk_storage.py",
         old="if held.at(end_offset - 1) not in (None, epoch):",
         new="if held.at(end_offset - 1) == -1:",
-        test="tests/raftmeta/test_synced_damage.py::"
+        test="tests/raftmeta/storage/test_synced_damage.py::"
         "test_log_that_another_program_cut_may_be_torn_behind_the_cut",
     ),
 )

@@ -65,10 +65,10 @@ MUTATIONS = (
     Mutation(
         name="large-topic-decided-in-one-turn",
         invariants=(101,),
-        path="kwire/raftmeta/controller_service.py",
+        path="kwire/raftmeta/controller/service.py",
         old="await self._pause(epoch)  # The decision",
         new="pass  # The decision",
-        test="tests/raftmeta/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
+        test="tests/raftmeta/controller/test_large_decisions.py::test_no_piece_of_a_large_decision_takes_long",
     ),
     Mutation(
         name="high-watermark-goes-back",
@@ -106,7 +106,7 @@ MUTATIONS = (
     Mutation(
         name="found-record-below-the-log-start",
         invariants=(17,),
-        path="kwire/log/lookup.py",
+        path="kwire/log/timestamp_search.py",
         old="if time >= timestamp and offset >= log.start_offset:",
         new="if time >= timestamp:",
         test="tests/handlers/test_data_path.py",
@@ -114,7 +114,7 @@ MUTATIONS = (
     Mutation(
         name="only-an-exact-timestamp-is-found",
         invariants=(17,),
-        path="kwire/log/lookup.py",
+        path="kwire/log/timestamp_search.py",
         old="if time >= timestamp and offset >= log.start_offset:",
         new="if time == timestamp and offset >= log.start_offset:",
         test="tests/handlers/test_data_path.py",

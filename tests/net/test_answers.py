@@ -10,7 +10,7 @@ import trio.testing
 
 from kwire.net.limits import Limits
 from kwire.net.service import TURN_FRAMES
-from tests.net.node import BULK_BYTES, echo, framed, running, settled
+from tests.support.net.node import BULK_BYTES, echo, framed, running, settled
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 

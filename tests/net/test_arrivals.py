@@ -11,7 +11,7 @@ import trio
 from kwire.net import arrivals
 from kwire.net.arrivals import DIRECT, HANG_UPS, WAKES
 from kwire.net.service import ACCEPT_BATCH
-from tests.net.node import Echo, Node, echo, framed, running
+from tests.support.net.node import Echo, Node, echo, framed, running
 
 pytestmark = pytest.mark.skipif(not arrivals._HAS_EPOLL, reason="needs epoll")
 MANY: Final = 400

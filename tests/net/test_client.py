@@ -13,7 +13,7 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import UnsupportedVersion
 from kwire.net.client import ConnectionLost, NodeClient
-from kwire.net.connection import Disconnect
+from kwire.net.framing import Disconnect
 from kwire.net.service import NetService
 
 TOLD = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.net.connection import SPARE_BYTES, SPARES_MAX, Disconnect, Framer, Spares
+from kwire.net.framing import SPARE_BYTES, SPARES_MAX, Disconnect, Framer, Spares
 
 MAX = 100 << 20
 

@@ -14,12 +14,12 @@ from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.net.connection import Disconnect
+from kwire.net.connection_pool import NobodyListens, OutOfReach
 from kwire.net.controller_channel import ControllerChannel
-from kwire.net.peers import NobodyListens, OutOfReach
-from kwire.raftmeta.mutation_quota import Requester
+from kwire.net.framing import Disconnect
+from kwire.raftmeta.controller.mutation_quota import Requester
+from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import LeaderAndEpoch
-from kwire.raftmeta.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 
 HEARTBEAT = BrokerHeartbeatRequest(
     broker_id=1, broker_epoch=7, current_metadata_offset=9, want_fence=False, want_shut_down=False

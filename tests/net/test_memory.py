@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.net.memory import STALLED_S, Memory
+from kwire.net.request_memory import STALLED_S, Memory
 
 
 @attrs.define(eq=False)

@@ -13,8 +13,8 @@ from kwire.clock import SystemClock
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.net.connection import Disconnect
-from kwire.net.peers import Links, Network, NobodyListens, OutOfReach
+from kwire.net.connection_pool import Links, Network, NobodyListens, OutOfReach
+from kwire.net.framing import Disconnect
 from kwire.net.service import NetService
 
 TOLD = [

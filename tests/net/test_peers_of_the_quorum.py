@@ -9,12 +9,12 @@ import trio
 from kwire.clock import SystemClock
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
-from kwire.net.peers import Links, Network, OutOfReach, RaftPeers
-from kwire.raftmeta.quorum_state import ElectionState
+from kwire.net.connection_pool import Links, Network, OutOfReach, RaftPeers
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.raftmeta.service import Quorum
-from kwire.raftmeta.storage import MemoryStorage
-from kwire.raftmeta.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from kwire.testing.raft import config_of
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.simulation.raft_quorums import config_of
 from tests.net.test_peers import Other, asked
 
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from kwire.net.connection import Disconnect
+from kwire.net.framing import Disconnect
 from kwire.net.send import JOINED_BYTES, PIECE_BYTES, Part, Sender
 
 

@@ -16,7 +16,7 @@ from kwire.net.arrivals import HANG_UPS
 from kwire.net.limits import Limits, last_descriptor
 from kwire.net.service import ACCEPT_BATCH, CLOSE_BATCH, TURN_FRAMES
 from kwire.testing.wire import Closed, TrioWireClient
-from tests.net.node import Node, echo, framed, running, settled
+from tests.support.net.node import Node, echo, framed, running, settled
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.quorum.cluster import Cluster, Shape
-from tests.quorum.real import RealCluster
-from tests.quorum.simulated import SimulatedCluster
+from tests.support.quorum.cluster import Cluster, Shape
+from tests.support.quorum.real import RealCluster
+from tests.support.quorum.simulated import SimulatedCluster
 
 WORLDS = [pytest.param(name, marks=pytest.mark.slow) for name in ("memory", "files", "real")]
 with_files = pytest.mark.parametrize("make", WORLDS[1:], indirect=True)

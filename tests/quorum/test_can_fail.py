@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import pytest
 
-from kwire.testing.raft_mutations import MUTATIONS
+from kwire.simulation.raft_mutations import MUTATIONS
 from tests.quorum import test_elections as elections
 from tests.quorum import test_log as log
 from tests.quorum import test_voters as voters
-from tests.quorum.cluster import Cluster, Shape
-from tests.quorum.simulated import SimulatedCluster
+from tests.support.quorum.cluster import Cluster, Shape
+from tests.support.quorum.simulated import SimulatedCluster
 
 MISTAKES: Final = {mutation.name: mutation for mutation in MUTATIONS}
 NOTICED_BY: Final[dict[str, Callable[[Any], None]]] = {

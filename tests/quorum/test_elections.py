@@ -1,8 +1,8 @@
 """Who leads, and who stops leading (invariants 42, 44)."""
 
-from kwire.raftmeta.roles import Leader
-from tests.quorum.cluster import Cluster
+from kwire.raftmeta.raft.roles import Leader
 from tests.quorum.conftest import Make
+from tests.support.quorum.cluster import Cluster
 
 LONG_S = 100.0
 """A fetch timeout longer than what a scenario may take: nothing then happens because of it."""

@@ -1,7 +1,7 @@
 """How the log travels, and what becomes of what only some have (invariant 43)."""
 
-from tests.quorum.cluster import Cluster
 from tests.quorum.conftest import Make
+from tests.support.quorum.cluster import Cluster
 
 
 def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:

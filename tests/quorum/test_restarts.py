@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.quorum.cluster import Cluster
 from tests.quorum.conftest import Make, with_files
+from tests.support.quorum.cluster import Cluster
 
 LONG_S = 100.0
 """A fetch timeout that does not run out: nobody stands for election meanwhile."""

@@ -1,7 +1,7 @@
 """Snapshots: taken, the log behind them cleaned, fetched by who comes too late for the log."""
 
-from tests.quorum.cluster import Cluster
 from tests.quorum.conftest import Make
+from tests.support.quorum.cluster import Cluster
 
 
 def cleaned(cluster: Cluster) -> None:

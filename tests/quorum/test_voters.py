@@ -2,10 +2,10 @@
 
 import attrs
 
-from kwire.raftmeta.voters import ReplicaKey
-from tests.quorum.cluster import Cluster, directory_of, endpoints_of
+from kwire.raftmeta.raft.voters import ReplicaKey
 from tests.quorum.conftest import Make
 from tests.quorum.test_snapshots import cleaned
+from tests.support.quorum.cluster import Cluster, directory_of, endpoints_of
 
 
 def settled(cluster: Cluster, *ids: int) -> None:

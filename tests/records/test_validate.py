@@ -9,7 +9,7 @@ from kwire import errors
 from kwire.errors import KafkaError
 from kwire.records import build, header, iterate, validate
 from kwire.records.build import New
-from tests.records.vectors import lines
+from tests.support.records.vectors import lines
 
 CASES = lines("corrupt_records.jsonl.gz")
 

@@ -6,7 +6,7 @@ import pytest
 
 from kwire.records import build, compression, control, header, iterate
 from kwire.records.build import New
-from tests.records.vectors import lines, raw
+from tests.support.records.vectors import lines, raw
 
 VECTORS = lines("records.jsonl.gz")
 

@@ -18,7 +18,7 @@ from kwire.records import build, compression, header, iterate
 from kwire.replica import unpacking
 from kwire.replica.unpacking import HERE_BYTES, THREADS, Unpacker
 from kwire.testing.wire import TrioWireClient
-from tests.server.nodes import running
+from tests.support.server.nodes import running
 
 CODECS: Final = range(1, 5)
 RECORD: Final = build.New(b"key", bytes(100), (), 1_700_000_000_000)

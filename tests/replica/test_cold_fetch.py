@@ -8,10 +8,10 @@ import pytest
 from kwire.log.disk import File
 from kwire.records import header
 from kwire.records.header import Buffer
-from kwire.testing.disk import SimDisk, SimFile
-from tests.handlers import broker as brokers
-from tests.handlers.broker import NOW_MS, Broker, broker, one_batch
+from kwire.simulation.disk import SimDisk, SimFile
 from tests.handlers.test_fetch import at, fetch, values
+from tests.support.handlers import broker as brokers
+from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
 
 BATCHES = 60
 

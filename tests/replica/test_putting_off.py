@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
-from tests.handlers.broker import Broker, broker, topic_id
+from tests.support.handlers.broker import Broker, broker, topic_id
 
 MANY = 50
 AT_ONCE = 8

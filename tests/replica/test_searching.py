@@ -9,12 +9,12 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
-from kwire.log import lookup
+from kwire.log import timestamp_search as lookup
 from kwire.records import build, compression, header
 from kwire.replica import unpacking
 from kwire.replica.partition import MAX_TIMESTAMP, Partition
 from kwire.replica.purgatory import Upto
-from tests.handlers.broker import NOW_MS, Broker, broker, topic_id
+from tests.support.handlers.broker import NOW_MS, Broker, broker, topic_id
 
 MANY = 3_000
 

@@ -14,8 +14,8 @@ from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.partition import Partition, Produced
 from kwire.replica.purgatory import Upto
-from kwire.testing.disk import PLENTY
-from tests.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
+from kwire.simulation.disk import PLENTY
+from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
 
 async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:

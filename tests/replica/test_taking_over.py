@@ -4,10 +4,10 @@ from kwire.log.config import LogConfig
 from kwire.log.partition_log import create
 from kwire.replica.leader import Leader
 from kwire.replica.partition import Partition
-from kwire.testing.disk import SimDisk
+from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
-from tests.handlers.broker import NOW_MS
-from tests.log.batches import append
+from tests.support.handlers.broker import NOW_MS
+from tests.support.log.batches import append
 
 
 def test_high_watermark_stays_below_what_is_not_written() -> None:

@@ -5,7 +5,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
-from tests.handlers.broker import Broker, broker, topic_id
+from tests.support.handlers.broker import Broker, broker, topic_id
 
 HOUR_MS = 3_600_000
 EVICTION_S = 120.0

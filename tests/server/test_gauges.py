@@ -8,8 +8,8 @@ from trio.testing import MockClock
 from kwire.metrics import RAFT_ELECTIONS, Metrics
 from kwire.node.gauges import Elections, add_gauges
 from kwire.raftmeta.service import LeaderAndEpoch
-from kwire.testing.raft import TestClock
-from tests.server.nodes import create, running
+from kwire.simulation.raft_quorums import TestClock
+from tests.support.server.nodes import create, running
 
 
 def values(metrics: Metrics) -> dict[str, float]:

@@ -4,7 +4,7 @@ import trio
 
 from kwire import metrics as m
 from kwire.node.gauges import add_group_gauges
-from tests.handlers.group_node import group_node
+from tests.support.handlers.group_node import group_node
 
 PARTITIONS = 50
 

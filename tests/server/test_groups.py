@@ -9,10 +9,10 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.coordinator.groups import GROUPS_TOPIC, GroupCoordinator
-from kwire.server import Server
+from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
+from kwire.node.server import Server
 from kwire.testing.wire import TrioWireClient
-from tests.server.nodes import create, running
+from tests.support.server.nodes import create, running
 
 GROUPS = [f"group-{number}" for number in range(12)]
 

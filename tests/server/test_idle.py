@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from kwire.cli import ALONE
 from kwire.configs.broker import BrokerConfig
-from kwire.server import Server
+from kwire.node.server import Server
 
 MINUTES = 10
 WAKE_UPS_A_MINUTE = 2

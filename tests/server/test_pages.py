@@ -10,11 +10,11 @@ from kwire import __version__
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.produce import ProduceRequest
+from kwire.node.run import show
+from kwire.node.server import Server
 from kwire.records.build import New, batch
-from kwire.running import show
-from kwire.server import Server
 from kwire.testing.wire import TrioWireClient
-from tests.server.nodes import config, create
+from tests.support.server.nodes import config, create
 
 
 async def ask(port: int, path: str) -> tuple[str, str]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kwire.errors import DuplicateBrokerRegistration
-from kwire.formatting import CannotOpenError
 from kwire.log.disk import RealDisk
-from kwire.raftmeta.broker_lifecycle import BrokerLifecycle
-from kwire.running import StopSignals, run_until_signal
-from tests.server.nodes import config
+from kwire.node.run import StopSignals, run_until_signal
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.storage_format.directories import CannotOpenError
+from tests.support.server.nodes import config
 
 pytestmark = pytest.mark.slow
 

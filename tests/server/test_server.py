@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from kwire.formatting import CannotOpenError
 from kwire.log.disk import RealDisk
-from kwire.server import Server
+from kwire.node.server import Server
+from kwire.storage_format.directories import CannotOpenError
 from tests.log.test_opening import old_format_segment
-from tests.server.nodes import config, create, running, topics
+from tests.support.server.nodes import config, create, running, topics
 
 pytestmark = pytest.mark.slow
 

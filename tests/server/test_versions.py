@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kwire.formatting import CannotOpenError
-from kwire.server import Server
-from tests.server.nodes import config, create, running, topics
+from kwire.node.server import Server
+from kwire.storage_format.directories import CannotOpenError
+from tests.support.server.nodes import config, create, running, topics
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.json import to_json
 from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.schema import Attribute, fields
-from kwire.server import Server
+from kwire.node.server import Server
 from kwire.testing.wire import Closed, TrioWireClient
-from tests.server.nodes import running
+from tests.support.server.nodes import running
 
 pytestmark = pytest.mark.slow
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from kwire.testing.cluster_mutations import MUTATIONS
-from kwire.testing.cluster_sim import ClusterSim, simulate_cluster
-from kwire.testing.raft_mutations import Mutation
-from kwire.testing.raft_sim import SimFailure
-from kwire.testing.seeds import todays_seeds
+from kwire.simulation.cluster_mutations import MUTATIONS
+from kwire.simulation.cluster_sim import ClusterSim, simulate_cluster
+from kwire.simulation.raft_mutations import Mutation
+from kwire.simulation.raft_sim import SimFailure
+from kwire.simulation.seeds import todays_seeds
 
 ROUNDS = int(os.environ.get("KWIRE_SIM_ROUNDS", "2"))
 FIRST = todays_seeds(1).start

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from kwire.testing.controller_mutations import MUTATIONS
-from kwire.testing.controller_sim import ControllerSim, simulate
-from kwire.testing.raft_mutations import Mutation
-from kwire.testing.raft_sim import SimFailure
-from kwire.testing.seeds import todays_seeds
+from kwire.simulation.controller_mutations import MUTATIONS
+from kwire.simulation.controller_sim import ControllerSim, simulate
+from kwire.simulation.raft_mutations import Mutation
+from kwire.simulation.raft_sim import SimFailure
+from kwire.simulation.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_EVENTS", "600"))
 SEEDS = todays_seeds(12)

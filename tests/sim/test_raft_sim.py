@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from kwire.testing.raft_mutations import MUTATIONS, Mutation
-from kwire.testing.raft_sim import RaftSim, SimFailure, simulate
-from kwire.testing.seeds import todays_seeds
+from kwire.simulation.raft_mutations import MUTATIONS, Mutation
+from kwire.simulation.raft_sim import RaftSim, SimFailure, simulate
+from kwire.simulation.seeds import todays_seeds
 
 EVENTS = int(os.environ.get("KWIRE_SIM_EVENTS", "3000"))
 FIRST = todays_seeds(1).start

@@ -1,0 +1,182 @@
+"""Connections from this node to others: made on first use, kept, and left alone after failures.
+
+Rules: one connection an address and purpose; a request that is not answered in time takes its
+connection with it, for answers come in order and what is stuck would hold up all that follows; a
+node out of reach is tried again after 20 ms, then later and later up to a second, and meanwhile a
+call fails at once.  A caller that is cancelled leaves the connection to the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from kwire.clock import Clock
+    from kwire.net.client import NodeClient
+    from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
+    from kwire.raftmeta.raft.state import Random
+    from kwire.raftmeta.raft.voters import Node
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS: Final = 2.0
+"""How long a connection may take to be made; a longer silence is a node out of reach."""
+
+
+class OutOfReach(Exception):
+    """The other node did not answer; whether it has seen the request is not known."""
+
+
+class NobodyListens(OutOfReach):
+    """The other node's host refused the connection: its process is not there."""
+
+
+@attrs.define(eq=False)
+class _Link:
+    """One address: the connection to it, or when to try again."""
+
+    host: str
+    port: int
+    client: NodeClient | None = None
+    connecting: trio.Event | None = None
+    refused: bool = False
+    """Whether the last attempt to connect was refused."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+@attrs.define(eq=False)
+class Network:
+    """Where all of a node's connections to others live."""
+
+    clock: Clock
+    random: Random
+    nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep connections until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self.nursery = nursery
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.nursery = None
+
+
+@attrs.define(eq=False)
+class Links:
+    """All connections of one node for one purpose."""
+
+    network: Network
+    client_id: str
+    timeout_s: float = 30.0
+    """How long an answer may take."""
+    backoff_s: float = 0.02
+    backoff_max_s: float = 1.0
+    _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
+
+    async def call(self, host: str, port: int, request: Any) -> Any:
+        """Send a request; OutOfReach if no answer comes, UnsupportedVersion if none can."""
+        with trio.move_on_after(self.timeout_s):
+            return await self._call(host, port, request)
+        self.drop(host, port)
+        raise OutOfReach(f"{host}:{port}: no answer for {self.timeout_s} s")
+
+    def drop(self, host: str, port: int) -> None:
+        """End the connection to an address; whoever waits there for an answer gets none."""
+        link = self._links.get((host, port))
+        if link is not None and link.client is not None:
+            link.client = None
+            link.scope.cancel()
+
+    async def _call(self, host: str, port: int, request: Any) -> Any:
+        from kwire.net.client import ConnectionLost
+
+        link = self._links.get((host, port))
+        if link is None:
+            link = self._links[host, port] = _Link(host, port)
+        client = await self._connected(link)
+        try:
+            return await client.call(request)
+        except ConnectionLost as error:
+            await self._connected(link)  # which tells whether anybody listens there still
+            raise OutOfReach(str(error)) from error
+
+    async def _connected(self, link: _Link) -> NodeClient:
+        while link.client is None or link.client.lost:
+            if link.connecting is not None:
+                await link.connecting.wait()
+                if link.client is None:
+                    kind = NobodyListens if link.refused else OutOfReach
+                    raise kind(f"{link.host}:{link.port}")
+                continue
+            nursery = self.network.nursery
+            if nursery is None or self.network.clock.now() < link.retry_at:
+                raise OutOfReach(f"{link.host}:{link.port}: left alone for a while")
+            link.client, link.connecting, link.refused = None, trio.Event(), False
+            link.scope = trio.CancelScope()
+            nursery.start_soon(self._serve, link, link.scope)
+        return link.client
+
+    async def _serve(self, link: _Link, scope: trio.CancelScope) -> None:
+        from kwire.net.client import ConnectionLost, NodeClient
+
+        client = NodeClient(link.host, link.port, self.client_id)
+        try:
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    with trio.move_on_after(CONNECT_SECONDS) as patience:
+                        await nursery.start(client.run)
+                        self._made(link, client)
+                    if patience.cancelled_caught:
+                        nursery.cancel_scope.cancel()
+        except* ConnectionLost as lost:
+            link.refused = all(getattr(end, "refused", False) for end in lost.exceptions)
+            log.debug("connection ended client=%s reason=%s", self.client_id, lost.exceptions[0])
+        finally:
+            if link.scope is scope:
+                self._ended(link, client)
+
+    @staticmethod
+    def _made(link: _Link, client: NodeClient) -> None:
+        link.client, link.failures = client, 0
+        if link.connecting is not None:
+            link.connecting.set()
+            link.connecting = None
+
+    def _ended(self, link: _Link, client: NodeClient) -> None:
+        if link.client is client:
+            link.client = None
+        waiting, link.connecting = link.connecting, None
+        if waiting is not None:
+            delay = min(self.backoff_s * (1 << link.failures), self.backoff_max_s)
+            link.failures = min(link.failures + 1, 16)
+            spread = 0.8 + 0.4 * self.network.random.random()
+            link.retry_at = self.network.clock.now() + delay * spread
+            waiting.set()
+
+
+@attrs.define(eq=False)
+class RaftPeers:
+    """The network of the metadata quorum."""
+
+    links: Links
+
+    async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
+        """The answer of another node of the quorum, or None; ConnectionRefusedError."""
+        from kwire.errors import UnsupportedVersion
+
+        try:
+            response: RaftResponse = await self.links.call(node.host, node.port, request)
+        except NobodyListens as error:
+            raise ConnectionRefusedError from error
+        except (OutOfReach, UnsupportedVersion) as error:
+            log.debug("no answer node=%d reason=%s", node.id, error)
+            return None
+        return response

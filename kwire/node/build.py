@@ -1,0 +1,130 @@
+"""What each part is built with, from the configuration: pure, one function a part."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kwire.configs import listeners
+from kwire.configs.broker import BrokerConfig, connection_counts
+from kwire.log.config import LogConfig
+from kwire.log.service import LogSettings
+from kwire.net.limits import Limits
+from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
+from kwire.raftmeta.raft.cleaning import MetadataRetention
+from kwire.raftmeta.raft.state import RaftConfig
+from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
+from kwire.storage_format.directories import Identity
+
+Told = listeners.Endpoint
+"""An address as others are told it."""
+
+_FIRST_BOOTSTRAP_ID: Final = -2
+_SOCKET_BUFFER_BYTES: Final = 512 << 10
+"""Where the file says nothing (docs/decisions/0011-socket-buffers.md)."""
+_BACKLOG_AT_LEAST: Final = 1024
+"""Kafka has a thread that does nothing but accept; here a busy millisecond must not fill the queue,
+for whoever finds it full comes back only a second later."""
+
+
+def limits(config: BrokerConfig) -> Limits:
+    """What bounds connections and requests."""
+    return Limits(
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=connection_counts(config.max_connections_per_ip_overrides),
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        socket_receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes"),
+        socket_send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes"),
+        socket_listen_backlog_size=max(config.socket_listen_backlog_size, _BACKLOG_AT_LEAST),
+        queued_max_request_bytes=config.queued_max_request_bytes,
+    )
+
+
+def _buffer(config: BrokerConfig, name: str) -> int:
+    """What the file says, -1 being the kernel's choice, else a size that suits large answers."""
+    given: int = getattr(config, name.replace(".", "_"))
+    return given if config.given(name) else _SOCKET_BUFFER_BYTES
+
+
+def log_settings(config: BrokerConfig) -> LogSettings:
+    return LogSettings(
+        high_watermark_checkpoint_ms=config.replica_high_watermark_checkpoint_interval_ms,
+        flush_checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        retention_check_ms=config.log_retention_check_interval_ms,
+    )
+
+
+def metadata_log(config: BrokerConfig) -> LogConfig:
+    """The settings of the metadata log."""
+    small = config.internal_metadata_log_segment_bytes
+    return LogConfig(
+        segment_bytes=config.metadata_log_segment_bytes if small is None else small,
+        segment_ms=config.metadata_log_segment_ms,
+    )
+
+
+def metadata_retention(config: BrokerConfig) -> MetadataRetention:
+    """How much of the metadata's past may be kept."""
+    return MetadataRetention(
+        max_bytes=config.metadata_max_retention_bytes, max_ms=config.metadata_max_retention_ms
+    )
+
+
+def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
+    """How often the metadata is written down as a whole."""
+    return SnapshotCadence(
+        max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        max_seconds=config.metadata_log_max_snapshot_interval_ms / 1000,
+    )
+
+
+def advertised(config: BrokerConfig, bound: Mapping[str, int], this_host: str) -> tuple[Told, ...]:
+    """What clients and other nodes are told, with the ports that were really bound."""
+    return tuple(
+        endpoint._replace(
+            host=endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else this_host,
+            port=endpoint.port or bound.get(endpoint.name, 0),
+        )
+        for endpoint in config.advertised_endpoints
+    )
+
+
+def raft_config(
+    config: BrokerConfig, identity: Identity, directory_id: bytes, told: tuple[Endpoint, ...]
+) -> RaftConfig:
+    """This node in the quorum; ``told`` are its controller listeners."""
+    return RaftConfig(
+        node_id=config.node_id,
+        directory_id=directory_id,
+        cluster_id=identity.cluster_id,
+        endpoints=told,
+        listener=_controller_listener(config),
+        bootstrap=tuple(
+            Node(_FIRST_BOOTSTRAP_ID - index, address.host, address.port)
+            for index, address in enumerate(config.bootstrap_servers)
+        ),
+        can_vote=config.is_controller,
+        auto_join=config.controller_quorum_auto_join_enable,
+        election_timeout=config.controller_quorum_election_timeout_ms / 1000,
+        election_backoff_max=config.controller_quorum_election_backoff_max_ms / 1000,
+        fetch_timeout=config.controller_quorum_fetch_timeout_ms / 1000,
+        request_timeout=config.controller_quorum_request_timeout_ms / 1000,
+        retry_backoff=config.controller_quorum_retry_backoff_ms / 1000,
+        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+        snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+    )
+
+
+def _controller_listener(config: BrokerConfig) -> str:
+    """The listener that controllers are reached by: the first that is named."""
+    return config.controller_listener_names[0].upper() if config.controller_listener_names else ""
+
+
+def configured_voters(config: BrokerConfig) -> VoterSet:
+    """The fixed voters, if that is how the quorum is configured."""
+    listener = _controller_listener(config)
+    return VoterSet.of(
+        Voter(ReplicaKey(node), (Endpoint(listener, address.host, address.port),))
+        for node, address in config.voters.items()
+    )

@@ -1,0 +1,199 @@
+"""Runs one node in this process until a signal ends it: SIGTERM or SIGINT stop it in order, a
+second one at once.
+
+A disk that refuses what the node cannot do without (its metadata log) ends it with one clear line.
+The parts of a node are imported by the functions that need them: the signals have to be looked at
+before anything is made, and so before those are there.
+"""
+
+import errno
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    import trio
+
+    from kwire.configs.broker import BrokerConfig
+    from kwire.node.server import Server
+
+log = logging.getLogger(__name__)
+
+OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES}
+
+
+class StopSignals:
+    """SIGTERM and SIGINT of this process, from before something is made until it is gone.
+
+    The first one is noted and ends nothing by itself, so nothing is left half made; who runs the
+    node stops it in order.  A second one ends the process at once.  For the main thread alone.
+    """
+
+    NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        """The first signal."""
+        self.at_once: Callable[[], None] | None = None
+        """What a second signal does before it ends the process, which runs no other cleaning up;
+        None while a second one has to wait as well."""
+        self._on_first: Callable[[], object] | None = None
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._former = {number: signal.signal(number, self._handle) for number in self.NUMBERS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def notify(self, on_first: Callable[[], object] | None) -> None:
+        """Call ``on_first`` at the first signal, now if there was one; None: nothing any more."""
+        self._on_first = on_first
+        if on_first is not None and self.received is not None:
+            on_first()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received = number
+            if self._on_first is not None:
+                self._on_first()
+        elif self.at_once is not None:
+            self.at_once()
+            os._exit(128 + number)
+
+
+def run_until_signal(
+    config: "BrokerConfig",
+    signals: StopSignals,
+    *,
+    cluster_id: str | None,
+    metrics_port: int | None,
+    metrics_host: str | None = None,
+    ready: Callable[[str, int], None],
+) -> None:
+    """Run one node in this process until the first of the ``signals``, which are entered."""
+    import trio
+
+    from kwire.storage_format.directories import CannotOpenError
+
+    if signals.received is not None:
+        log.info("signal number=%d", signals.received)
+        return
+    try:
+        trio.run(_until_signal, config, signals, cluster_id, metrics_port, metrics_host, ready)
+    except BaseExceptionGroup as failed:
+        errors = list(_leaves(failed))
+        if isinstance(errors[0], CannotOpenError):
+            raise errors[0] from failed
+        if _is_refused(errors[0]):
+            log.debug("the controller does not take this broker", exc_info=failed)
+            raise CannotOpenError(f"cannot go on: {_in_words(errors[0])}") from failed
+        if not all(map(_is_of_the_disk, errors)):
+            raise
+        log.debug("the disk failed", exc_info=failed)
+        raise CannotOpenError(f"cannot go on: {_in_words(errors[0])}") from failed
+
+
+def _in_words(error: BaseException) -> str:
+    from kwire.storage_format.directories import refusal, with_remedy
+
+    if isinstance(error, OSError) and error.filename:
+        return refusal(str(error.filename), error)
+    if isinstance(error.__cause__, OSError):
+        return with_remedy(str(error), error.__cause__)
+    return str(error)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether the controller refuses this broker for good, or another one has taken its id."""
+    from kwire.errors import (
+        DuplicateBrokerRegistration,
+        InconsistentClusterId,
+        InvalidRegistration,
+    )
+
+    return isinstance(
+        error, (DuplicateBrokerRegistration, InconsistentClusterId, InvalidRegistration)
+    )
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    from kwire.errors import KafkaStorageError
+
+    return isinstance(error, KafkaStorageError) or (
+        isinstance(error, OSError) and error.errno in OF_THE_DISK
+    )
+
+
+async def _until_signal(
+    config: "BrokerConfig",
+    signals: StopSignals,
+    cluster_id: str | None,
+    metrics_port: int | None,
+    metrics_host: str | None,
+    ready: Callable[[str, int], None],
+) -> None:
+    import trio
+
+    from kwire.node.server import Server
+
+    server = Server(config, cluster_id)
+
+    def stop() -> None:
+        log.info("signal number=%d", signals.received)
+        server.stop()
+
+    token = trio.lowlevel.current_trio_token()
+    signals.notify(lambda: token.run_sync_soon(stop))
+    try:
+        async with trio.open_nursery() as nursery:
+            if metrics_port is not None:
+                await show(nursery, server, metrics_host, metrics_port)
+            nursery.start_soon(_announce, server, ready)
+            await server.run()
+            nursery.cancel_scope.cancel()
+    finally:
+        signals.notify(None)
+
+
+async def show(nursery: "trio.Nursery", server: "Server", host: str | None, port: int) -> int:
+    """Show metrics, by default where clients reach the node and nowhere else; return the port."""
+    from kwire.net.metrics import serve_pages
+    from kwire.node.pages import pages
+    from kwire.storage_format.directories import CannotOpenError
+
+    config = server.config
+    if host is None:
+        host = (config.broker_endpoints or config.controller_endpoints)[0].host
+    try:
+        bound: int = await nursery.start(serve_pages, host, port, pages(server))
+    except OSError as error:
+        text = (
+            f"cannot show metrics on {host}:{port}: {error.strerror or error}; choose another "
+            "address with --metrics-port and --metrics-host"
+        )
+        raise CannotOpenError(text) from error
+    return bound
+
+
+async def _announce(server: "Server", ready: Callable[[str, int], None]) -> None:
+    await server.ready.wait()
+    ready(*server.address)

@@ -1,0 +1,167 @@
+"""Builds the halves of one node, starts their parts in order and stops them in order.  No logic.
+
+Rules: a node is an object, without globals or signal handlers, so that several live in one
+process; "ready" is said when every request would be answered; a part that fails takes the node
+down with a clear last line.
+"""
+
+import logging
+from typing import Final
+
+import trio
+
+from kwire.configs.broker import BrokerConfig
+from kwire.net.service import Address
+from kwire.node import build as wiring
+from kwire.node.broker import BrokerHalf
+from kwire.node.core import Core, make_core
+from kwire.raftmeta.broker.lifecycle import register_controller
+from kwire.raftmeta.controller.change_log import news
+from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.storage_format.directories import CannotOpenError, format_node
+
+__all__ = ["CannotOpenError", "Server", "format_node"]
+
+log = logging.getLogger(__name__)
+
+BROKER: Final = 4
+"""A type of config resources."""
+WAITING_TOLD_SECONDS: Final = 5.0
+"""After which a node says that it waits for a leader; later on it says so less often."""
+HAND_OVER_SECONDS: Final = 10.0
+"""How long handing over leaderships may take in a stop."""
+
+
+class Server:
+    """One node: controller, broker or both."""
+
+    def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
+        """Claim addresses and directories; CannotOpenError or ConfigError says what is wrong."""
+        self.config = config
+        self.core: Core = make_core(config, cluster_id)
+        self.services = self.core.services
+        self.ready = trio.Event()
+        self._stop = trio.Event()
+        self.core.publisher.add_applier(self._reconfigure)
+        self.core.publisher.subscribe(lambda image, delta: self._in_force(delta))
+        self.broker = BrokerHalf(self.core) if config.is_broker else None
+
+    # Following the metadata -----------------------------------------------------------------
+    async def _reconfigure(self, delta: MetadataDelta) -> None:
+        """Settings of brokers that changed come first: the other parts read them."""
+        own = str(self.config.node_id)
+        if {(BROKER, ""), (BROKER, own)} & delta.configs:
+            image = delta.after
+            self.services.config = self.config.with_dynamic(
+                image.config(BROKER, ""), image.config(BROKER, own)
+            )
+            self.core.net.relimit(wiring.limits(self.services.config))
+
+    def _in_force(self, delta: MetadataDelta) -> None:
+        self.services.image = delta.after
+        if self.core.controller.has_decided(delta.after.applied.offset):
+            for line in news(delta):
+                log.info(line)
+
+    # Running --------------------------------------------------------------------------------
+    @property
+    def address(self) -> Address:
+        """Where clients reach the node: its first listener that is not the controllers'."""
+        told = self.config.broker_endpoints or self.config.controller_endpoints
+        return self.core.net.listeners[told[0].name].address
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether every request would be answered, and the node does not stop."""
+        return self.ready.is_set() and not self._stop.is_set()
+
+    def stop(self) -> None:
+        """Begin a stop in order; :meth:`run` returns when it is done."""
+        self._stop.set()
+
+    async def run(self, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until :meth:`stop`; started with the clients' address when ready."""
+        self.core.logs.claim()
+        try:
+            await self._run(task_status)
+        except BaseException:
+            self.core.logs.abandon()
+            raise
+
+    async def _run(self, task_status: trio.TaskStatus[Address]) -> None:
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as starting:
+                nursery.start_soon(self._stop_early, starting)
+                await self._start(nursery)
+                log.info("ready node=%d address=%s:%d", self.config.node_id, *self.address)
+                self.ready.set()
+                task_status.started(self.address)
+            await self._stop.wait()
+            if self.ready.is_set():
+                await self._hand_over()
+            nursery.cancel_scope.cancel()
+        if self.broker is None or not self.broker.opened:
+            self.core.logs.abandon()
+        else:
+            await self.core.logs.close(self.broker.lifecycle.epoch)
+
+    async def _stop_early(self, starting: trio.CancelScope) -> None:
+        """A node that waits for others to come up can be stopped as well."""
+        await self._stop.wait()
+        starting.cancel()
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        core = self.core
+        await nursery.start(core.net.run)
+        await nursery.start(core.network.run)
+        await nursery.start(core.quorum.run)
+        await nursery.start(core.controller.run)
+        alone = core.controller.is_alone
+        if alone:
+            await core.ask(core.registration())
+        else:
+            await self._join(nursery)
+        if self.broker is not None:
+            await self.broker.start(nursery)
+        else:
+            await nursery.start(core.publisher.run)
+        await nursery.start(core.snapshotter.run)
+        early = set() if alone else {endpoint.name for endpoint in core.controller_listeners}
+        for name in core.net.listeners:
+            if name not in early:
+                core.net.accept(name)
+
+    async def _join(self, nursery: trio.Nursery) -> None:
+        """Take part in a quorum of several: the others need this node to come up themselves."""
+        core = self.core
+        for endpoint in core.controller_listeners:
+            core.net.accept(endpoint.name)
+        if self.config.is_controller:
+            nursery.start_soon(register_controller, core.ask, core.registration())
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(self._tell_of_waiting)
+            await core.quorum.wait_caught_up()
+            waiting.cancel_scope.cancel()
+
+    async def _tell_of_waiting(self) -> None:
+        """A node that waits for others says so, at first soon."""
+        quorum = self.core.quorum
+        await trio.sleep(WAITING_TOLD_SECONDS)
+        while True:
+            nodes = quorum.voter_nodes or quorum.state.config.bootstrap
+            asked = ",".join(f"{node.host}:{node.port}" for node in nodes)
+            if quorum.leader().leader_id is None:
+                log.warning("waiting for a leader of the quorum controllers=%s", asked)
+            else:
+                log.info("catching up with the quorum offset=%d", quorum.delivered_offset)
+            await trio.sleep(6 * WAITING_TOLD_SECONDS)
+
+    async def _hand_over(self) -> None:
+        """The leaderships go, and until then others are served; then nobody waits for an answer."""
+        log.info("stopping node=%d", self.config.node_id)
+        with trio.move_on_after(HAND_OVER_SECONDS):
+            if self.broker is None or await self.broker.lifecycle.stop():
+                await self.core.quorum.shut_down()
+        self.core.net.stop_accepting()
+        if self.broker is not None:
+            self.broker.groups.service.resign_all()

@@ -1,0 +1,353 @@
+"""A broker's life towards the controller: says what :mod:`kwire.raftmeta.broker.state` decides.
+
+In a combined node the controller is asked by a plain call and the broker lives as long as its
+controller, so nothing is sent while idle; otherwise ``ask`` goes over the network to whoever is
+the active controller, and a heartbeat is due every ``broker.heartbeat.interval.ms``.
+"""
+
+import logging
+import math
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.clock import Clock
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import PROTOCOLS, Endpoint
+from kwire.errors import BY_CODE, NONE
+from kwire.raftmeta.broker.state import Answer, BrokerState, State
+from kwire.raftmeta.controller.brokers import (
+    decide_heartbeat,
+    decide_register_broker,
+    decide_register_controller,
+    keep_session,
+)
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.storage.levels import METADATA_VERSION
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[[Any], Awaitable[Any]]
+"""Sends a request to the active controller; raises KafkaError."""
+IsGone = Callable[[], Awaitable[bool]]
+"""Whether nobody is left who could be the active controller."""
+
+
+async def _never() -> bool:
+    return False
+
+
+RETRY_SECONDS: Final = 0.1
+GIVE_UP_SECONDS: Final = 4.0
+"""Longer than an election takes."""
+LOOK_SECONDS: Final = 0.1
+"""How long a broker that leaves is not heard before it looks whether anybody could hear it."""
+CORDONS_SINCE: Final = 30
+"""The metadata.version, 4.3-IV0, from which on controllers keep closed directories (KIP-1066)."""
+
+
+def directly(controller: Controller, others: Ask | None = None) -> Ask:
+    """Asks the controller in this process while it is active, else by ``others``.
+
+    The only voter is waited for: nobody else could answer.
+    """
+    deciders: dict[type, Any] = {
+        BrokerHeartbeatRequest: decide_heartbeat,
+        BrokerRegistrationRequest: decide_register_broker,
+        ControllerRegistrationRequest: decide_register_controller,
+    }
+
+    async def ask(request: Any) -> Any:
+        if others is None or controller.is_alone:
+            await controller.wait_active()
+        if others is None or (controller.is_active and type(request) in deciders):
+            return await controller.call(deciders[type(request)], request)
+        return await others(request)
+
+    return ask
+
+
+def listeners_of(made: Any, endpoints: Sequence[Endpoint]) -> list[Any]:
+    """Endpoints as a registration request has them."""
+    return [
+        made(name=e.name, host=e.host, port=e.port, security_protocol=PROTOCOLS[e.protocol])
+        for e in endpoints
+    ]
+
+
+def features_of(made: Any, features: Mapping[str, tuple[int, int]]) -> list[Any]:
+    """Supported features as a registration request has them."""
+    return [
+        made(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in sorted(features.items())
+    ]
+
+
+def broker_registration(
+    config: BrokerConfig,
+    *,
+    cluster_id: str,
+    incarnation_id: bytes,
+    endpoints: Sequence[Endpoint],
+    features: Mapping[str, tuple[int, int]],
+    log_dirs: Sequence[bytes],
+) -> BrokerRegistrationRequest:
+    """What a broker tells about itself; ``endpoints`` as they are really bound."""
+    request = BrokerRegistrationRequest
+    return request(
+        broker_id=config.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=listeners_of(request.Listener, endpoints),
+        features=features_of(request.Feature, features),
+        rack=config.broker_rack,
+        log_dirs=sorted(log_dirs, key=_signed),
+    )
+
+
+def _signed(directory_id: bytes) -> tuple[int, int]:
+    """Uuids are two signed numbers, where their order matters."""
+    high, low = struct.unpack(">qq", directory_id)
+    return high, low
+
+
+def controller_registration(
+    config: BrokerConfig,
+    incarnation_id: bytes,
+    endpoints: Sequence[Endpoint],
+    features: Mapping[str, tuple[int, int]],
+) -> ControllerRegistrationRequest:
+    """What a controller tells about itself; ``endpoints`` as they are really bound."""
+    request = ControllerRegistrationRequest
+    return request(
+        controller_id=config.node_id,
+        incarnation_id=incarnation_id,
+        zk_migration_ready=False,
+        listeners=listeners_of(request.Listener, endpoints),
+        features=features_of(request.Feature, features),
+    )
+
+
+async def register_controller(ask: Ask, request: ControllerRegistrationRequest) -> None:
+    """Make a controller known to the active one, whenever there is one."""
+    while True:
+        try:
+            reply = await ask(request)
+            raise_for(reply.error_code)
+            return
+        except errors.KafkaError as error:
+            logger.debug("controller registration waits reason=%r", error)
+        await trio.sleep(RETRY_SECONDS)
+
+
+@attrs.define(kw_only=True)
+class BrokerLifecycle:
+    """One incarnation of this node's broker."""
+
+    config: BrokerConfig
+    cluster_id: str
+    incarnation_id: bytes
+    endpoints: Sequence[Endpoint]
+    """The advertised ones, with the ports that were really bound."""
+    features: Mapping[str, tuple[int, int]]
+    log_dirs: Sequence[bytes]
+    publisher: MetadataPublisher
+    ask: Ask
+    clock: Clock
+    local: Controller | None = None
+    """The controller in this very process, if there is one."""
+    is_gone: IsGone = _never
+    broker: BrokerState = attrs.field(init=False)
+    """What was said and heard."""
+    _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _sooner: trio.Event = attrs.field(factory=trio.Event)
+    """Set when a heartbeat became due earlier."""
+    _unheard_since: float | None = None
+    """When the first request left that the controller has not taken yet."""
+    _trouble: str = ""
+    """What was logged last of why the controller is not heard: said once."""
+
+    def __attrs_post_init__(self) -> None:
+        registration = broker_registration(
+            self.config,
+            cluster_id=self.cluster_id,
+            incarnation_id=self.incarnation_id,
+            endpoints=self.endpoints,
+            features=self.features,
+            log_dirs=self.log_dirs,
+        )
+        interval = self.config.broker_heartbeat_interval_ms / 1000
+        self.broker = BrokerState(registration=registration, interval=interval)
+
+    @property
+    def epoch(self) -> int:
+        return self.broker.epoch
+
+    def producer_ids(self) -> AllocateProducerIdsRequest:
+        """The request for a block of producer ids."""
+        return AllocateProducerIdsRequest(broker_id=self.config.node_id, broker_epoch=self.epoch)
+
+    async def start(self, previous_epoch: int = -1) -> None:
+        """Register and be unfenced; after that, clients are served.
+
+        ``previous_epoch`` is that of the incarnation that stopped in order before this one.
+        """
+        broker = self.broker
+        broker.registration.previous_broker_epoch = previous_epoch
+        with trio.fail_after(self.config.initial_broker_registration_timeout_ms / 1000):
+            while not broker.registered:
+                await self._speak()
+        while broker.state is State.STARTING:
+            await self._speak()
+        broker.ready_to_unfence(self.clock.now())
+        while broker.state is not State.RUNNING:
+            await self._speak()
+        self._keep()
+        logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send heartbeats until cancelled or stopped; a lone node that serves needs none."""
+        with self._running:
+            task_status.started()
+            while True:
+                if (
+                    self.local is not None
+                    and not self.broker.has_news
+                    and self._serves(self.publisher.image)
+                    and self._keep()
+                ):
+                    await self._kept(self.local)
+                await self._speak()
+
+    def directory_failed(self, directory_id: bytes) -> None:
+        """Tell the controller by a heartbeat at once that a log directory is offline."""
+        self.broker.directory_failed(directory_id, self.clock.now())
+        if self.broker.has_news:
+            self._sooner.set()
+
+    async def _kept(self, local: Controller) -> None:
+        """As long as the controller in this process is active and nobody took the office away."""
+        async with trio.open_nursery() as nursery:
+
+            async def ended(waiting: Callable[[], Awaitable[None]]) -> None:
+                await waiting()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ended, local.wait_inactive)
+            nursery.start_soon(ended, self._wait_put_out)
+            nursery.start_soon(ended, self._sooner.wait)
+
+    async def _wait_put_out(self) -> None:
+        """Until this incarnation is fenced, or not registered any more."""
+        await self.publisher.wait_for(lambda image: not self._serves(image))
+
+    def _serves(self, image: MetadataImage) -> bool:
+        own = image.brokers.get(self.config.node_id)
+        return own is not None and own.epoch == self.epoch and not own.fenced
+
+    def _keep(self) -> bool:
+        """Live as long as the controller in this process, if that is the only one."""
+        local = self.local
+        if local is None or not (local.is_alone and local.is_active):
+            return False
+        keep_session(local.state, self.config.node_id)
+        return True
+
+    async def stop(self) -> bool:
+        """Hand leaderships over, then be fenced: controlled shutdown. Whether that was done.
+
+        Nobody waits for a controller that cannot come: not at all when no majority of the
+        controllers' processes is there, else as long as an election may take.
+        """
+        self._running.cancel()
+        broker = self.broker
+        broker.begin_controlled_shutdown(self.clock.now())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._despair, nursery.cancel_scope)
+            while broker.state is not State.SHUTTING_DOWN:
+                await self._speak()
+            nursery.cancel_scope.cancel()
+        went = broker.state is State.SHUTTING_DOWN
+        if not went:
+            logger.warning("stops without a controller id=%d", self.config.node_id)
+        return went
+
+    async def _despair(self, attempts: trio.CancelScope) -> None:
+        """End the attempts to be heard when there is no hope."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            since = self._unheard_since
+            if since is None:
+                continue
+            if self.clock.now() >= since + GIVE_UP_SECONDS or await self.is_gone():
+                attempts.cancel()
+
+    async def _speak(self) -> None:
+        """One request, when it is due, and what comes of it."""
+        self._sooner = trio.Event()
+        with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
+            await self._sooner.wait()
+        if self._unheard_since is None:
+            self._unheard_since = self.clock.now()
+        try:
+            answer = await self._asked()
+        except errors.KafkaError as error:
+            if repr(error) != self._trouble:
+                self._tell_of(error)
+            self._trouble = repr(error)
+            self._check_place(error)
+            self.broker.failed(error, self.clock.now())
+        else:
+            self._unheard_since = None
+            self.broker.answered(answer, self.clock.now())
+
+    def _check_place(self, error: errors.KafkaError) -> None:
+        """Who was forgotten may register again; whose place was taken must not take it back."""
+        own = self.publisher.image.brokers.get(self.config.node_id)
+        leaves = self.broker.state is State.PENDING_CONTROLLED_SHUTDOWN
+        if own is None or leaves or not isinstance(error, errors.StaleBrokerEpoch):
+            return
+        if own.epoch > self.epoch and own.incarnation_id != self.incarnation_id:
+            raise errors.DuplicateBrokerRegistration(
+                f"Another broker has registered with the id {own.id} meanwhile."
+            )
+
+    def _tell_of(self, error: errors.KafkaError) -> None:
+        if isinstance(error, errors.DuplicateBrokerRegistration):
+            text = "another broker with this node.id lives, or did a moment ago: asking again id=%d"
+            logger.warning(text, self.config.node_id)
+        else:
+            logger.info("the controller refuses state=%s reason=%r", self._name, error)
+
+    @property
+    def _name(self) -> str:
+        return self.broker.state.name if self.broker.registered else "UNREGISTERED"
+
+    async def _asked(self) -> Answer:
+        """The answer of the active controller; one in this process may have lost the others."""
+        known = self.publisher.applied
+        cordons = known.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
+        request = self.broker.request(known.applied.offset, cordons=cordons)
+        local = self.local
+        may_hang = local is not None and local.is_active and not local.is_alone
+        with trio.move_on_after(self.broker.interval if may_hang else math.inf):
+            answer: Answer = await self.ask(request)
+            raise_for(answer.error_code)
+            return answer
+        raise errors.RequestTimedOut("no answer from the controller")
+
+
+def raise_for(code: int) -> None:
+    """Raise what an error code stands for."""
+    if code != NONE:
+        raise BY_CODE.get(code, errors.UnknownServerError)

@@ -1,0 +1,352 @@
+"""Nodes come and go: registration, heartbeats, fencing, controlled shutdown."""
+
+import math
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kwire.codec.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from kwire.codec.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from kwire.codec.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from kwire.raftmeta.controller.broker_sessions import BrokerSession
+from kwire.raftmeta.controller.leaders import bring_in, slice_without, take_out
+from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.metadata.image import BrokerImage
+from kwire.types import uuid_text
+
+_RESERVED_DIRECTORIES: Final = 100
+"""Directory ids below this number have meanings of their own (KIP-858)."""
+_NEVER_BEHIND: Final = 1 << 63
+"""Above every offset: what is answered is in force in this process."""
+
+
+def decide_register_controller(
+    state: ControllerState, request: ControllerRegistrationRequest, now: float
+) -> Decision[ControllerRegistrationResponse]:
+    """A controller names its addresses and what it supports."""
+    del state, now
+    record = r.RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        zk_migration_ready=request.zk_migration_ready,
+        end_points=_same(r.RegisterControllerRecord.ControllerEndpoint, request.listeners),
+        features=_same(r.RegisterControllerRecord.ControllerFeature, request.features),
+    )
+    return Decision((record,), ControllerRegistrationResponse(error_message=""))
+
+
+def decide_register_broker(
+    state: ControllerState, request: BrokerRegistrationRequest, now: float
+) -> Decision[BrokerRegistrationResponse]:
+    """A broker starts. It is fenced until its heartbeats show that it has caught up."""
+    if request.cluster_id != state.cluster_id:
+        raise errors.InconsistentClusterId(
+            f"Expected cluster ID {state.cluster_id}, but got cluster ID {request.cluster_id}"
+        )
+    existing = state.image.brokers.get(request.broker_id)
+    returns = existing is not None and existing.incarnation_id == request.incarnation_id
+    if existing is not None and not returns:
+        _check_twin(state, existing, request, now)
+    if request.is_migrating_zk_broker:
+        raise errors.BrokerIdNotRegistered("Controller does not support registering ZK brokers.")
+    _check_directories(state, request)
+    _check_features(state, request)
+    records, is_more_left = ([], False) if returns else _out_of_isr(state, existing, request)
+    if is_more_left:
+        return Decision((*_fenced_first(state, existing), *records), _UNREGISTERED, again=True)
+    record = _registration(state, request, existing if returns else None)
+    if not returns:
+        state.sessions.forget(request.broker_id)
+    state.sessions.touch(request.broker_id, now, fenced=record.fenced, metadata_offset=-1)
+    reply = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
+    return Decision((*records, record), reply)
+
+
+_UNREGISTERED: Final = BrokerRegistrationResponse()
+
+
+def _fenced_first(state: ControllerState, existing: BrokerImage | None) -> list[Any]:
+    """Before a broker is taken out of its partitions slice by slice, it may not come back in.
+
+    The sweep goes on should nobody ask for the next slice.
+    """
+    if existing is None or existing.fenced:
+        return []
+    state.sweeps.queue(existing.id, state.index.with_member(existing.id))
+    return [_fenced(existing)]
+
+
+def _fenced(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
+    return r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
+    )
+
+
+def _check_twin(
+    state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
+) -> None:
+    """Two live brokers must not share an id; one that left in order has no session any more.
+
+    With the very directories of the other one need not wait: they are locked while it lives.
+    """
+    if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
+        return
+    if state.sessions.is_valid(existing.id, now):
+        raise errors.DuplicateBrokerRegistration(
+            f"Another broker is registered with that broker id. (id {existing.id})"
+        )
+
+
+def _check_directories(state: ControllerState, request: BrokerRegistrationRequest) -> None:
+    directories = request.log_dirs
+    if not directories:
+        raise errors.InvalidRegistration("No directories specified in request")
+    if any(int.from_bytes(one) < _RESERVED_DIRECTORIES for one in directories):
+        raise errors.InvalidRegistration("Reserved directory ID in request")
+    if len(set(directories)) != len(directories):
+        raise errors.InvalidRegistration("Duplicate directory ID in request")
+    for broker in state.image.brokers.values():
+        shared = set(broker.log_dirs) & set(directories)
+        if broker.id != request.broker_id and shared:
+            raise errors.InvalidRegistration(
+                f"Broker {broker.id} is already registered with directory {uuid_text(min(shared))}"
+            )
+
+
+def _check_features(state: ControllerState, request: BrokerRegistrationRequest) -> None:
+    """A broker must support every finalized level."""
+    offered = {
+        feature.name: (feature.min_supported_version, feature.max_supported_version)
+        for feature in request.features
+    }
+    for name in sorted({*state.image.features, *offered}):
+        level = state.image.features.get(name, 0)
+        low, high = offered.get(name, (0, 0))
+        if not low <= level <= high:
+            raise errors.UnsupportedVersion(
+                f"Unable to register because the broker does not support finalized version "
+                f"{level} of {name}. The broker wants a version between {low} and {high}, "
+                "inclusive."
+            )
+
+
+def _out_of_isr(
+    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
+) -> tuple[list[Any], bool]:
+    """A new incarnation has to catch up before it is in sync again.
+
+    One that did not stop in order may have lost what it had not flushed: with ELR, it is not
+    eligible either. Without, whoever is alone in sync stays so and leads when it serves.
+    """
+    clean = existing is not None and request.previous_broker_epoch == existing.epoch
+    lost = state.elr_enabled and not clean
+    return slice_without(state, request.broker_id, lost=lost)
+
+
+def _registration(
+    state: ControllerState, request: BrokerRegistrationRequest, existing: BrokerImage | None
+) -> r.RegisterBrokerRecord:
+    record = r.RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        is_migrating_zk_broker=False,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=state.next_offset,
+        end_points=_same(r.RegisterBrokerRecord.BrokerEndpoint, request.listeners),
+        features=_same(r.RegisterBrokerRecord.BrokerFeature, request.features),
+        rack=request.rack,
+        log_dirs=list(request.log_dirs),
+    )
+    if existing is not None:
+        record.broker_epoch = existing.epoch
+        record.fenced = existing.fenced
+        record.in_controlled_shutdown = existing.in_controlled_shutdown
+    return record
+
+
+def _same(made: Any, listed: list[Any]) -> list[Any]:
+    """The same fields in another structure."""
+    fields = [name for name in made.__slots__ if name != "unknown_tags"]
+    return [made(**{name: getattr(one, name) for name in fields}) for one in listed]
+
+
+def decide_heartbeat(
+    state: ControllerState, request: BrokerHeartbeatRequest, now: float
+) -> Decision[BrokerHeartbeatResponse]:
+    """A broker lives, and says what it wants.
+
+    Directories that it lost are taken out first: it leads nothing from them, whatever follows.
+    """
+    broker = state.broker(request.broker_id, request.broker_epoch)
+    caught_up = request.current_metadata_offset >= broker.epoch
+    moved, is_more_left = _offline_directories(state, broker, request.offline_log_dirs)
+    if is_more_left:
+        unfinished = BrokerHeartbeatResponse(should_shut_down=False)
+        return Decision(tuple(moved), unfinished, again=True)
+    state = state.supposing(moved)
+    records: list[Any] = []
+    fenced, should_stop = broker.fenced, False
+    if request.want_shut_down:
+        should_stop = _may_stop(state, broker, request)
+        if should_stop and not fenced:
+            records = fencing(state, broker)
+            fenced = True
+        elif not should_stop:
+            records = _controlled_shutdown(state, broker)
+    elif request.want_fence and not fenced:
+        records = fencing(state, broker)
+        fenced = True
+    elif not request.want_fence and fenced and caught_up:
+        records = unfencing(state, broker)
+        fenced = False
+    records = [*moved, *records, *_cordoned(broker, request)]
+    state.sessions.touch(
+        broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
+    )
+    session = state.sessions.get(broker.id)
+    if should_stop:
+        state.sessions.forget(broker.id)
+    elif session is not None and _waits_for_others(state, broker, request, session):
+        session.shutdown_offset = state.next_offset + len(records) - 1
+    reply = BrokerHeartbeatResponse(
+        is_caught_up=caught_up, is_fenced=fenced, should_shut_down=should_stop
+    )
+    return Decision(tuple(records), reply)
+
+
+def _waits_for_others(
+    state: ControllerState,
+    broker: BrokerImage,
+    request: BrokerHeartbeatRequest,
+    session: BrokerSession,
+) -> bool:
+    """Whether the moves of all leaderships of a stopping broker are written, from now on."""
+    is_known = session.shutdown_offset >= 0
+    return request.want_shut_down and not is_known and broker.id not in state.sweeps
+
+
+def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
+    """A fenced broker, or one without leaders whose moves all others have seen."""
+    if broker.fenced or request.want_fence:
+        return True
+    if state.index.led_by(broker.id):
+        return False
+    session = state.sessions.get(broker.id)
+    if session is None or session.shutdown_offset < 0:
+        return not broker.in_controlled_shutdown
+    lowest = state.sessions.lowest_active_offset()
+    return lowest is None or session.shutdown_offset <= lowest
+
+
+def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """The broker leads nothing new from the first request on; what it leads is swept."""
+    if broker.in_controlled_shutdown:
+        return []
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+    )
+    return [change, *take_out(state, broker.id)]
+
+
+def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
+    """Directories that the broker closed to new partitions, if that changed (KIP-1066)."""
+    told, known = request.cordoned_log_dirs, broker.cordoned_log_dirs
+    if told is None or (known is not None and set(known) == set(told)):
+        return []
+    return [
+        r.BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(told)
+        )
+    ]
+
+
+def _offline_directories(
+    state: ControllerState, broker: BrokerImage, offline: list[bytes]
+) -> tuple[list[Any], bool]:
+    """Take replicas in failed directories out of ISRs; the directories go with the last slice."""
+    gone = set(offline) & set(broker.log_dirs)
+    if not gone:
+        return [], False
+    records, is_more_left = slice_without(
+        state, broker.id, where=lambda p: p.directory(broker.id) in gone
+    )
+    if is_more_left:
+        return records, True
+    left = [directory for directory in broker.log_dirs if directory not in gone]
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
+    )
+    return [*records, change], False
+
+
+def fencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """The broker serves no more: out of the ISRs, and fenced."""
+    return [*take_out(state, broker.id), _fenced(broker)]
+
+
+def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
+    """The broker serves, and leads what nobody leads if it may."""
+    change = r.BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
+    )
+    return [change, *bring_in(state, broker.id)]
+
+
+def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Fence the broker that was silent for longest; the reply says whether to ask again."""
+    del request
+    stale = state.sessions.stale(now)
+    if not stale:
+        return Decision((), False)
+    broker = state.image.brokers.get(stale[0])
+    if broker is None or broker.fenced:
+        state.sessions.forget(stale[0])
+        return Decision((), len(stale) > 1)
+    session = state.sessions.get(broker.id)
+    if session is not None:
+        session.fenced = True
+    return Decision(tuple(fencing(state, broker)), len(stale) > 1)
+
+
+def begin_sessions(state: ControllerState, now: float, own: int | None = None) -> None:
+    """A new office: every serving broker gets a whole session to be heard in.
+
+    ``own`` is the broker in this very process, which needs no heartbeats.
+    """
+    for broker in state.image.brokers.values():
+        if broker.id != own and not broker.fenced:
+            state.sessions.touch(broker.id, now, fenced=False, metadata_offset=-1)
+
+
+def keep_session(state: ControllerState, broker_id: int) -> None:
+    """A broker in this process lives as long as the controller does, and is never behind it."""
+    state.sessions.touch(broker_id, math.inf, fenced=False, metadata_offset=_NEVER_BEHIND)
+
+
+def decide_unregister_broker(
+    state: ControllerState, request: UnregisterBrokerRequest, now: float
+) -> Decision[UnregisterBrokerResponse]:
+    """A broker is forgotten."""
+    del now
+    broker = state.image.brokers.get(request.broker_id)
+    if broker is None:
+        raise errors.BrokerIdNotRegistered(
+            f"Broker ID {request.broker_id} is not currently registered"
+        )
+    records, is_more_left = slice_without(state, broker.id)
+    if is_more_left:
+        return Decision(
+            (*_fenced_first(state, broker), *records), UnregisterBrokerResponse(), again=True
+        )
+    gone = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    state.sessions.forget(broker.id)
+    return Decision((*records, gone), UnregisterBrokerResponse())

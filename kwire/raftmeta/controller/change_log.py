@@ -1,0 +1,47 @@
+"""What changed in the cluster, a line each, for the log of the active controller.
+
+Rules: pure; many changes of a kind at once are one line that counts them.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kwire.raftmeta.metadata.image import BrokerImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
+
+NAMED_AT_MOST: Final = 10
+
+
+def news(delta: MetadataDelta) -> Iterator[str]:
+    """Lines on features, brokers and topics."""
+    for name in sorted(delta.features):
+        yield f"feature name={name} level={delta.after.features.get(name, 0)}"
+    yield from _brokers(delta)
+    made = [delta.after.topics[topic_id] for topic_id in delta.created_topics]
+    yield from _some("topics created", [(t.name, len(t.partitions)) for t in made])
+    gone = delta.deleted_topics.values()
+    yield from _some("topics deleted", [(t.name, len(t.partitions)) for t in gone])
+
+
+def _brokers(delta: MetadataDelta) -> Iterator[str]:
+    for broker_id in sorted(delta.brokers):
+        before = _state(delta.before.brokers.get(broker_id))
+        after = _state(delta.after.brokers.get(broker_id))
+        if before != after:
+            yield f"broker id={broker_id} is {after}, was {before}"
+
+
+def _state(broker: BrokerImage | None) -> str:
+    if broker is None:
+        return "unregistered"
+    if broker.fenced:
+        return "fenced"
+    return "leaving" if broker.in_controlled_shutdown else "serving"
+
+
+def _some(what: str, topics: list[tuple[str, int]]) -> Iterator[str]:
+    if len(topics) > NAMED_AT_MOST:
+        yield f"{what} count={len(topics)} partitions={sum(count for _, count in topics)}"
+        return
+    for name, partitions in sorted(topics):
+        yield f"{what} name={name} partitions={partitions}"

@@ -1,0 +1,304 @@
+"""Settings changed at run time: of topics, brokers, groups, client-metrics subscriptions."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kwire.codec.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kwire.configs.checks import check_changed
+from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
+from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.inert import all_broker_keys
+from kwire.configs.topic import TopicConfig, check_topic_config
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller.state import (
+    ControllerState,
+    Decision,
+    Outcome,
+    check_bound,
+    clear_elr,
+    outcome,
+)
+from kwire.raftmeta.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kwire.raftmeta.metadata.topic_names import check_topic_name
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+
+VALUE_MAX: Final = 32767
+"""Characters of a setting's value."""
+
+Resource = tuple[int, str]
+Operation = tuple[str, int, str | None]
+"""A setting's name, what to do with it, and the value to do it with."""
+
+
+def decide_incremental_alter(
+    state: ControllerState, request: IncrementalAlterConfigsRequest, now: float
+) -> Decision[IncrementalAlterConfigsResponse]:
+    """Settings are set, deleted, appended to."""
+    del now
+    twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
+    records: list[Any] = []
+    responses = []
+    for asked in request.resources:
+        resource = (asked.resource_type, asked.resource_name)
+        operations = [(c.name, c.config_operation, c.value) for c in asked.configs]
+        change = partial(operate, operations=operations, resource=resource)
+        named = [name for name, _, _ in operations]
+        went = _alter(state, resource, resource in twice, records, change, named)
+        responses.append(
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=went.code,
+                error_message=went.text,
+                resource_type=resource[0],
+                resource_name=resource[1],
+            )
+        )
+    records += clear_elr(state, records)
+    check_bound(records)
+    reply = IncrementalAlterConfigsResponse(responses=responses)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def decide_alter(
+    state: ControllerState, request: AlterConfigsRequest, now: float
+) -> Decision[AlterConfigsResponse]:
+    """Settings are replaced: what is not named goes back to its default."""
+    del now
+    twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
+    records: list[Any] = []
+    responses = []
+    for asked in request.resources:
+        resource = (asked.resource_type, asked.resource_name)
+        texts = {config.name: config.value for config in asked.configs}
+        change = partial(_replaced, new=texts)
+        went = _alter(state, resource, resource in twice, records, change, list(texts))
+        responses.append(
+            AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=went.code,
+                error_message=went.text,
+                resource_type=resource[0],
+                resource_name=resource[1],
+            )
+        )
+    records += clear_elr(state, records)
+    check_bound(records)
+    reply = AlterConfigsResponse(responses=responses)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _twice(resources: list[Resource]) -> set[Resource]:
+    return {resource for resource, count in Counter(resources).items() if count > 1}
+
+
+def _alter(
+    state: ControllerState,
+    resource: Resource,
+    twice: bool,
+    records: list[Any],
+    change: Callable[[dict[str, str]], dict[str, str]],
+    named: Sequence[str],
+) -> Outcome:
+    """Judge one resource's new settings as a whole; add the records that bring them about.
+
+    What is ``named`` of a broker is written even if it stays: that is how brokers are told to
+    read again what a setting points to.
+    """
+    try:
+        if twice:
+            raise errors.InvalidRequest("Each resource must appear at most once.")
+        _check_kind(resource[0])
+        current = dict(state.image.config(*resource))
+        wanted = change(dict(current))
+        _check_safety(state, resource, named, wanted)
+        _check(state, resource, current, wanted)
+    except ConfigError as error:
+        return Outcome(errors.InvalidConfig.code, str(error))
+    except KafkaError as error:
+        return outcome(error)
+    names = dict.fromkeys((*wanted, *named, *current))
+    again = frozenset(named) if resource[0] == BROKER else frozenset()
+    records += [
+        r.ConfigRecord(
+            resource_type=resource[0], resource_name=resource[1], name=name, value=wanted.get(name)
+        )
+        for name in names
+        if current.get(name) != wanted.get(name) or name in again
+    ]
+    return Outcome()
+
+
+def _check_safety(
+    state: ControllerState, resource: Resource, named: Sequence[str], wanted: dict[str, str]
+) -> None:
+    """What would break the cluster whatever the setting is for."""
+    if any(len(text) > VALUE_MAX for text in wanted.values()):
+        raise ConfigError(
+            "The configuration value cannot be added because it exceeds the maximum value size "
+            f"of {VALUE_MAX} bytes."
+        )
+    name = "min.insync.replicas"
+    current = state.image.config(*resource)
+    if resource[0] != BROKER or not state.elr_enabled or name not in {*named, *current}:
+        return
+    if resource[1] and (name in named or name not in wanted):
+        raise ConfigError(
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        )
+    if not resource[1] and name not in wanted:
+        raise ConfigError(
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        )
+
+
+def _replaced(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
+    del texts
+    missing = [name for name, text in new.items() if text is None]
+    if missing:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(missing)}")
+    return {name: text for name, text in new.items() if text is not None}
+
+
+def operate(
+    texts: dict[str, str], operations: list[Operation], resource: Resource
+) -> dict[str, str]:
+    """Settings after some operations."""
+    names = [name for name, _, _ in operations]
+    if len(set(names)) != len(names):
+        raise errors.InvalidRequest("Error due to duplicate config keys")
+    nulls = [name for name, kind, text in operations if text is None and kind != DELETE]
+    if nulls:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+    for name, kind, text in operations:
+        if kind == SET:
+            texts[name] = text or ""
+        elif kind == DELETE:
+            texts.pop(name, None)
+        elif kind in (APPEND, SUBTRACT):
+            texts[name] = _spliced(texts, name, kind, text or "", resource)
+        else:
+            raise errors.InvalidRequest(f"Unknown operation type id {kind}")
+    return texts
+
+
+def _spliced(texts: dict[str, str], name: str, kind: int, text: str, resource: Resource) -> str:
+    key = keys_of(resource[0]).get(name)
+    if key is None or key.kind is not Kind.LIST:
+        word = "APPEND" if kind == APPEND else "SUBTRACT"
+        raise errors.InvalidConfig(f"Can't {word} to key {name} because its type is not LIST.")
+    held = texts[name] if name in texts else key.text(key.default) or ""
+    parts = [part for part in held.split(",") if part]
+    if kind == APPEND:
+        parts += [part for part in text.split(",") if part not in parts]
+    else:
+        gone = text.split(",")
+        parts = [part for part in parts if part not in gone]
+    return ",".join(parts)
+
+
+def keys_of(resource_type: int) -> dict[str, Key[Any]]:
+    """The table of a type of resource."""
+    tables: dict[int, type[Config]] = {
+        TOPIC: TopicConfig,
+        GROUP: GroupConfig,
+        CLIENT_METRICS: ClientMetricsConfig,
+    }
+    return all_broker_keys() if resource_type == BROKER else tables[resource_type].keys()
+
+
+def _check_kind(kind: int) -> None:
+    """Of what there are settings."""
+    if kind == BROKER_LOGGER:
+        raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
+    if kind not in (TOPIC, BROKER, CLIENT_METRICS, GROUP):
+        raise errors.InvalidRequest(f"Unknown resource type {kind}")
+
+
+def _check(
+    state: ControllerState, resource: Resource, current: dict[str, str], wanted: dict[str, str]
+) -> None:
+    kind, name = resource
+    if kind == TOPIC:
+        if not name:
+            raise errors.InvalidRequest("Default topic resources are not allowed.")
+        check_topic_name(name)
+        check_topic_config(wanted, state.cluster_config())
+        if name not in state.image.topic_ids:
+            raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+    elif kind == BROKER:
+        _check_broker(state, name, current, wanted)
+    else:
+        _check_named(kind, name, wanted)
+
+
+def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:
+    what = "group" if kind == GROUP else "client metrics"
+    if not name and kind == GROUP:
+        raise errors.InvalidRequest("Default group resources are not allowed.")
+    if not name:
+        raise errors.InvalidRequest("Subscription name can't be empty")
+    keys = keys_of(kind)
+    for setting, text in wanted.items():
+        if setting not in keys and kind == GROUP:
+            raise ConfigError(f"Unknown group config name: {setting}")
+        if setting not in keys:
+            raise errors.InvalidRequest(f"Unknown {what} configuration: {setting}")
+        try:
+            keys[setting].parse(text)
+        except ConfigError as error:
+            if kind == GROUP:
+                raise
+            raise errors.InvalidRequest(str(error)) from None
+
+
+def _check_broker(
+    state: ControllerState, name: str, current: dict[str, str], wanted: dict[str, str]
+) -> None:
+    """Only some settings can change at run time, and some only for one broker."""
+    if name and not (name.isascii() and name.isdigit()):
+        raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
+    if name and int(name) not in state.image.brokers:
+        raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
+    keys = all_broker_keys()
+    changed = [one for one in wanted if current.get(one) != wanted[one]]
+    fixed = [one for one in changed if one in keys and keys[one].scope is Scope.READ_ONLY]
+    if fixed:
+        raise errors.InvalidRequest(
+            f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+        )
+    for one in changed:
+        if one not in keys:
+            continue
+        if not name and keys[one].scope is Scope.PER_BROKER:
+            raise errors.InvalidRequest(
+                "Cannot update these configs at default cluster level, broker id must be "
+                f"specified: [{one}]"
+            )
+        try:
+            keys[one].parse(wanted[one])
+        except ConfigError as error:
+            raise errors.InvalidRequest(str(error)) from None
+    _check_together(state, name, changed, wanted)
+
+
+def _check_together(
+    state: ControllerState, name: str, changed: list[str], wanted: dict[str, str]
+) -> None:
+    """Whether brokers could live with the settings as a whole."""
+    cluster, own = (state.image.config(BROKER, ""), wanted) if name else (wanted, {})
+    config = state.config.with_dynamic(cluster, own)
+    try:
+        if changed:
+            check_changed(config, changed)
+    except ConfigError as error:
+        raise errors.InvalidRequest(str(error)) from None

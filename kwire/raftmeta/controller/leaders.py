@@ -1,0 +1,141 @@
+"""Leaders and ISRs after a broker came or went, in slices.
+
+A broker may be in sync in 40,000 partitions; one decision over all of them would take longer than
+followers wait for a leader of the quorum. So a decision that fences a broker also takes it out of
+the first partitions, and :func:`decide_sweep` is decided again and again for the others. Until
+then a fenced broker may still be named as a leader: it commits nothing that others miss, for it
+is asked for no ISR change, and clients are not sent to it. No broker becomes the leader or joins
+an ISR that is not active. What is left follows from the image alone, so a new active controller
+resumes it.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from kwire.raftmeta.controller.partition_index import Place
+from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.sweeps import INHERITED
+from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+
+
+def leader_updates(
+    state: ControllerState,
+    places: Iterable[Place],
+    *,
+    remove: int = NO_LEADER,
+    add: int = NO_LEADER,
+    lost: int = NO_LEADER,
+) -> list[Any]:
+    """Changes to partitions because a broker goes (``remove``) or comes (``add``).
+
+    ``lost`` is one that comes without having gone in order.
+    """
+
+    def acceptable(broker: int) -> bool:
+        if broker in (remove, lost):
+            return False
+        return broker == add or state.is_active(broker)
+
+    records = []
+    for topic_id, number in places:
+        topic = state.image.topics.get(topic_id)
+        partition = None if topic is None else topic.partitions.get(number)
+        if partition is None or not _is_concerned(state, partition, remove, lost, acceptable):
+            continue
+        change = state.change(topic_id, number, acceptable=acceptable)
+        change.isr = [broker for broker in change.isr if broker not in (remove, lost)]
+        change.unclean_shutdown = lost
+        change.allow_unclean()
+        if (record := change.build()) is not None:
+            records.append(record)
+    return records
+
+
+def _is_concerned(
+    state: ControllerState,
+    partition: PartitionImage,
+    remove: int,
+    lost: int,
+    acceptable: Callable[[int], bool],
+) -> bool:
+    """Whether a change may come of it: judged cheaply, for most of a sweep may be done already."""
+    if lost != NO_LEADER:
+        return lost in partition.isr or lost in partition.elr
+    if remove != NO_LEADER:
+        return partition.leader == remove or _leaves_isr(state, partition, remove)
+    return any(map(acceptable, partition.replicas))
+
+
+def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) -> bool:
+    """Whether a broker that is gone leaves the ISR: without ELR, the last one stays in it."""
+    return broker in partition.isr and (len(partition.isr) > 1 or state.elr_enabled)
+
+
+def take_out(state: ControllerState, broker: int) -> list[Any]:
+    """Changes that take a broker out of its partitions: a slice; the others are queued."""
+    places = state.sweeps.begin(broker, state.index.with_member(broker))
+    return leader_updates(state, places, remove=broker)
+
+
+def bring_in(state: ControllerState, broker: int) -> list[Any]:
+    """Changes that let a broker lead what has no leader: a slice; the others are queued."""
+    places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    return leader_updates(state, places, add=broker)
+
+
+def slice_without(
+    state: ControllerState,
+    broker: int,
+    *,
+    lost: bool = False,
+    where: Callable[[PartitionImage], bool] | None = None,
+) -> tuple[list[Any], bool]:
+    """Changes that take a broker out of at most a slice of its partitions; whether more are left.
+
+    For a decision that is complete only when none is left, and is asked for again until then.
+    """
+
+    def concerned(place: Place) -> bool:
+        partition = state.image.topics[place[0]].partitions[place[1]]
+        leaves = lost or partition.leader == broker or _leaves_isr(state, partition, broker)
+        return leaves and (where is None or where(partition))
+
+    left = filter(concerned, state.index.with_member(broker))
+    places = list(islice(left, state.sweeps.size))
+    if lost:
+        records = leader_updates(state, places, lost=broker)
+    else:
+        records = leader_updates(state, places, remove=broker)
+    return records, bool(records) and next(left, None) is not None
+
+
+def decide_sweep(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Decide the next slice; the reply says whether another is left."""
+    del request, now
+    broker, places = state.sweeps.take()
+    if broker == NO_LEADER:
+        records = leader_updates(state, places)
+    elif broker == INHERITED:
+        records = leader_updates(state, (at for at in places if _has_clean_leader(state, at)))
+    elif state.is_active(broker):  # It serves again, and is still in sync in what is left.
+        state.sweeps.end(broker)
+        records = []
+    else:
+        records = leader_updates(state, places, remove=broker)
+    return Decision(tuple(records), bool(state.sweeps))
+
+
+def _has_clean_leader(state: ControllerState, place: Place) -> bool:
+    """Whether somebody could lead who is in sync: unclean leaders are elected in their own time."""
+    topic = state.image.topics.get(place[0])
+    partition = None if topic is None else topic.partitions.get(place[1])
+    return partition is not None and any(map(state.is_active, partition.isr or partition.elr))
+
+
+def resume_sweeps(state: ControllerState) -> None:
+    """Queue what an active controller before this one may have left."""
+    for broker_id, broker in sorted(state.image.brokers.items()):
+        if not broker.is_active:
+            state.sweeps.queue(broker_id, state.index.with_member(broker_id))
+    state.sweeps.queue(INHERITED, state.index.led_by(NO_LEADER))

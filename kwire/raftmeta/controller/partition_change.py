@@ -1,0 +1,208 @@
+"""What becomes of a partition: who leads, who is in sync, and the record that says so.
+
+Rules, Kafka's: the leader stays if it may; otherwise the first replica in assignment order that
+is in sync (or, when nobody is, eligible) and acceptable; uncleanly only if the topic allows it,
+and then the leader alone is in sync and has to recover. A reassignment is complete when all its
+new replicas are in sync, and, if fewer come than go, all that stay as well. A leader epoch begins
+when a leader is named, also when a replica leaves the assignment, and below metadata.version
+3.6-IV0 when the ISR shrinks.
+"""
+
+import enum
+from collections.abc import Callable
+
+import attrs
+
+from kwire.codec.messages.metadata_records import PartitionChangeRecord
+from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+
+_KEEP_LEADER = -2
+_KEEP_STATE = -1
+
+
+class Election(enum.Enum):
+    """Which leader is looked for."""
+
+    ONLINE = enum.auto()
+    """Any in sync; the present one if it may stay."""
+    PREFERRED = enum.auto()
+    """The first replica if it is in sync."""
+    UNCLEAN = enum.auto()
+    """Any alive, in sync if possible."""
+
+
+@attrs.frozen
+class Elected:
+    """A leader, or nobody."""
+
+    leader: int
+    unclean: bool = False
+
+
+@attrs.define(kw_only=True)
+class PartitionChange:
+    """A change in the making: set the targets that change, then :meth:`build` once."""
+
+    topic_id: bytes
+    number: int
+    partition: PartitionImage
+    acceptable: Callable[[int], bool]
+    directory_of: Callable[[int], bytes]
+    has_online: Callable[[int, bytes], bool] = lambda _broker, _directory: True
+    """Whether a broker can read a directory of its own."""
+    min_isr: int = 1
+    elr_enabled: bool = False
+    bump_on_shrink: bool = False
+    """Whether a leader epoch begins when the ISR shrinks."""
+    unclean: bool = False
+    """Whether the topic lets a replica lead that is not in sync."""
+    election: Election = Election.ONLINE
+    isr: list[int] = attrs.field(factory=list)
+    replicas: list[int] = attrs.field(factory=list)
+    adding: list[int] = attrs.field(factory=list)
+    removing: list[int] = attrs.field(factory=list)
+    elr: list[int] = attrs.field(factory=list)
+    directories: dict[int, bytes] = attrs.field(factory=dict)
+    recovering: bool = False
+    unclean_shutdown: int = NO_LEADER
+    """A broker that lost what it had not flushed: not eligible any more."""
+
+    def __attrs_post_init__(self) -> None:
+        old = self.partition
+        self.isr, self.replicas = list(old.isr), list(old.replicas)
+        self.adding, self.removing = list(old.adding), list(old.removing)
+        self.elr, self.recovering = list(old.elr), old.recovering
+        self.directories = dict(zip(old.replicas, old.directories, strict=False))
+
+    def allow_unclean(self) -> None:
+        """Let a replica lead that is not in sync, if the topic does."""
+        if self.unclean:
+            self.election = Election.UNCLEAN
+
+    def build(self) -> PartitionChangeRecord | None:
+        """The record of the change; None if nothing changes."""
+        record = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
+        unchanged = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
+        self._complete_reassignment()
+        self._populate_elr()
+        elected = self._elect()
+        if elected.leader != self.partition.leader:
+            self._take_office(record, elected)
+        if record.leader == _KEEP_LEADER and not set(self.partition.replicas) <= set(self.replicas):
+            record.leader = self.partition.leader
+        self._update_elr(record)
+        isr_moved = record.isr is None and self.isr != list(self.partition.isr)
+        if isr_moved and (self.isr or self.elr_enabled):
+            record.isr = self.isr
+        self._bump_for_shrink(record)
+        self._update_last_known_leader(record)
+        self._assign(record)
+        if self.recovering != self.partition.recovering:
+            record.leader_recovery_state = int(self.recovering)
+        return None if record == unchanged else record
+
+    def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
+        """Brokers of old levels notice a smaller ISR only with a new leader epoch (KAFKA-15021)."""
+        if not self.bump_on_shrink or record.leader != _KEEP_LEADER or record.isr is None:
+            return
+        if not set(self.partition.isr) <= set(record.isr):
+            record.leader = self.partition.leader
+
+    # Reassignment
+
+    def _complete_reassignment(self) -> None:
+        """Once every replica to be added is in sync, those to be removed go."""
+        if not (self.adding or self.removing):
+            return
+        isr = [replica for replica in self.isr if replica not in self.removing]
+        replicas = [replica for replica in self.replicas if replica not in self.removing]
+        shrinks = len(self.adding) < len(self.removing)
+        if not isr or not replicas or not set(replicas if shrinks else self.adding) <= set(isr):
+            return
+        self.isr, self.replicas, self.adding, self.removing = isr, replicas, [], []
+
+    # Election
+
+    def _elect(self) -> Elected:
+        if self.election is Election.PREFERRED and self._valid(self.replicas[0]):
+            return Elected(self.replicas[0])
+        if self._valid(self.partition.leader):
+            return Elected(self.partition.leader)
+        for replica in self.replicas:
+            if self._valid(replica):
+                return Elected(replica)
+        if self._last_known_leader_may():
+            return Elected(self.partition.last_known_elr[0], unclean=True)
+        if self.election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if self._may_lead(replica):
+                    return Elected(replica, unclean=True)
+        return Elected(NO_LEADER)
+
+    def _valid(self, replica: int) -> bool:
+        eligible = self.isr or self.elr
+        return replica in eligible and self._may_lead(replica)
+
+    def _may_lead(self, replica: int) -> bool:
+        directory = self.directories.get(replica)
+        return self.acceptable(replica) and (
+            directory is None or self.has_online(replica, directory)
+        )
+
+    def _last_known_leader_may(self) -> bool:
+        """With nobody in sync or eligible, the last leader's return is waited for (KIP-966)."""
+        known = self.partition.last_known_elr
+        if not self.elr_enabled or self.isr or self.elr or len(known) != 1:
+            return False
+        return known[0] in self.replicas and self._may_lead(known[0])
+
+    def _take_office(self, record: PartitionChangeRecord, elected: Elected) -> None:
+        record.leader = elected.leader
+        if elected.leader in self.elr:
+            self.isr = [elected.leader]
+            self.elr = [replica for replica in self.elr if replica != elected.leader]
+        if elected.unclean:
+            record.isr = [elected.leader]
+            self.recovering = True
+
+    # Eligible leader replicas
+
+    def _populate_elr(self) -> None:
+        if not self.elr_enabled:
+            return
+        if len(self.isr) >= self.min_isr:
+            self.elr = []
+            return
+        candidates = {*self.elr, *self.partition.isr} & set(self.replicas)
+        self.elr = sorted(candidates - {*self.isr, self.unclean_shutdown})
+
+    def _update_elr(self, record: PartitionChangeRecord) -> None:
+        if record.isr is not None or not self.elr_enabled:
+            self.elr = []
+        if self.elr != list(self.partition.elr):
+            record.eligible_leader_replicas = self.elr
+
+    def _update_last_known_leader(self, record: PartitionChangeRecord) -> None:
+        """Note who led when nobody is found who may, and forget it when there is a leader."""
+        old = self.partition
+        if not self.elr_enabled:
+            return
+        if record.leader == NO_LEADER and old.leader in self.replicas and not old.last_known_elr:
+            record.last_known_elr = [old.leader]
+        elif record.leader >= 0 and old.last_known_elr:
+            record.last_known_elr = []
+
+    def _assign(self, record: PartitionChangeRecord) -> None:
+        old = self.partition
+        directories = [
+            self.directories[replica] if replica in self.directories else self.directory_of(replica)
+            for replica in self.replicas
+        ]
+        if directories != list(old.directories):
+            record.directories = directories
+        if self.replicas != list(old.replicas):
+            record.replicas = self.replicas
+        if self.removing != list(old.removing):
+            record.removing_replicas = self.removing
+        if self.adding != list(old.adding):
+            record.adding_replicas = self.adding

@@ -1,0 +1,364 @@
+"""Who leads what: elections, replicas in sync, reassignments, directories."""
+
+from collections import Counter
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kwire.codec.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller.leaders import leader_updates
+from kwire.raftmeta.controller.partition_change import Election
+from kwire.raftmeta.controller.placement import check_assignment, check_copies
+from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
+from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.metadata.image_change import merged
+
+IsrData = AlterPartitionRequest.TopicData.PartitionData
+IsrTopic = AlterPartitionResponse.TopicData
+IsrAnswer = AlterPartitionResponse.TopicData.PartitionData
+ElectedTopic = ElectLeadersResponse.ReplicaElectionResult
+Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+ELECTED_MAX: Final = 1000
+"""Preferred leaders elected in one decision of the periodic task."""
+
+
+def decide_alter_partition(
+    state: ControllerState, request: AlterPartitionRequest, now: float
+) -> Decision[AlterPartitionResponse]:
+    """A leader tells who is in sync."""
+    del now
+    state.broker(request.broker_id, request.broker_epoch)
+    records: list[Any] = []
+    topics = []
+    decided: set[tuple[bytes, int]] = set()
+    for asked in request.topics:
+        answers = []
+        for data in asked.partitions:
+            place = (asked.topic_id, data.partition_index)
+            if place in decided:
+                answers.append(_isr_refused(data, errors.InvalidRequest.code))
+            else:
+                answers.append(_alter_isr(state, request.broker_id, asked.topic_id, data, records))
+            decided.add(place)
+        topics.append(IsrTopic(topic_id=asked.topic_id, partitions=answers))
+    return Decision(tuple(records), AlterPartitionResponse(topics=topics))
+
+
+def _isr_refused(data: IsrData, code: int) -> IsrAnswer:
+    return IsrAnswer(
+        partition_index=data.partition_index,
+        error_code=code,
+        leader_id=0,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+def _alter_isr(
+    state: ControllerState, broker: int, topic_id: bytes, data: IsrData, records: list[Any]
+) -> IsrAnswer:
+    try:
+        topic = state.image.topics.get(topic_id)
+        if topic is None:
+            raise errors.UnknownTopicId
+        partition = topic.partitions.get(data.partition_index)
+        _check_isr(state, broker, partition, data)
+        assert partition is not None
+        change = state.change(topic_id, data.partition_index)
+        change.isr = [member.broker_id for member in data.new_isr_with_epochs]
+        change.recovering = data.leader_recovery_state == 1
+        change.allow_unclean()
+        record = change.build()
+        if record is not None:
+            records.append(record)
+            partition = merged(partition, record)
+            if record.leader not in (broker, -2):
+                raise errors.NewLeaderElected
+    except KafkaError as error:
+        return _isr_refused(data, error.code)
+    return IsrAnswer(
+        partition_index=data.partition_index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=int(partition.recovering),
+        partition_epoch=partition.partition_epoch,
+    )
+
+
+def _check_isr(
+    state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
+) -> None:
+    """Judge a leader's claim in Kafka's order; a claim ahead of us means we are out of office."""
+    if partition is None:
+        raise errors.UnknownTopicOrPartition
+    if data.leader_epoch > partition.leader_epoch:
+        raise errors.NotController
+    if data.partition_epoch > partition.partition_epoch:
+        raise errors.NotController
+    if data.leader_epoch < partition.leader_epoch:
+        raise errors.FencedLeaderEpoch
+    if broker != partition.leader:
+        raise errors.InvalidRequest
+    if data.partition_epoch < partition.partition_epoch:
+        raise errors.InvalidUpdateVersion
+    members = [member.broker_id for member in data.new_isr_with_epochs]
+    if not set(members) <= set(partition.replicas) or len(set(members)) != len(members):
+        raise errors.InvalidRequest
+    recovering = data.leader_recovery_state == 1
+    if broker not in members or (recovering and (len(members) > 1 or not partition.recovering)):
+        raise errors.InvalidRequest
+    for member in data.new_isr_with_epochs:
+        registered = state.image.brokers.get(member.broker_id)
+        if registered is None or not registered.is_active:
+            raise errors.IneligibleReplica
+        if member.broker_epoch not in (-1, registered.epoch):
+            raise errors.IneligibleReplica
+
+
+def decide_elect_leaders(
+    state: ControllerState, request: ElectLeadersRequest, now: float
+) -> Decision[ElectLeadersResponse]:
+    """Someone asks for elections; of all partitions if none are named."""
+    del now
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
+    everything = request.topic_partitions is None
+    asked = (
+        [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+        if request.topic_partitions is not None
+        else [(t.name, sorted(t.partitions)) for t in state.image.topics.values()]
+    )
+    records: list[Any] = []
+    results = []
+    times = Counter((name, number) for name, numbers in asked for number in numbers)
+    for name, numbers in asked:
+        found = []
+        for number in numbers:
+            if times[name, number] > 1:
+                went = _TWICE
+            else:
+                went = _elect(state, name, number, request.election_type, records)
+            if everything and went.code == errors.ElectionNotNeeded.code:
+                continue
+            found.append(
+                ElectedTopic.PartitionResult(
+                    partition_id=number, error_code=went.code, error_message=went.text
+                )
+            )
+        results.append(ElectedTopic(topic=name, partition_result=found))
+    check_bound(records)
+    return Decision(tuple(records), ElectLeadersResponse(replica_election_results=results))
+
+
+def _elect(
+    state: ControllerState, name: str, number: int, kind: int, records: list[Any]
+) -> Outcome:
+    topic = state.image.topic(name)
+    if topic is None:
+        return outcome(errors.UnknownTopicOrPartition(f"No such topic as {name}"))
+    partition = topic.partitions.get(number)
+    if partition is None:
+        return outcome(errors.UnknownTopicOrPartition(f"No such partition as {name}-{number}"))
+    if kind == PREFERRED and partition.leader == partition.preferred_leader:
+        return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
+    if kind == UNCLEAN and partition.leader != NO_LEADER:
+        return Outcome(errors.ElectionNotNeeded.code, _NOT_NEEDED)
+    change = state.change(topic.id, number)
+    change.election = Election.PREFERRED if kind == PREFERRED else Election.UNCLEAN
+    record = change.build()
+    if record is None and kind == PREFERRED:
+        return Outcome(errors.PreferredLeaderNotAvailable.code, _NO_PREFERRED)
+    if record is None:
+        return Outcome(errors.EligibleLeadersNotAvailable.code, _NO_ELIGIBLE)
+    records.append(record)
+    return Outcome()
+
+
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."
+_NO_PREFERRED: Final = "The preferred leader was not available."
+_NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
+
+
+def decide_rebalance_leaders(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Give leaderships back to preferred replicas; the reply says whether more are left."""
+    del request, now
+    records: list[Any] = []
+    for broker_id, broker in sorted(state.image.brokers.items()):
+        if not broker.is_active:
+            continue
+        for topic_id, number in state.index.led_by_others(broker_id):
+            partition = state.image.topics[topic_id].partitions[number]
+            if broker_id not in partition.isr and broker_id not in partition.elr:
+                continue
+            if len(records) >= ELECTED_MAX:
+                return Decision(tuple(records), True)
+            change = state.change(topic_id, number)
+            change.election = Election.PREFERRED
+            if (record := change.build()) is not None:
+                records.append(record)
+    return Decision(tuple(records), False)
+
+
+def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
+    """Look for leaders where there is none: a topic may have come to allow unclean ones.
+
+    The first slice of partitions is looked at at once, the others are queued as a sweep.
+    """
+    del request, now
+    places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
+    return Decision(tuple(leader_updates(state, places)), False)
+
+
+def decide_reassign(
+    state: ControllerState, request: AlterPartitionReassignmentsRequest, now: float
+) -> Decision[AlterPartitionReassignmentsResponse]:
+    """Partitions are to lie elsewhere, or to stop moving."""
+    del now
+    if not request.topics:
+        return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
+    records: list[Any] = []
+    responses = []
+    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            if times[topic.name, asked.partition_index] > 1:
+                went = _TWICE
+            else:
+                went = _reassign(state, request, topic.name, asked, records)
+            answers.append(
+                Reassigned.ReassignablePartitionResponse(
+                    partition_index=asked.partition_index,
+                    error_code=went.code,
+                    error_message=went.text,
+                )
+            )
+        responses.append(Reassigned(name=topic.name, partitions=answers))
+    check_bound(records)
+    reply = AlterPartitionReassignmentsResponse(
+        responses=responses,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+    )
+    return Decision(tuple(records), reply)
+
+
+def _reassign(
+    state: ControllerState,
+    request: AlterPartitionReassignmentsRequest,
+    name: str,
+    asked: AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition,
+    records: list[Any],
+) -> Outcome:
+    try:
+        topic = state.image.topic(name)
+        if topic is None:
+            raise errors.UnknownTopicOrPartition(f"Unable to find a topic named {name}.")
+        number = asked.partition_index
+        partition = topic.partitions.get(number)
+        if partition is None:
+            raise errors.UnknownTopicOrPartition(f"Unable to find partition {name}:{number}.")
+        change = state.change(topic.id, number)
+        if asked.replicas is None:
+            _revert(change, name)
+        else:
+            check_assignment(state.image.brokers, asked.replicas)
+            aim = set(partition.replicas) - set(partition.removing)
+            if not request.allow_replication_factor_change and len(asked.replicas) != len(aim):
+                raise errors.InvalidReplicationFactor(
+                    f"The replication factor is changed from {len(aim)} to {len(asked.replicas)}"
+                )
+            _retarget(change, asked.replicas)
+            if change.adding:
+                check_copies(state.image.brokers, partition, change.adding)
+        if (record := change.build()) is not None:
+            records.append(record)
+    except KafkaError as error:
+        return outcome(error)
+    return Outcome()
+
+
+_TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more than once.")
+"""Changes are decided one by one from the same state, so two of one partition would not fit."""
+
+
+def _retarget(change: Any, wanted: list[int]) -> None:
+    """Old and new replicas side by side, until the new ones are in sync.
+
+    What an earlier reassignment was adding goes last as well: it may be all that is in sync.
+    """
+    held = set(change.partition.replicas)
+    change.adding = sorted(set(wanted) - (held - set(change.partition.adding)))
+    change.removing = sorted(held - set(wanted))
+    change.replicas = wanted + change.removing
+
+
+def _revert(change: Any, name: str) -> None:
+    """Back to the replicas that there were before the reassignment began."""
+    old = change.partition
+    if not old.is_reassigning:
+        raise errors.NoReassignmentInProgress
+    change.adding, change.removing = [], []
+    change.replicas = [replica for replica in old.replicas if replica not in old.adding]
+    change.isr = [replica for replica in old.isr if replica not in old.adding]
+    change.allow_unclean()
+    if change.isr or not old.isr or not set(old.elr) <= set(old.adding):
+        return  # somebody is left who may lead, or nobody was in sync anyway
+    if not change.unclean:
+        raise errors.InvalidReplicaAssignment(
+            f"Unable to revert partition assignment for {name}:{change.number} because it would "
+            "require an unclean leader election."
+        )
+    change.isr = [change.replicas[0]]
+    change.recovering = True
+
+
+def decide_assign_directories(
+    state: ControllerState, request: AssignReplicasToDirsRequest, now: float
+) -> Decision[AssignReplicasToDirsResponse]:
+    """A broker tells in which of its directories replicas lie."""
+    del now
+    broker = state.broker(request.broker_id, request.broker_epoch)
+    answer = AssignReplicasToDirsResponse.DirectoryData
+    image = state.image
+    records = []
+    directories = []
+    for directory in request.directories:
+        topics = []
+        for topic in directory.topics:
+            partitions = []
+            for asked in topic.partitions:
+                number, code = asked.partition_index, errors.NONE
+                found = image.topics.get(topic.topic_id)
+                partition = None if found is None else found.partitions.get(number)
+                if found is None:
+                    code = errors.UnknownTopicId.code
+                elif partition is None:
+                    code = errors.UnknownTopicOrPartition.code
+                elif broker.id not in partition.replicas:
+                    code = errors.NotLeaderOrFollower.code
+                else:
+                    change = state.change(topic.topic_id, number)
+                    change.directories[broker.id] = directory.id
+                    if not broker.has_online(directory.id):
+                        change.isr = [member for member in change.isr if member != broker.id]
+                    if (record := change.build()) is not None:
+                        records.append(record)
+                partitions.append(
+                    answer.TopicData.PartitionData(partition_index=number, error_code=code)
+                )
+            topics.append(answer.TopicData(topic_id=topic.topic_id, partitions=partitions))
+        directories.append(answer(id=directory.id, topics=topics))
+    return Decision(tuple(records), AssignReplicasToDirsResponse(directories=directories))

@@ -1,0 +1,88 @@
+"""Partitions that are still to be looked at because a broker came or went.
+
+Plain data of the active controller. It is not in the log: a new active controller fills it from
+its image (:func:`kwire.raftmeta.controller.leaders.resume_sweeps`) and so goes on where the last
+one ended.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import attrs
+
+from kwire.raftmeta.controller.partition_index import Place
+from kwire.raftmeta.metadata.image import NO_LEADER
+
+SWEEP_PARTITIONS: Final = 1_000
+"""Partitions that one decision looks at: at most 50 ms when each of them changes."""
+
+
+INHERITED: Final = -2
+"""In the place of a broker: partitions that had no leader when this controller became active."""
+
+
+class SweepSlice(NamedTuple):
+    """Partitions to look at next, and the broker that left them.
+
+    The broker is ``NO_LEADER`` or ``INHERITED`` if the partitions have no leader.
+    """
+
+    broker: int
+    places: list[Place]
+
+
+@attrs.define
+class Sweeps:
+    """Queues of partitions by broker."""
+
+    size: int = SWEEP_PARTITIONS
+    _pending: dict[int, deque[Place]] = attrs.field(factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def __contains__(self, broker: int) -> bool:
+        return broker in self._pending
+
+    def pending(self) -> dict[int, frozenset[Place]]:
+        """Copy what is still to be looked at, by broker; for checks."""
+        return {broker: frozenset(places) for broker, places in self._pending.items()}
+
+    def begin(self, broker: int, places: Iterable[Place]) -> list[Place]:
+        """Queue partitions in the place of those queued before, except the first slice.
+
+        Return that one: it belongs to the decision that begins the sweep.
+        """
+        self.queue(broker, places)
+        return self._taken(broker)
+
+    def queue(self, broker: int, places: Iterable[Place]) -> None:
+        """Queue partitions in the place of those queued before."""
+        pending = deque(places)
+        if pending:
+            self._pending[broker] = pending
+        else:
+            self.end(broker)
+
+    def take(self) -> SweepSlice:
+        """Remove the next slice, which is empty if nothing is pending."""
+        broker = next(iter(self._pending), NO_LEADER)
+        return SweepSlice(broker, self._taken(broker))
+
+    def _taken(self, broker: int) -> list[Place]:
+        pending = self._pending.get(broker)
+        if pending is None:
+            return []
+        places = [pending.popleft() for _ in range(min(self.size, len(pending)))]
+        if not pending:
+            del self._pending[broker]
+        return places
+
+    def end(self, broker: int) -> None:
+        """Forget what is pending for a broker."""
+        self._pending.pop(broker, None)
+
+    def clear(self) -> None:
+        """Forget everything: leadership of the quorum ended."""
+        self._pending.clear()

@@ -1,0 +1,390 @@
+"""Topics: created, deleted, given more partitions. One bad topic fails alone."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import ConfigError
+from kwire.configs.describe import describe_new_topic
+from kwire.configs.topic import check_topic_config
+from kwire.errors import KafkaError
+from kwire.raftmeta.controller.mutation_quota import Permit
+from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place
+from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
+from kwire.raftmeta.metadata.image import TOPIC, PartitionImage, TopicImage
+from kwire.raftmeta.metadata.image_records import partition_record
+from kwire.raftmeta.metadata.topic_names import check_topic_name
+from kwire.types import ZERO_UUID
+
+Asked = CreateTopicsRequest.CreatableTopic
+Created = CreateTopicsResponse.CreatableTopicResult
+Deleted = DeleteTopicsResponse.DeletableTopicResult
+
+Shown = dict[tuple[tuple[str, str], ...], list[Created.CreatableTopicConfigs]]
+"""Settings asked for -> how they are answered; topics of one request mostly have the same."""
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions that one request may make, as in Kafka."""
+
+
+def decide_create_topics(
+    state: ControllerState,
+    request: CreateTopicsRequest,
+    now: float,
+    *,
+    permit: Permit | None = None,
+) -> Decision[CreateTopicsResponse]:
+    """Topics are to be made; too many at once are all refused."""
+    del now
+    _start_over(permit)
+    _check_total(_asked_partitions(state, asked) for asked in request.topics)
+    records: list[Any] = []
+    results: list[Created] = []
+    shown: Shown = {}
+    for asked in request.topics:
+        try:
+            check_topic_name(asked.name)
+            if asked.name in state.image.topic_ids:
+                raise errors.TopicAlreadyExists(f"Topic '{asked.name}' already exists.")
+            other = state.colliding(asked.name)
+            if other is not None:
+                raise errors.InvalidTopicException(
+                    f"Topic '{asked.name}' collides with existing topic: {other}"
+                )
+            made, result = _create(state, asked, shown)
+            if permit is not None:
+                permit.take(result.num_partitions)
+        except KafkaError as error:
+            result = Created(name=asked.name, error_code=error.code, error_message=error.text)
+        else:
+            records += made
+        if len(records) > USER_RECORDS_MAX:
+            raise errors.PolicyViolation("Unable to perform excessively large batch operation.")
+        results.append(result)
+    reply = CreateTopicsResponse(topics=results)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _start_over(permit: Permit | None) -> None:
+    """A decision that could not be written is made again: its changes count once."""
+    if permit is not None:
+        permit.start_over()
+
+
+def _asked_partitions(state: ControllerState, asked: Asked) -> int:
+    if asked.assignments:
+        return len(asked.assignments)
+    if asked.num_partitions == -1:
+        return state.cluster_config().num_partitions
+    return max(asked.num_partitions, 0)
+
+
+def _check_total(counts: Iterable[int]) -> None:
+    """One request must not keep the controller from all others."""
+    if sum(counts) > PARTITIONS_MAX:
+        raise errors.PolicyViolation("Excessively large number of partitions per request.")
+
+
+def _create(state: ControllerState, asked: Asked, shown: Shown) -> tuple[list[Any], Created]:
+    configs = _creation_configs(state, asked)
+    if asked.assignments:
+        partitions = _assigned(state, asked)
+    else:
+        partitions = _placed(state, asked)
+    topic_id = state.new_id()
+    settings = [
+        r.ConfigRecord(resource_type=TOPIC, resource_name=asked.name, name=name, value=value)
+        for name, value in configs.items()
+    ]
+    records: list[Any] = [r.TopicRecord(name=asked.name, topic_id=topic_id), *settings]
+    records += clear_elr(state, settings)
+    records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
+    key = tuple(sorted(configs.items()))
+    if key not in shown:
+        shown[key] = _shown(configs, state.cluster_config())
+    result = Created(
+        name=asked.name,
+        topic_id=topic_id,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=shown[key],
+    )
+    return records, result
+
+
+def _shown(configs: dict[str, str], broker: BrokerConfig) -> list[Created.CreatableTopicConfigs]:
+    return [
+        Created.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe_new_topic(configs, broker)
+    ]
+
+
+def _creation_configs(state: ControllerState, asked: Asked) -> dict[str, str]:
+    nulls = [config.name for config in asked.configs if config.value is None]
+    if nulls:
+        raise errors.InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
+    configs = {c.name: c.value for c in asked.configs if c.value is not None}
+    try:
+        check_topic_config(configs, state.cluster_config())
+    except ConfigError as error:
+        raise errors.InvalidConfig(str(error)) from None
+    return configs
+
+
+def _assigned(state: ControllerState, asked: Asked) -> list[PartitionImage]:
+    """Partitions as the request places them."""
+    begin = "A manual partition assignment was specified, but"
+    if asked.replication_factor != -1:
+        raise errors.InvalidRequest(f"{begin} replication factor was not set to -1.")
+    if asked.num_partitions != -1:
+        raise errors.InvalidRequest(f"{begin} numPartitions was not set to -1.")
+    partitions: dict[int, PartitionImage] = {}
+    factor: int | None = None
+    for assignment in asked.assignments:
+        number, brokers = assignment.partition_index, assignment.broker_ids
+        if number in partitions:
+            raise errors.InvalidReplicaAssignment(
+                f"Found multiple manual partition assignments for partition {number}"
+            )
+        check_assignment(state.image.brokers, brokers, factor)
+        factor = len(brokers)
+        partitions[number] = assigned_partition(state, number, brokers)
+    if sorted(partitions) != list(range(len(partitions))):
+        raise errors.InvalidReplicaAssignment(
+            "partitions should be a consecutive 0-based integer sequence"
+        )
+    return [partitions[number] for number in range(len(partitions))]
+
+
+def assigned_partition(state: ControllerState, number: int, brokers: list[int]) -> PartitionImage:
+    """A new partition on chosen brokers."""
+    partition = new_partition(state, brokers)
+    if not partition.isr:
+        raise errors.InvalidReplicaAssignment(
+            "All brokers specified in the manual partition assignment for partition "
+            f"{number} are fenced or in controlled shutdown."
+        )
+    return partition
+
+
+def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionImage:
+    """A new partition: in sync where brokers serve, led by the first of these."""
+    replicas = tuple(brokers)
+    isr = tuple(broker for broker in replicas if state.is_active(broker))
+    return PartitionImage(
+        replicas=replicas,
+        directories=tuple(map(state.default_directory, replicas)),
+        isr=isr,
+        leader=isr[0] if isr else -1,
+    )
+
+
+def _placed(state: ControllerState, asked: Asked) -> list[PartitionImage]:
+    """Partitions as the cluster has room for them."""
+    count, factor = asked.num_partitions, asked.replication_factor
+    if factor < -1 or factor == 0:
+        raise errors.InvalidReplicationFactor(
+            "Replication factor must be larger than 0, or -1 to use the default value."
+        )
+    if count < -1 or count == 0:
+        raise errors.InvalidPartitions(
+            "Number of partitions was set to an invalid non-positive value."
+        )
+    config = state.cluster_config()
+    count = config.num_partitions if count == -1 else count
+    factor = config.default_replication_factor if factor == -1 else factor
+    placed = placed_partitions(state, state.placement, 0, count, factor)
+    state.placement += 1
+    return placed
+
+
+def placed_partitions(
+    state: ControllerState, start: int, first: int, count: int, factor: int
+) -> list[PartitionImage]:
+    """New partitions, striped over the brokers."""
+    begin = f"Unable to replicate the partition {factor} time(s): "
+    try:
+        placed = place(
+            state.image.brokers.values(), start=start, first=first, count=count, replicas=factor
+        )
+    except errors.InvalidReplicationFactor as error:
+        raise errors.InvalidReplicationFactor(begin + (error.text or "")) from None
+    made = {replicas: new_partition(state, replicas) for replicas in set(map(tuple, placed))}
+    partitions = [made[tuple(replicas)] for replicas in placed]
+    if not all(partition.isr for partition in partitions):
+        raise errors.InvalidReplicationFactor(begin + ACTIVE_ONLY)
+    return partitions
+
+
+def decide_delete_topics(
+    state: ControllerState,
+    request: DeleteTopicsRequest,
+    now: float,
+    *,
+    permit: Permit | None = None,
+) -> Decision[DeleteTopicsResponse]:
+    """Topics are to go, named by name or by id."""
+    del now
+    _start_over(permit)
+    if not state.config.delete_topic_enable:
+        raise errors.TopicDeletionDisabled
+    wrong = [asked for asked in request.topics if _misnamed(asked) is not None]
+    keys = Counter((one.name, one.topic_id) for one in request.topics if _misnamed(one) is None)
+    records = []
+    responses = [_undeleted(asked) for asked in wrong]
+    gone: set[bytes] = set()
+    for (name, topic_id), count in keys.items():
+        topic, error = _deletable(state, name, topic_id)
+        if count > 1:
+            what = "id" if name is None else "name"
+            topic, error = None, errors.InvalidRequest(f"Duplicate topic {what}.")
+        elif topic is not None and topic.id in gone:
+            error = errors.InvalidRequest(
+                "The provided topic name maps to an ID that was already supplied."
+            )
+        elif topic is not None:
+            error = _refusal(permit, len(topic.partitions))
+        if error is None and topic is not None:
+            gone.add(topic.id)
+            records.append(r.RemoveTopicRecord(topic_id=topic.id))
+        responses.append(
+            Deleted(
+                name=name if topic is None else topic.name,
+                topic_id=topic_id if topic is None else topic.id,
+                error_code=errors.NONE if error is None else error.code,
+                error_message=None if error is None else error.text,
+            )
+        )
+    return Decision(tuple(records), DeleteTopicsResponse(responses=responses))
+
+
+def _refusal(permit: Permit | None, partitions: int) -> KafkaError | None:
+    try:
+        if permit is not None:
+            permit.take(partitions)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _misnamed(asked: DeleteTopicsRequest.DeleteTopicState) -> str | None:
+    """A topic is named by its name or by its id."""
+    if asked.name is None and asked.topic_id == ZERO_UUID:
+        return "Neither topic name nor id were specified."
+    if asked.name is not None and asked.topic_id != ZERO_UUID:
+        return "You may not specify both topic name and topic id."
+    return None
+
+
+def _undeleted(asked: DeleteTopicsRequest.DeleteTopicState) -> Deleted:
+    return Deleted(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        error_code=errors.InvalidRequest.code,
+        error_message=_misnamed(asked),
+    )
+
+
+def _deletable(
+    state: ControllerState, name: str | None, topic_id: bytes
+) -> tuple[TopicImage | None, KafkaError | None]:
+    if name is not None:
+        topic = state.image.topic(name)
+        return topic, _unknown_name() if topic is None else None
+    topic = state.image.topics.get(topic_id)
+    return topic, errors.UnknownTopicId(_UNKNOWN_ID) if topic is None else None
+
+
+_UNKNOWN_ID: Final = "This server does not host this topic ID."
+
+
+def _unknown_name() -> KafkaError:
+    return errors.UnknownTopicOrPartition("This server does not host this topic-partition.")
+
+
+def decide_create_partitions(
+    state: ControllerState,
+    request: CreatePartitionsRequest,
+    now: float,
+    *,
+    permit: Permit | None = None,
+) -> Decision[CreatePartitionsResponse]:
+    """Topics are to get more partitions."""
+    del now
+    _start_over(permit)
+    names = Counter(asked.name for asked in request.topics)
+    _check_total(_more_partitions(state, asked) for asked in request.topics)
+    records: list[Any] = []
+    results = []
+    for asked in {asked.name: asked for asked in request.topics}.values():
+        code, text = errors.NONE, None
+        try:
+            if names[asked.name] > 1:
+                raise errors.InvalidRequest("Duplicate topic name.")
+            made = _grow(state, asked)
+            if permit is not None:
+                permit.take(len(made))
+            records += made
+        except KafkaError as error:
+            code, text = error.code, error.text
+        results.append(
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=asked.name, error_code=code, error_message=text
+            )
+        )
+    reply = CreatePartitionsResponse(results=results)
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _more_partitions(
+    state: ControllerState, asked: CreatePartitionsRequest.CreatePartitionsTopic
+) -> int:
+    topic = state.image.topic(asked.name)
+    return 0 if topic is None else max(asked.count - len(topic.partitions), 0)
+
+
+def _grow(
+    state: ControllerState, asked: CreatePartitionsRequest.CreatePartitionsTopic
+) -> list[Any]:
+    topic = state.image.topic(asked.name)
+    if topic is None:
+        raise errors.UnknownTopicOrPartition
+    have = len(topic.partitions)
+    if asked.count == have:
+        raise errors.InvalidPartitions(f"Topic already has {have} partition(s).")
+    if asked.count < have:
+        raise errors.InvalidPartitions(
+            f"The topic {asked.name} currently has {have} partition(s); {asked.count} would not "
+            "be an increase."
+        )
+    more = asked.count - have
+    first = topic.partitions[0]
+    factor = len(first.replicas)
+    if asked.assignments is None:
+        partitions = placed_partitions(state, state.stripe_of(first), have, more, factor)
+    else:
+        if len(asked.assignments) != more:
+            raise errors.InvalidReplicaAssignment(
+                f"Attempted to add {more} additional partition(s), but only "
+                f"{len(asked.assignments)} assignment(s) were specified."
+            )
+        partitions = []
+        for place_, assignment in enumerate(asked.assignments):
+            check_assignment(state.image.brokers, assignment.broker_ids, factor)
+            partitions.append(assigned_partition(state, have + place_, assignment.broker_ids))
+    return [partition_record(topic.id, have + n, p) for n, p in enumerate(partitions)]

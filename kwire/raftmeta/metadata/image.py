@@ -1,0 +1,217 @@
+"""The cluster's metadata as one value: what all records of the metadata log add up to.
+
+An image never changes; ``apply`` gives another that shares all but what changed, so a change
+costs the same with a hundred topics and a hundred thousand, and a reader that holds an image
+sees one consistent moment. The active controller decides on an image, brokers publish them, and
+a snapshot is an image written as records (:mod:`kwire.raftmeta.metadata.image_records`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
+from immutables import Map
+
+from kwire.codec.messages.metadata_records import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.metadata.image_change import MetadataDelta
+
+NO_LEADER: Final = -1
+
+MIGRATING: Final = bytes(16)
+UNASSIGNED: Final = bytes(15) + b"\1"
+LOST: Final = bytes(15) + b"\2"
+"""Ids in the place of a log directory's (KIP-858)."""
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+"""Types of config resources."""
+
+
+ONE_REPLICA: Final = "kwire.one.replica"
+"""A feature that brokers register which do not copy partitions from other brokers."""
+
+
+class Endpoint(NamedTuple):
+    """An address that a node registered."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+def _of_listener(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | None:
+    return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
+
+
+class LevelRange(NamedTuple):
+    """The levels of a feature that a node can work at."""
+
+    lowest: int
+    highest: int
+
+
+@attrs.frozen(kw_only=True)
+class BrokerImage:
+    """A registered broker."""
+
+    id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...] = ()
+    features: Mapping[str, LevelRange] = attrs.field(factory=dict)
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] | None = None
+    is_migrating_zk_broker: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead partitions and join replicas in sync."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def replicates(self) -> bool:
+        """Whether it copies partitions from other brokers, and lets them copy its own."""
+        return ONE_REPLICA not in self.features
+
+    def has_online(self, directory: bytes) -> bool:
+        """Whether a directory is there, as far as is known: that of a replica may be open yet."""
+        if directory in (MIGRATING, UNASSIGNED) or not self.log_dirs:
+            return directory != LOST
+        return directory in self.log_dirs
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Its address on a listener."""
+        return _of_listener(self.endpoints, listener)
+
+
+@attrs.frozen(kw_only=True)
+class ControllerImage:
+    """A registered controller."""
+
+    id: int
+    incarnation_id: bytes
+    zk_migration_ready: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
+    features: Mapping[str, LevelRange] = attrs.field(factory=dict)
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Its address on a listener."""
+        return _of_listener(self.endpoints, listener)
+
+
+@attrs.frozen(kw_only=True)
+class PartitionImage:
+    """A partition: who holds it, who is in sync, who leads. ``directories`` go with replicas."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[bytes, ...] = ()
+    isr: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    leader: int = NO_LEADER
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    recovering: bool = False
+    """Whether the leader was elected uncleanly and has not finished recovering."""
+
+    @property
+    def preferred_leader(self) -> int:
+        """The replica that leads when all is well."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether replicas are being added or removed."""
+        return bool(self.adding or self.removing)
+
+    def directory(self, broker: int) -> bytes | None:
+        """The log directory that a replica lies in."""
+        if broker in self.replicas and len(self.directories) == len(self.replicas):
+            return self.directories[self.replicas.index(broker)]
+        return None
+
+
+@attrs.frozen
+class TopicImage:
+    """A topic and its partitions."""
+
+    name: str
+    id: bytes
+    partitions: "Map[int, PartitionImage]" = attrs.field(factory=Map)
+
+
+class Applied(NamedTuple):
+    """How far in the log an image reaches: its last record's offset, epoch and time."""
+
+    offset: int = -1
+    epoch: int = -1
+    timestamp_ms: int = -1
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Entity types and names, sorted by type; a name of None is the default entity."""
+
+
+@attrs.frozen(kw_only=True)
+class MetadataImage:
+    """Everything in the metadata log, up to ``applied``."""
+
+    applied: Applied = attrs.field(factory=Applied)
+    features: "Map[str, int]" = attrs.field(factory=Map)
+    brokers: "Map[int, BrokerImage]" = attrs.field(factory=Map)
+    controllers: "Map[int, ControllerImage]" = attrs.field(factory=Map)
+    topics: "Map[bytes, TopicImage]" = attrs.field(factory=Map)
+    topic_ids: "Map[str, bytes]" = attrs.field(factory=Map)
+    configs: "Map[tuple[int, str], Map[str, str]]" = attrs.field(factory=Map)
+    quotas: "Map[QuotaEntity, Map[str, float]]" = attrs.field(factory=Map)
+    next_producer_id: int = -1
+    """Of the next block; -1 when none was given out yet."""
+    acls: "Map[bytes, AccessControlEntryRecord]" = attrs.field(factory=Map)
+    scram: "Map[tuple[int, str], UserScramCredentialRecord]" = attrs.field(factory=Map)
+    tokens: "Map[str, DelegationTokenRecord]" = attrs.field(factory=Map)
+
+    def apply(
+        self, records: Iterable[Any], applied: Applied | None = None
+    ) -> "tuple[MetadataImage, MetadataDelta]":
+        """The image after some records, and what is different in it."""
+        from kwire.raftmeta.metadata.image_change import ImageChange
+
+        change = ImageChange(self)
+        for record in records:
+            change.replay(record)
+        return change.finish(applied or self.applied)
+
+    def topic(self, name: str) -> TopicImage | None:
+        """A topic by name."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics.get(topic_id)
+
+    def partition(self, name: str, partition: int) -> PartitionImage | None:
+        """A partition by its topic's name."""
+        topic = self.topic(name)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What was set at run time for a resource."""
+        found: Mapping[str, str] | None = self.configs.get((resource_type, name))
+        return {} if found is None else found
+
+    def live_brokers(self) -> list[BrokerImage]:
+        """Brokers that serve, by id."""
+        brokers = self.brokers.values()
+        return sorted((b for b in brokers if not b.fenced), key=lambda broker: broker.id)

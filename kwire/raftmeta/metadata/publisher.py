@@ -1,0 +1,159 @@
+"""Publishes the metadata: every commit becomes an image, and this node takes it up.
+
+First the appliers, which may await (replicas open logs), one publication after the other; then
+the subscribers, which are told that the image is in force here. Whoever waits with
+``wait_applied`` goes on after that: so when CreateTopics is answered, this node serves the topic.
+An applier must not call the controller, which would wait for the applier.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
+
+import trio
+
+from kwire.drive import Slices
+from kwire.raftmeta.metadata.image import Applied, MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, drained
+from kwire.raftmeta.metadata.image_records import image_records
+from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+
+Applier = Callable[[MetadataDelta], Awaitable[None]]
+Subscriber = Callable[[MetadataImage, MetadataDelta], None]
+
+AT_ONCE: Final = 250
+"""Records that are applied without giving way: about 2 ms."""
+SNAPSHOT_GROUP: Final = 100
+"""Records packed in one go, about 2 ms of work."""
+
+
+class MetadataPublisher:
+    """A listener of the quorum that holds the newest image."""
+
+    def __init__(self) -> None:
+        self._loader = ImageLoader()
+        self._appliers: list[Applier] = []
+        self._subscribers: list[Subscriber] = []
+        self._queue: deque[MetadataDelta] = deque()
+        self._news = trio.Event()
+        self._running = False
+        self._waiters: list[tuple[int, trio.Event]] = []
+        self.leader = LeaderAndEpoch(None, 0)
+        self.applied = self._loader.image
+        """The newest image that is in force on this node."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed image."""
+        return self._loader.image
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a metadata transaction is under way, during which no snapshot may be made."""
+        return self._loader.in_transaction
+
+    def add_applier(self, applier: Applier) -> None:
+        """Take part in applying; before ``run``, which then has to run."""
+        self._appliers.append(applier)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Hear of every image that came into force from now on."""
+        self._subscribers.append(subscriber)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Apply publications until cancelled; needed only with appliers."""
+        self._running = True
+        task_status.started()
+        while True:
+            while self._queue:
+                delta = self._queue[0]
+                for applier in self._appliers:
+                    await applier(delta)
+                self._queue.popleft()
+                self._in_force(delta)
+            self._news = trio.Event()
+            await self._news.wait()
+
+    async def wait_applied(self, offset: int) -> None:
+        """Until an image with the record at ``offset`` is in force on this node.
+
+        While a node starts and nothing is applied yet, nobody can wait for it.
+        """
+        if self._running and self.applied.applied.offset < offset:
+            event = trio.Event()
+            self._waiters.append((offset, event))
+            await event.wait()
+
+    async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Until an image that meets the condition is in force on this node."""
+        while not condition(self.applied):
+            event = trio.Event()
+            self._waiters.append((self.applied.applied.offset + 1, event))
+            await event.wait()
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None:
+        last = batches[-1]
+        applied = Applied(last.last_offset, last.epoch, last.timestamp_ms)
+        count = sum(len(batch.records) for batch in batches)
+        records = (record for batch in batches for record in batch.records)
+        return self._take(self._loader.loading(records, applied), count)
+
+    def on_snapshot(self, reader: SnapshotReader) -> Awaitable[None] | None:
+        applied = Applied(reader.id.end_offset - 1, reader.id.epoch)
+        count = sum(len(batch.records) for batch in reader.decoded or ())
+        return self._take(self._loader.loading_snapshot(reader.records(), applied), count)
+
+    def _take(self, steps: Steps[Published | None], count: int) -> Awaitable[None] | None:
+        """Publish what the steps lead to: at once if they are few, else by who awaits it."""
+        if count > AT_ONCE:
+            return self._take_in_slices(steps)
+        published = drained(steps)
+        if published is not None:
+            self._publish(*published)
+        return None
+
+    async def _take_in_slices(self, steps: Steps[Published | None]) -> None:
+        slices = Slices()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                if end.value is not None:
+                    self._publish(*end.value)
+                return
+            await slices.pause()
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        self.leader = leader
+
+    def _publish(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        assert delta.after is image
+        if self._appliers:
+            self._queue.append(delta)
+            self._news.set()
+        else:
+            self._in_force(delta)
+
+    def _in_force(self, delta: MetadataDelta) -> None:
+        self.applied = delta.after
+        for subscriber in self._subscribers:
+            subscriber(delta.after, delta)
+        reached = delta.after.applied.offset
+        ready = [event for offset, event in self._waiters if offset <= reached]
+        self._waiters = [waiter for waiter in self._waiters if waiter[0] > reached]
+        for event in ready:
+            event.set()
+
+
+def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:
+    """An image's records in groups, for ``Quorum.write_snapshot``."""
+    group: list[Any] = []
+    for record in image_records(image):
+        group.append(record)
+        if len(group) == SNAPSHOT_GROUP:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,79 @@
+"""Makes snapshots of the metadata when they are due, so that the log does not grow for ever.
+
+A listener of the quorum beside the publisher. Every node makes its own, of the image as it is
+committed; the quorum then drops what the snapshot before the newest one already holds. Rules: no
+snapshot while a metadata transaction is open; at most one under way; a failed one is tried again
+when more has changed.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
+from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
+from kwire.raftmeta.service import LeaderAndEpoch, Quorum
+from kwire.raftmeta.storage.levels import level_of
+from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class Snapshotter:
+    """Watches one quorum; made before it runs, after its publisher has become a listener."""
+
+    quorum: Quorum
+    publisher: MetadataPublisher
+    cadence: SnapshotCadence
+    clock: Clock
+    _news: trio.Event = attrs.field(factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self.quorum.add_listener(self)
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        was_idle = not self.cadence.size_bytes
+        now = self.clock.now()
+        self.cadence.committed(sum(batch.size_bytes for batch in batches), now)
+        if was_idle or self.cadence.due(now):
+            self._news.set()
+
+    def on_snapshot(self, reader: SnapshotReader) -> None:
+        self.cadence.taken()
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        pass
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Make snapshots until cancelled."""
+        task_status.started()
+        while True:
+            now = self.clock.now()
+            if self.cadence.due(now) and not self.publisher.in_transaction:
+                await self._make()
+                continue
+            wait = self.cadence.deadline - now
+            self._news = trio.Event()
+            with trio.move_on_after(wait if wait > 0 else float("inf")):
+                await self._news.wait()
+
+    async def _make(self) -> None:
+        image = self.publisher.image
+        self.cadence.taken()
+        applied = image.applied
+        try:
+            made = await self.quorum.write_snapshot(
+                applied.offset + 1,
+                applied.epoch,
+                snapshot_contents(image),
+                applied.timestamp_ms,
+                level_of(image.features),
+            )
+        except OSError as error:
+            logger.error("no metadata snapshot offset=%d error=%s", applied.offset, error)
+        else:
+            logger.info("metadata snapshot end=%d epoch=%d", made.end_offset, made.epoch)

@@ -1,0 +1,84 @@
+"""A controller that is no voter adds itself to the voters (``controller.quorum.auto.join.enable``).
+
+Rules: only a controller, only under kraft.version 1, once a fetch timeout, between two Fetches; a
+voter of its id with another directory is what it was before it lost its disk, and goes first.
+"""
+
+from typing import TYPE_CHECKING
+
+from kwire import errors
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from kwire.raftmeta.raft.roles import Follower
+from kwire.raftmeta.raft.state import RaftState
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.raft.state import Call
+
+_SETTLED = frozenset(
+    (
+        errors.NONE,
+        errors.RequestTimedOut.code,
+        errors.DuplicateVoter.code,
+        errors.VoterNotFound.code,
+    )
+)
+"""Answers after which the next attempt waits for its turn, not for a back-off."""
+
+
+def poll(state: RaftState) -> None:
+    """Ask the leader to be made a voter, if that is wanted and due."""
+    role = state.role
+    if not state.config.auto_join or not isinstance(role, Follower):
+        return
+    if state.now < role.update_voter_at or not _may_join(state, role):
+        return
+    if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
+        return
+    role.update_voter_at = state.now + state.config.fetch_timeout
+    is_known = state.voters.get(state.config.node_id) is not None
+    state.send(role.leader, remove_request(state) if is_known else add_request(state))
+
+
+def _may_join(state: RaftState, role: Follower) -> bool:
+    is_settled = state.installing is None and role.snapshot is None and not state.stopping
+    dynamic = state.history.kraft_version > 0 and state.config.can_vote
+    return is_settled and dynamic and not state.is_voter
+
+
+def add_request(state: RaftState) -> AddRaftVoterRequest:
+    """This node as a voter; answered when it stands in the log, for its vote may be needed."""
+    return AddRaftVoterRequest(
+        cluster_id=state.config.cluster_id,
+        timeout_ms=int(state.config.request_timeout * 1000),
+        voter_id=state.config.node_id,
+        voter_directory_id=state.config.directory_id,
+        listeners=[
+            AddRaftVoterRequest.Listener(name=e.name, host=e.host, port=e.port)
+            for e in state.config.endpoints
+        ],
+        ack_when_committed=False,
+    )
+
+
+def remove_request(state: RaftState) -> RemoveRaftVoterRequest:
+    """What this node was before."""
+    before = state.voters.key_of(state.config.node_id)
+    return RemoveRaftVoterRequest(
+        cluster_id=state.config.cluster_id,
+        voter_id=before.id,
+        voter_directory_id=before.directory_id,
+    )
+
+
+def on_answer(
+    state: RaftState, call: "Call", response: AddRaftVoterResponse | RemoveRaftVoterResponse
+) -> None:
+    """The voters change in the log, if they do; what remains to be done is asked for later."""
+    if response.error_code not in _SETTLED:
+        state.back_off(call.node.id)
+        return
+    state.calls.succeeded(call.node.id)
+    if isinstance(state.role, Follower):
+        state.role.update_voter_at = state.now + state.config.fetch_timeout

@@ -1,0 +1,74 @@
+"""Snapshots in place: the log goes on after a fetched one, and is cleaned behind our own.
+
+Rules: a leader never loads a snapshot; the log is cleaned only up to where one of our own
+snapshots ends: the one before the newest, so that whoever is a little behind needs no snapshot,
+or the newest where ``metadata.max.retention.*`` leave no room for more.
+"""
+
+import attrs
+
+from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
+from kwire.raftmeta.raft.roles import Follower, Leader
+from kwire.raftmeta.raft.state import RaftState
+
+
+@attrs.frozen(kw_only=True)
+class MetadataRetention:
+    """How much of the past may be kept; negative: any amount."""
+
+    max_bytes: int = 100 << 20
+    """``metadata.max.retention.bytes``: of the log and all snapshots."""
+    max_ms: int = 604_800_000
+    """``metadata.max.retention.ms``: since the last record that a snapshot holds."""
+
+    def forbids(self, size_bytes: int, age_ms: int) -> bool:
+        """Whether the snapshot before the newest, of that age, has to go."""
+        return 0 <= self.max_bytes < size_bytes or 0 <= self.max_ms < age_ms
+
+
+def on_snapshot(state: RaftState, event: SnapshotTaken | SnapshotLoaded | SnapshotRefused) -> None:
+    """What became of a snapshot."""
+    match event:
+        case SnapshotTaken():
+            on_taken(state, event)
+        case SnapshotLoaded():
+            on_loaded(state, event)
+        case SnapshotRefused():
+            on_refused(state, event)
+
+
+def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
+    """The snapshot is in place: go on fetching after it."""
+    assert not isinstance(state.role, Leader), "a leader never loads a snapshot"
+    assert event.id == state.installing
+    state.installing = None
+    state.log.reset(event.id)
+    state.history.reset(event.id.end_offset - 1, event.voters, event.kraft_version)
+    state.advance_high_watermark(event.id.end_offset)
+    if isinstance(state.role, Follower):
+        state.role.snapshot = None
+
+
+def on_refused(state: RaftState, event: SnapshotRefused) -> None:
+    """The fetched snapshot was damaged: ask the leader by Fetch what it has now."""
+    assert event.id == state.installing
+    state.installing = None
+    if isinstance(state.role, Follower):
+        state.role.snapshot = None
+        state.calls.retry_at[state.role.leader.id] = state.now + state.config.retry_backoff
+
+
+def on_taken(state: RaftState, event: SnapshotTaken) -> None:
+    """Our own snapshot is on disk: what it and its predecessor replace may go."""
+    assert event.id.end_offset <= (state.high_watermark or 0)
+    if event.id.end_offset < state.log.start_offset:  # a later one was fetched meanwhile
+        state.emit(CleanLog(state.log.start_offset))
+        return
+    older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]
+    state.log.add_snapshot(event.id)
+    kept = [event.id] if event.alone else older
+    if kept and kept[-1].end_offset > state.log.start_offset:
+        start = kept[-1].end_offset
+        state.log.trimmed(start)
+        state.history.forget_before(start)
+        state.emit(CleanLog(start))

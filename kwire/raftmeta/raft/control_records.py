@@ -1,0 +1,128 @@
+"""The metadata log's own control records: who leads, who votes, and what frames a snapshot.
+
+Values are the message with its int16 version in front (the messages' own first field).
+"""
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from kwire.codec.compile import decode, encode
+from kwire.codec.messages.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    Voter,
+    VotersRecord,
+)
+from kwire.errors import CorruptMessage
+from kwire.raftmeta.raft.voters import VoterHistory, VoterSet, from_record, to_record
+from kwire.records.build import New, batch
+from kwire.records.control import ControlType, control_key, parse_key
+from kwire.records.header import BatchHeader, Buffer, crc_ok, headers
+from kwire.records.iterate import records
+
+ControlMessage: TypeAlias = (
+    LeaderChangeMessage
+    | SnapshotHeaderRecord
+    | SnapshotFooterRecord
+    | KRaftVersionRecord
+    | VotersRecord
+)
+
+_TYPES: Final[dict[int, type[ControlMessage]]] = {
+    ControlType.LEADER_CHANGE: LeaderChangeMessage,
+    ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    ControlType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlType.KRAFT_VOTERS: VotersRecord,
+}
+_KINDS: Final = {cls: ControlType(kind) for kind, cls in _TYPES.items()}
+
+
+def leader_change(leader_id: int, voters: VoterSet, granted: frozenset[int]) -> LeaderChangeMessage:
+    """The first record of an epoch."""
+    return LeaderChangeMessage(
+        version=0,
+        leader_id=leader_id,
+        voters=[Voter(voter_id=node_id) for node_id in voters.ids],
+        granting_voters=[Voter(voter_id=node_id) for node_id in sorted(granted)],
+    )
+
+
+def voters_records(voters: VoterSet, kraft_version: int) -> list[ControlMessage]:
+    """What moves the voter set into the log."""
+    return [KRaftVersionRecord(version=0, k_raft_version=kraft_version), to_record(voters)]
+
+
+def control_batch(
+    messages: list[ControlMessage], *, base_offset: int, epoch: int, timestamp_ms: int
+) -> bytes:
+    """One batch of control records."""
+    return batch(
+        [New(control_key(_KINDS[type(message)]), encode(message, 0)) for message in messages],
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        leader_epoch=epoch,
+        control=True,
+    )
+
+
+def control_records(
+    buf: Buffer, pos: int, header: BatchHeader
+) -> Iterator[tuple[int, ControlMessage]]:
+    """Offset and message of every control record of a kind that is known."""
+    for record in records(buf, pos, header):
+        key = parse_key(record.key)
+        cls = _TYPES.get(key.type) if key else None
+        if cls is not None and record.value is not None:
+            version = int.from_bytes(record.value[:2], "big", signed=True)
+            yield record.offset, decode(cls, record.value, version)
+
+
+def note_voters(history: VoterHistory, buf: Buffer, pos: int, header: BatchHeader) -> None:
+    """Enter the voter sets and kraft.versions of a control batch of the log."""
+    for offset, message in control_records(buf, pos, header):
+        if isinstance(message, VotersRecord):
+            history.add(offset, from_record(message))
+        elif isinstance(message, KRaftVersionRecord):
+            history.add_version(offset, message.k_raft_version)
+
+
+def snapshot_timestamp(data: Buffer) -> int:
+    """The time of the last record that a snapshot holds; the beginning of it is enough."""
+    for pos, header in headers(data):
+        for _, message in control_records(data, pos, header):
+            if isinstance(message, SnapshotHeaderRecord):
+                return message.last_contained_log_timestamp
+        break
+    return -1
+
+
+def is_whole(data: Buffer) -> bool:
+    """Whether a snapshot is undamaged: every batch has its CRC, and the footer ends it."""
+    footers, end = 0, 0
+    try:
+        for pos, header in headers(data):
+            if not crc_ok(data, pos, header):
+                return False
+            found = control_records(data, pos, header) if header.is_control else ()
+            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in found)
+            end = pos + header.size
+    except CorruptMessage:
+        return False
+    return footers == 1 and end == len(data)
+
+
+def snapshot_voters(data: Buffer) -> tuple[VoterSet, int]:
+    """The voter set and kraft.version in a snapshot's first batch; version 0 has none."""
+    voters, version = VoterSet(), 0
+    for pos, header in headers(data):
+        if not header.is_control:
+            break
+        for _, message in control_records(data, pos, header):
+            if isinstance(message, VotersRecord):
+                voters = from_record(message)
+            elif isinstance(message, KRaftVersionRecord):
+                version = message.k_raft_version
+    return voters, version

@@ -1,0 +1,222 @@
+"""How a node moves between roles, and the timers that make it.
+
+Raft with KIP-595's epochs and KIP-996's pre-vote.  Rules: what must not be forgotten is saved
+when a role is entered; the timers of a node that only waits go on running through changes of
+the epoch, so that nobody can keep it from ever standing.
+"""
+
+import logging
+from math import inf
+from typing import Final
+
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
+from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.voters import Node, ReplicaKey
+
+log = logging.getLogger(__name__)
+
+RETRY_SHARE: Final = 0.1
+"""Of the longest back-off, after a lost round for the place of a leader that ended."""
+LAST_EPOCH: Final = 2**31 - 2
+"""A later one is believed of nobody: no epoch could follow it."""
+_MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
+
+
+# Moving between roles -----------------------------------------------------------------------
+def enter(state: RaftState, role: Role) -> None:
+    """Leave the present role, whose requests no longer matter, and take another."""
+    if isinstance(state.role, Leader):
+        from kwire.raftmeta.raft.progress import dismiss_waiting
+
+        old, state.role = state.role, role
+        dismiss_waiting(state, old)
+    state.role = role
+    state.calls.give_up(_MOOT)
+
+
+def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None) -> None:
+    """Wait for a leader of ``epoch``; a timer that runs already goes on running."""
+    deadline = inf
+    if state.is_voter:
+        role = state.role
+        if isinstance(role, Leader | Resigned):
+            deadline = state.random_election_timeout()
+        else:
+            deadline = min(role.deadline, state.random_election_timeout())
+    if epoch > state.epoch:
+        state.save(ElectionState(epoch, leader_id))
+    elif leader_id is not None:
+        state.save(ElectionState(epoch, leader_id, state.election.voted))
+    enter(state, Unattached(deadline))
+
+
+def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
+    """Fetch from the leader of ``epoch``."""
+    assert leader.id != state.config.node_id
+    voted = state.election.voted if epoch == state.epoch else None
+    if epoch > state.epoch or state.leader_id is None:
+        state.calls.succeeded(leader.id)  # whatever it answered before it led
+    state.save(ElectionState(epoch, leader.id, voted))
+    deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
+    update_at = state.now + state.config.fetch_timeout if state.config.can_vote else inf
+    enter(state, Follower(leader, deadline, update_voter_at=update_at))
+
+
+def become_prospective(state: RaftState) -> None:
+    """Ask the other voters whether they would vote for this node."""
+    if state.voters.is_only(state.key):
+        become_leader(state, frozenset((state.config.node_id,)))
+        return
+    before = state.role
+    role = Prospective(state.random_election_timeout())
+    if isinstance(before, Follower):
+        role.leader, role.ended = before.leader, before.ended
+        role.lost_rounds = before.lost_rounds
+    enter(state, role)
+    role.ballot.granted.add(state.config.node_id)
+
+
+def become_candidate(state: RaftState) -> None:
+    """Raise the epoch, vote for ourselves and ask for votes."""
+    state.save(ElectionState(state.epoch + 1, None, state.key))
+    role = Candidate(state.random_election_timeout())
+    enter(state, role)
+    role.ballot.granted.add(state.config.node_id)
+
+
+def become_leader(state: RaftState, granted: frozenset[int]) -> None:
+    """Lead; the epoch's first record says so and commits what was there before."""
+    from kwire.raftmeta.raft import progress
+
+    if isinstance(state.role, Candidate):
+        state.save(ElectionState(state.epoch, state.config.node_id, state.election.voted))
+    else:
+        assert state.voters.is_only(state.key)
+        state.save(ElectionState(state.epoch + 1, state.config.node_id))
+    role = Leader(state.log.end_offset, granted)
+    enter(state, role)
+    progress.start(state, role)
+
+
+def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None:
+    """Give up leading; the others are told so that one of them stands at once."""
+    untold = {node.id for node in state.other_voters}
+    enter(state, Resigned(state.random_election_timeout(), preferred, untold))
+
+
+def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
+    """Whether it cannot be that this other node leads that epoch."""
+    if leader_id == state.config.node_id or epoch > LAST_EPOCH:
+        return True
+    return epoch == state.epoch and state.leader_id not in (None, leader_id)
+
+
+def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | None) -> None:
+    """Another node spoke of an epoch and perhaps its leader: follow what is newer."""
+    if epoch > LAST_EPOCH:
+        return
+    if epoch < state.epoch or leader_id == state.config.node_id:
+        if epoch > state.epoch:  # it was us, before our disk was lost: nobody is left to lead
+            become_unattached(state, epoch)
+        return
+    known = state.leader_id is not None and epoch == state.epoch
+    if leader_id is not None and contradicts(state, epoch, leader_id):
+        log.warning("two leaders of epoch %d: %s and %d", epoch, state.leader_id, leader_id)
+        return
+    if leader_id is None:
+        if epoch > state.epoch:
+            become_unattached(state, epoch)
+        return
+    address = leader or state.voter_node(leader_id)
+    if not known or (address is not None and isinstance(state.role, Unattached)):
+        if address is None:
+            become_unattached(state, epoch, leader_id)
+        else:
+            become_follower(state, epoch, Node(leader_id, address.host, address.port))
+
+
+# The end of a round --------------------------------------------------------------------------
+def lose(state: RaftState, role: Prospective | Candidate) -> None:
+    """This round is lost: fall back to the known leader, or wait."""
+    if isinstance(role, Candidate):
+        if not role.backing_off:
+            role.backing_off = True
+            wait = state.config.election_backoff_max * state.random.random()
+            role.deadline = state.now + wait
+        return
+    if role.leader is not None and state.leader_id == role.leader.id:
+        become_follower(state, state.epoch, role.leader)
+        if role.ended:
+            _stand_again_soon(state, role.lost_rounds + 1)
+    else:
+        enter(state, Unattached(state.random_election_timeout()))
+
+
+def _stand_again_soon(state: RaftState, lost_rounds: int) -> None:
+    """Whoever refused may not have heard yet that the leader leads no longer, or hears it still."""
+    role = state.role
+    assert isinstance(role, Follower)
+    role.ended, role.lost_rounds = True, lost_rounds
+    wait = state.config.election_backoff_max * RETRY_SHARE * (1 << min(lost_rounds - 1, 16))
+    wait = min(wait * (1 + state.random.random()), state.config.fetch_timeout)
+    role.deadline = state.now + wait
+
+
+# Leaders that are heard, or gone ------------------------------------------------------------
+def leader_heard(state: RaftState, role: Follower) -> None:
+    """The leader answered: no election for a fetch timeout, neither ours nor another's."""
+    role.ended, role.lost_rounds = False, 0
+    role.heard_until = state.now + state.config.fetch_timeout
+    if state.is_voter:
+        role.deadline = state.fetch_deadline(role.leader.id)
+
+
+def leader_ended(state: RaftState, role: Follower, wait: float) -> None:
+    """Stand for election in a while, and do not speak for that leader any more."""
+    role.heard_until = -inf
+    role.ended = True
+    role.deadline = min(role.deadline, state.now + wait)
+
+
+# Timers -------------------------------------------------------------------------------------
+def _start_timer(
+    state: RaftState, role: Unattached | Follower | Prospective | Candidate | Resigned
+) -> None:
+    """This node has become a voter by what came into its log; perhaps nobody else can lead."""
+    if isinstance(role, Follower):
+        role.deadline = state.fetch_deadline(role.leader.id)
+    else:
+        role.deadline = state.random_election_timeout()
+
+
+def poll(state: RaftState) -> None:
+    """Do what the timers of elections demand, and ask for the votes still missing."""
+    role = state.role
+    if isinstance(role, Leader):
+        return
+    if role.deadline == inf and state.is_voter and not state.stopping:
+        _start_timer(state, role)
+    if state.now >= role.deadline:
+        if isinstance(role, Prospective):
+            lose(state, role)
+        elif isinstance(role, Resigned):
+            become_unattached(state, state.epoch + 1)
+        elif state.installing:
+            role.deadline = state.now + state.config.fetch_timeout
+        elif state.is_voter and not state.stopping:
+            become_prospective(state)
+        else:
+            role.deadline = inf
+    if isinstance(state.role, Prospective | Candidate | Resigned):
+        from kwire.raftmeta.raft import voting
+
+        voting.ask(state)

@@ -1,0 +1,298 @@
+"""What the raft machine hears and what it asks for: two closed unions of frozen classes.
+
+The contract of whoever performs the effects of a step, or of several steps together:
+
+1. the writes (:data:`Write`) in order, reads named by ``LogSlice``/``SnapshotSlice`` resolved
+   at their place among them;
+2. one fsync of everything written, and only then
+3. the rest in order: messages and answers leave, commits and leadership are announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from kwire.errors import KafkaError
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.voters import Node, VoterSet
+from kwire.records.build import Payload
+
+if TYPE_CHECKING:  # the tables of messages that a quorum of one never sends stay unread
+    from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+    from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+    from kwire.codec.messages.begin_quorum_epoch import (
+        BeginQuorumEpochRequest,
+        BeginQuorumEpochResponse,
+    )
+    from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+    from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+    from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+    from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+    from kwire.codec.messages.remove_raft_voter import (
+        RemoveRaftVoterRequest,
+        RemoveRaftVoterResponse,
+    )
+    from kwire.codec.messages.update_raft_voter import (
+        UpdateRaftVoterRequest,
+        UpdateRaftVoterResponse,
+    )
+    from kwire.codec.messages.vote import VoteRequest, VoteResponse
+
+    RaftRequest: TypeAlias = (
+        VoteRequest
+        | BeginQuorumEpochRequest
+        | EndQuorumEpochRequest
+        | FetchRequest
+        | FetchSnapshotRequest
+        | DescribeQuorumRequest
+        | AddRaftVoterRequest
+        | RemoveRaftVoterRequest
+        | UpdateRaftVoterRequest
+    )
+    OwnRequest: TypeAlias = (
+        VoteRequest
+        | BeginQuorumEpochRequest
+        | EndQuorumEpochRequest
+        | FetchRequest
+        | FetchSnapshotRequest
+        | UpdateRaftVoterRequest
+        | AddRaftVoterRequest
+        | RemoveRaftVoterRequest
+        | ApiVersionsRequest
+    )
+    RaftResponse: TypeAlias = (
+        VoteResponse
+        | BeginQuorumEpochResponse
+        | EndQuorumEpochResponse
+        | FetchResponse
+        | FetchSnapshotResponse
+        | DescribeQuorumResponse
+        | AddRaftVoterResponse
+        | RemoveRaftVoterResponse
+        | UpdateRaftVoterResponse
+        | ApiVersionsResponse
+    )
+
+
+# Events -------------------------------------------------------------------------------------
+@attrs.frozen
+class Started:
+    """The first event of a machine."""
+
+
+@attrs.frozen
+class Received:
+    """A request came in; ``token`` says whom to answer."""
+
+    token: Hashable
+    request: RaftRequest
+
+
+@attrs.frozen
+class Answered:
+    """The answer to a :class:`Send`, or None: it could not be delivered, or was not answered."""
+
+    call_id: int
+    response: RaftResponse | None
+    refused: bool = False
+    """Nobody listens at that address: the connection was refused by the host itself."""
+
+
+@attrs.frozen
+class Append:
+    """The active controller has records to write, packed, as one batch."""
+
+    token: Hashable
+    epoch: int
+    values: tuple[bytes, ...] | Payload
+    """Many are encoded beforehand, in slices."""
+
+
+@attrs.frozen
+class SnapshotTaken:
+    """A snapshot of our own committed records lies on disk."""
+
+    id: SnapshotId
+    alone: bool = False
+    """Whether not even the one before it may be kept."""
+
+
+@attrs.frozen
+class SnapshotLoaded:
+    """A fetched snapshot is installed; these voters stand in it."""
+
+    id: SnapshotId
+    voters: VoterSet
+    kraft_version: int
+
+
+@attrs.frozen
+class SnapshotRefused:
+    """A fetched snapshot was damaged on its way, and is gone again."""
+
+    id: SnapshotId
+
+
+@attrs.frozen
+class UpgradeKraftVersion:
+    """kraft.version is to be raised: the voter set moves from the configuration to the log."""
+
+    token: Hashable
+    version: int
+
+
+@attrs.frozen
+class Resign:
+    """The controller gives up leadership of this epoch."""
+
+    epoch: int
+
+
+@attrs.frozen
+class Shutdown:
+    """The node stops: a leader resigns and tells the others."""
+
+
+Event: TypeAlias = (
+    Started
+    | Received
+    | Answered
+    | Append
+    | SnapshotTaken
+    | SnapshotLoaded
+    | SnapshotRefused
+    | UpgradeKraftVersion
+    | Resign
+    | Shutdown
+)
+
+
+# What stands in an answer for bytes that are on disk ----------------------------------------
+@attrs.frozen
+class LogSlice:
+    """Batches from ``start_offset`` on, whole ones, below ``end_offset``, at least one."""
+
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+
+
+@attrs.frozen
+class SnapshotSlice:
+    """Bytes of a snapshot; whoever resolves it also fills in ``size``."""
+
+    id: SnapshotId
+    position: int
+    max_bytes: int
+
+
+# Effects ------------------------------------------------------------------------------------
+@attrs.frozen
+class SaveElection:
+    """Write quorum-state."""
+
+    state: ElectionState
+    voters: VoterSet
+    kraft_version: int
+
+
+@attrs.frozen
+class AppendLog:
+    """Append these batches, offsets and epochs set."""
+
+    records: bytes | memoryview
+    base_offset: int
+
+
+@attrs.frozen
+class TruncateLog:
+    """Cut the log so that it ends at ``end_offset``."""
+
+    end_offset: int
+
+
+@attrs.frozen
+class CleanLog:
+    """Segments and snapshots wholly before ``start_offset`` may go; a snapshot ends there."""
+
+    start_offset: int
+
+
+@attrs.frozen
+class WriteSnapshot:
+    """Write a piece of a snapshot that is being fetched."""
+
+    id: SnapshotId
+    position: int
+    data: bytes | memoryview
+
+
+@attrs.frozen
+class InstallSnapshot:
+    """The snapshot is whole: put it in place, empty the log after it, say SnapshotLoaded; or
+    SnapshotRefused if it is damaged."""
+
+    id: SnapshotId
+
+
+Write: TypeAlias = (
+    SaveElection | AppendLog | TruncateLog | CleanLog | WriteSnapshot | InstallSnapshot
+)
+
+
+@attrs.frozen
+class Send:
+    """Send a request; :class:`Answered` brings what comes of it."""
+
+    call_id: int
+    node: Node
+    request: OwnRequest
+
+
+@attrs.frozen
+class Reply:
+    """Answer a received request."""
+
+    token: Hashable
+    response: RaftResponse
+
+
+@attrs.frozen
+class Appended:
+    """The records have their offsets (not yet committed)."""
+
+    token: Hashable
+    base_offset: int
+    last_offset: int
+
+
+@attrs.frozen
+class Refused:
+    """The records or the upgrade were not taken."""
+
+    token: Hashable
+    error: KafkaError
+
+
+@attrs.frozen
+class Committed:
+    """Everything before ``end_offset`` is committed."""
+
+    end_offset: int
+
+
+@attrs.frozen
+class LeaderKnown:
+    """Leader or epoch changed; ``active`` once the leader is this node and its epoch's first
+    record is committed, so that everything before it has been announced."""
+
+    leader_id: int | None
+    epoch: int
+    active: bool = False
+
+
+Effect: TypeAlias = Write | Send | Reply | Appended | Refused | Committed | LeaderKnown

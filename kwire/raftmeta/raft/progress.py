@@ -1,0 +1,245 @@
+"""A leader's business: what it appends, how far each replica is, what is committed.
+
+Rules: an offset is committed when a majority of the voters hold it and one of them is of the
+leader's own epoch (Raft 5.4.2); the leader's own disk counts as one voter like any other,
+if it is a voter at all; a leader that a majority stopped fetching from resigns (KIP-595).
+"""
+
+from itertools import takewhile
+from math import inf
+
+from kwire import errors
+from kwire.raftmeta.raft.control_records import (
+    ControlMessage,
+    control_batch,
+    leader_change,
+    note_voters,
+    voters_records,
+)
+from kwire.raftmeta.raft.events import Append, Appended, AppendLog, Refused, Reply
+from kwire.raftmeta.raft.roles import Leader, Replica
+from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION, RaftState
+from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey
+from kwire.records.build import Payload
+from kwire.records.header import headers, parse
+
+
+def start(state: RaftState, role: Leader) -> None:
+    """Write the epoch's first record and let the voters know."""
+    role.check_at = _check_deadline(state)
+    for voter in state.voters:
+        if voter.id != state.config.node_id:
+            replica_of(state, role, voter.key).begin_at = state.now
+    first: list[ControlMessage] = [leader_change(state.config.node_id, state.voters, role.granted)]
+    version = state.history.kraft_version
+    if version and state.history.latest_offset == CONFIGURED:
+        first += voters_records(state.voters, version)
+    append_control(state, first)
+
+
+# Appending ----------------------------------------------------------------------------------
+def append_control(state: RaftState, records: list[ControlMessage]) -> int:
+    """Append control records as one batch; the offset of the last one."""
+    data = control_batch(
+        records, base_offset=state.log.end_offset, epoch=state.epoch, timestamp_ms=state.now_ms
+    )
+    append(state, data)
+    note_voters(state.history, data, 0, parse(data))
+    return state.log.end_offset - 1
+
+
+def on_append(state: RaftState, event: Append) -> None:
+    """The controller's records, if this node still leads the epoch they were decided in."""
+    role = state.role
+    if not isinstance(role, Leader) or event.epoch != state.epoch or state.stopping:
+        state.emit(Refused(event.token, errors.NotController()))
+        return
+    base_offset = state.log.end_offset
+    values = event.values
+    payload = values if isinstance(values, Payload) else Payload(values)
+    data = payload.batch(
+        timestamp_ms=state.now_ms, base_offset=base_offset, leader_epoch=state.epoch
+    )
+    append(state, data)
+    state.emit(Appended(event.token, base_offset, state.log.end_offset - 1))
+
+
+def append(state: RaftState, data: bytes) -> None:
+    """Append one batch; it is on disk before anything that is said afterwards."""
+    header = parse(data)
+    state.emit(AppendLog(data, header.base_offset))
+    state.log.appended(header.leader_epoch, header.base_offset, header.next_offset)
+
+
+def append_fetched(state: RaftState, data: bytes | memoryview) -> None:
+    """Append what the leader sent, batch by batch."""
+    for pos, header in headers(data):
+        state.log.appended(header.leader_epoch, header.base_offset, header.next_offset)
+        if header.is_control:
+            note_voters(state.history, data, pos, header)
+    state.emit(AppendLog(data, int.from_bytes(data[:8], "big")))
+
+
+# What is committed --------------------------------------------------------------------------
+def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
+    """What is known of a replica; one that was never seen gets a fresh entry."""
+    known = role.replicas.get(key)
+    if known is None:
+        _forget_gone(state, role)
+        known = role.replicas[key] = Replica(key)
+    return known
+
+
+def _forget_gone(state: RaftState, role: Leader) -> None:
+    """Observers that have not fetched for long: every new disk of a broker is another one."""
+    since = state.now - OBSERVER_SESSION
+    silent = takewhile(lambda replica: replica.fetched_at < since, role.replicas.values())
+    for key in [r.key for r in silent if not state.voters.has(r.key)]:
+        del role.replicas[key]
+
+
+def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
+    """How much of the log each voter is known to hold, on the disk it fetched for last."""
+    found: dict[int, int] = {}
+    for voter in state.voters:
+        if voter.id == state.config.node_id:
+            found[voter.id] = state.log.end_offset
+            continue
+        known = role.replicas.get(_key_of(state, role, voter.id))
+        found[voter.id] = known.end_offset if known else -1
+    return found
+
+
+def update_high_watermark(state: RaftState) -> bool:
+    """Commit what a majority holds; whether anything was."""
+    role = state.role
+    if not isinstance(role, Leader) or not state.voters:
+        return False
+    ends = sorted(voter_progress(state, role).values(), reverse=True)
+    held = ends[state.voters.majority - 1]
+    if held <= role.epoch_start:
+        return False
+    return state.advance_high_watermark(held)
+
+
+def is_epoch_committed(state: RaftState, role: Leader) -> bool:
+    """Whether anything of the leader's own epoch is committed."""
+    return state.high_watermark is not None and state.high_watermark > role.epoch_start
+
+
+def own_high_watermark(state: RaftState) -> int | None:
+    """What a node tells of the high watermark: a leader only what it has moved itself."""
+    role = state.role
+    if isinstance(role, Leader) and not is_epoch_committed(state, role):
+        return None
+    return state.high_watermark
+
+
+# Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
+def heard(state: RaftState, role: Leader, replica: Replica) -> None:
+    """A replica fetched just now."""
+    replica.fetched_at = state.now
+    replica.fetched_at_ms = state.now_ms
+    replica.begin_at = state.now + state.config.fetch_timeout
+    role.replicas[replica.key] = role.replicas.pop(replica.key)
+    if not state.voters.has(replica.key):
+        return
+    role.fetching_as[replica.key.id] = replica.key
+    if state.voters.has_majority(_recent_voters(state, role)):
+        role.check_at = _check_deadline(state)
+
+
+def _recent_voters(state: RaftState, role: Leader) -> list[int]:
+    """The voters that fetched since the majority was looked at last, this node among them.
+
+    The replica of another directory is not the voter whose id it has.
+    """
+    since = role.check_at - _check_timeout(state)
+    recent = [state.config.node_id] if state.voters.has(state.key) else []
+    for node in state.other_voters:
+        replica = role.replicas.get(_key_of(state, role, node.id))
+        if replica is not None and replica.fetched_at > since:
+            recent.append(node.id)
+    return recent
+
+
+def is_alone(state: RaftState) -> bool:
+    """Whether this leader is the quorum, with nobody waiting for anything."""
+    role = state.role
+    return (
+        isinstance(role, Leader)
+        and role.check_at == inf
+        and not role.held
+        and role.change is None
+        and state.voters.is_only(state.key)
+    )
+
+
+def _check_timeout(state: RaftState) -> float:
+    return state.config.fetch_timeout * CHECK_QUORUM_FACTOR
+
+
+def _check_deadline(state: RaftState) -> float:
+    if state.voters.is_only(state.key):
+        return inf
+    return state.now + _check_timeout(state)
+
+
+def poll(state: RaftState) -> None:
+    """Tell voters that do not fetch who leads; resign when a majority is gone."""
+    role = state.role
+    if not isinstance(role, Leader) or is_alone(state):
+        return
+    from kwire.raftmeta.raft import messages
+    from kwire.raftmeta.raft.election import become_resigned
+
+    if role.check_at == inf and not state.voters.is_only(state.key):
+        role.check_at = _check_deadline(state)
+    if state.now >= role.check_at:
+        if state.voters.is_only(state.key):
+            role.check_at = inf
+        else:
+            become_resigned(state, preferred_candidates(state, role))
+            return
+    for node in state.other_voters:
+        replica = replica_of(state, role, _key_of(state, role, node.id))
+        if state.now >= replica.begin_at:
+            voter = state.voters.key_of(node.id)
+            replica.begin_at = state.now + state.config.fetch_timeout / 2
+            state.send(node, messages.begin_request(state, voter))
+
+
+def _key_of(state: RaftState, role: Leader, node_id: int) -> ReplicaKey:
+    """The key a voter fetches under, its configured one until it has."""
+    key = role.fetching_as.get(node_id)
+    return key if key and state.voters.has(key) else state.voters.key_of(node_id)
+
+
+def deadline(state: RaftState, role: Leader) -> float:
+    """When the leader has to act by itself."""
+    times = [role.check_at, role.held.deadline]
+    keys = (_key_of(state, role, node.id) for node in state.other_voters)
+    times += [replica_of(state, role, key).begin_at for key in keys]
+    if role.change is not None:
+        times.append(role.change.deadline)
+    return min(times)
+
+
+def preferred_candidates(state: RaftState, role: Leader) -> tuple[ReplicaKey, ...]:
+    """The other voters, furthest log first."""
+    ends = voter_progress(state, role)
+    others = [voter for voter in state.voters if voter.id != state.config.node_id]
+    others.sort(key=lambda voter: (-ends[voter.id], voter.id))
+    return tuple(voter.key for voter in others)
+
+
+def dismiss_waiting(state: RaftState, role: Leader) -> None:
+    """Whoever waits for this leader is told that it no longer is one."""
+    if not role.held and role.change is None:
+        return
+    from kwire.raftmeta.raft import messages, reconfig
+
+    code = errors.NotLeaderOrFollower.code
+    for held in role.held.take_all():
+        state.emit(Reply(held.token, messages.fetch_response(state, error=code)))
+    reconfig.abandon(state, role)

@@ -1,0 +1,115 @@
+"""What a leader and its voters tell each other: Begin- and EndQuorumEpoch, UpdateRaftVoter."""
+
+from math import inf
+
+from kwire import errors
+from kwire.codec.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+)
+from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.election import contradicts, leader_ended, learn
+from kwire.raftmeta.raft.roles import Follower, Resigned
+from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.voters import Endpoint, Node, endpoint_of
+from kwire.raftmeta.raft.voting import is_me
+
+
+# BeginQuorumEpoch ---------------------------------------------------------------------------
+def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+    """A leader makes itself known."""
+    if request.cluster_id not in (None, state.config.cluster_id):
+        return BeginQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
+    asked = messages.partition_of(request)
+    if asked is None:
+        return BeginQuorumEpochResponse(error_code=errors.InvalidRequest.code)
+    if asked.leader_epoch < state.epoch:
+        return messages.begin_response(state, errors.FencedLeaderEpoch.code)
+    if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
+        return messages.begin_response(state, errors.InvalidRequest.code)
+    if not is_me(state, request.voter_id, asked.voter_directory_id):
+        return messages.begin_response(state, errors.InvalidVoterKey.code)
+    address = _leader_address(state, request, asked.leader_id)
+    learn(state, asked.leader_epoch, asked.leader_id, address)
+    return messages.begin_response(state)
+
+
+def _leader_address(
+    state: RaftState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, leader_id: int
+) -> Node | None:
+    """Where this node reaches the leader, as far as the leader says."""
+    endpoints = [Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints]
+    if not endpoints:
+        return None
+    endpoint = endpoint_of(endpoints, state.config.listener)
+    return Node(leader_id, endpoint.host, endpoint.port)
+
+
+# EndQuorumEpoch -----------------------------------------------------------------------------
+def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+    """The leader gives up: the first of its preferred candidates stands at once."""
+    if request.cluster_id not in (None, state.config.cluster_id):
+        return EndQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
+    asked = messages.partition_of(request)
+    if asked is None:
+        return EndQuorumEpochResponse(error_code=errors.InvalidRequest.code)
+    if asked.leader_epoch < state.epoch:
+        return messages.end_response(state, errors.FencedLeaderEpoch.code)
+    if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
+        return messages.end_response(state, errors.InvalidRequest.code)
+    address = _leader_address(state, request, asked.leader_id)
+    learn(state, asked.leader_epoch, asked.leader_id, address)
+    role = state.role
+    if isinstance(role, Follower) and role.leader.id == asked.leader_id and state.is_voter:
+        ids = [candidate.candidate_id for candidate in asked.preferred_candidates]
+        leader_ended(state, role, _wait_for_turn(state, ids))
+    return messages.end_response(state)
+
+
+def _wait_for_turn(state: RaftState, preferred: list[int]) -> float:
+    """Nothing for the first (or when nobody is preferred); the further down, the longer."""
+    if state.config.node_id not in preferred:
+        return 0.0
+    position = preferred.index(state.config.node_id)
+    if position == 0:
+        return 0.0
+    share = state.config.election_backoff_max / (1 << max(len(preferred) - position, 0))
+    return share * (1 + state.random.random())
+
+
+def on_end_answer(state: RaftState, node_id: int) -> None:
+    if isinstance(state.role, Resigned):
+        state.role.untold.discard(node_id)
+
+
+# UpdateRaftVoter ----------------------------------------------------------------------------
+def poll_update_voter(state: RaftState) -> None:
+    """A follower that has had a leader for a while tells it where it is reached now.
+
+    Under kraft.version 0 once an epoch, so that the leader learns the directory ids that an
+    upgrade needs; later only when the voter set has it wrong.
+    """
+    role = state.role
+    if not isinstance(role, Follower) or state.now < role.update_voter_at:
+        return
+    if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
+        return  # between two Fetches, so as not to wait on the wire behind one that is held
+    role.update_voter_at = inf
+    if not state.is_voter or state.stopping:
+        return
+    is_known = state.voters.get(state.config.node_id) == state.config.as_voter
+    if state.history.kraft_version > 0 and is_known:
+        role.update_voter_at = state.now + state.config.fetch_timeout
+        return
+    if state.send(role.leader, messages.update_request(state)) is None:
+        role.update_voter_at = state.now + state.config.fetch_timeout
+
+
+def on_update_answer(state: RaftState, response: UpdateRaftVoterResponse) -> None:
+    """Try again later when it was refused."""
+    role = state.role
+    if isinstance(role, Follower) and response.error_code != errors.NONE:
+        role.update_voter_at = state.now + state.config.fetch_timeout

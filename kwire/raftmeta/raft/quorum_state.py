@@ -1,0 +1,76 @@
+"""What a raft node must not forget: its epoch, its vote and the leader; and the file of it.
+
+Rules: this is on disk before anything is said that depends on it; a node that cannot read it does
+not start, for it may have voted.
+"""
+
+import json
+
+import attrs
+
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
+from kwire.types import ZERO_UUID, uuid_bytes, uuid_text
+
+NOBODY = -1
+QUORUM_STATE = "quorum-state"
+VERSIONS = (0, 1)
+
+
+class DamagedQuorumState(ValueError):
+    """The file is not what this node can have written."""
+
+
+@attrs.frozen
+class ElectionState:
+    """One epoch of the quorum as this node knows it."""
+
+    epoch: int = 0
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+
+
+def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
+    """The file's one line; version 0 of it names the configured voters."""
+    leader = NOBODY if state.leader_id is None else state.leader_id
+    voted = ReplicaKey(NOBODY) if state.voted is None else state.voted
+    fields: dict[str, object]
+    if kraft_version == 0:
+        fields = {
+            "clusterId": "",
+            "leaderId": leader,
+            "leaderEpoch": state.epoch,
+            "votedId": voted.id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": node_id} for node_id in voters.ids],
+            "data_version": 0,
+        }
+    else:
+        fields = {
+            "leaderId": leader,
+            "leaderEpoch": state.epoch,
+            "votedId": voted.id,
+            "votedDirectoryId": uuid_text(voted.directory_id),
+            "data_version": 1,
+        }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> ElectionState:
+    """The state in the file of either version."""
+    try:
+        fields = json.loads(data)
+        voted_id = int(fields["votedId"])
+        leader_id = int(fields["leaderId"])
+        epoch = int(fields["leaderEpoch"])
+        version = int(fields["data_version"])
+        directory = fields.get("votedDirectoryId")
+        directory_id = ZERO_UUID if directory is None else uuid_bytes(directory)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedQuorumState(f"not a quorum-state: {data[:80]!r}") from error
+    if version not in VERSIONS:
+        raise DamagedQuorumState(f"quorum-state has version {version}, not one of {VERSIONS}")
+    return ElectionState(
+        epoch=epoch,
+        leader_id=None if leader_id < 0 else leader_id,
+        voted=None if voted_id < 0 else ReplicaKey(voted_id, directory_id),
+    )

@@ -1,0 +1,160 @@
+"""KRaft as a stepper: ``step(event, now, now_ms)`` returns what to do, ``deadline`` when to
+step without an event.
+
+Pure: no clock, no disk, no network, no randomness of its own.  The rules live in the modules
+of the roles; here an event finds its rule, and after each one everything that is due is done.
+The effects' contract is that of :mod:`kwire.raftmeta.raft.events`.
+"""
+
+from math import inf
+from typing import assert_never
+
+import attrs
+
+from kwire.raftmeta.raft import cleaning, election, progress
+from kwire.raftmeta.raft import start_stop as leadership
+from kwire.raftmeta.raft.events import (
+    Answered,
+    Append,
+    Effect,
+    Event,
+    LeaderKnown,
+    Received,
+    Resign,
+    Shutdown,
+    SnapshotLoaded,
+    SnapshotRefused,
+    SnapshotTaken,
+    Started,
+    UpgradeKraftVersion,
+)
+from kwire.raftmeta.raft.log_state import LogState
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.roles import Leader, Resigned
+from kwire.raftmeta.raft.state import RaftConfig, RaftState, Random
+from kwire.raftmeta.raft.voters import VoterHistory
+
+
+@attrs.frozen
+class Recovered:
+    """What a node finds on its disk."""
+
+    election: ElectionState = attrs.field(factory=ElectionState)
+    log: LogState = attrs.field(factory=LogState)
+    history: VoterHistory = attrs.field(factory=VoterHistory)
+
+
+class Raft:
+    """One node of the quorum."""
+
+    def __init__(self, config: RaftConfig, recovered: Recovered, random: Random) -> None:
+        newest = recovered.log.latest_snapshot
+        self.state = RaftState(
+            config=config,
+            random=random,
+            log=recovered.log,
+            history=recovered.history,
+            election=recovered.election,
+            high_watermark=newest.end_offset if newest and newest.end_offset else None,
+        )
+        self.deadline = inf
+        self._told = LeaderKnown(None, -1)
+
+    def step(self, event: Event | None, now: float, now_ms: int) -> tuple[Effect, ...]:
+        """Take one event (None: the deadline has passed)."""
+        state = self.state
+        state.now = max(state.now, now)
+        state.now_ms = now_ms
+        if event is not None:
+            self._take(event)
+        self._expire_calls()
+        self._poll()
+        self._announce()
+        self.deadline = self._next_deadline()
+        effects = tuple(state.effects)
+        state.effects.clear()
+        return effects
+
+    # Events ---------------------------------------------------------------------------------
+    def _take(self, event: Event) -> None:
+        state = self.state
+        match event:
+            case Received(token, request):
+                from kwire.raftmeta.raft import rpc
+
+                rpc.on_request(state, token, request)
+            case Answered(call_id, response, refused):
+                call = state.calls.finish(call_id)
+                if call is not None:
+                    from kwire.raftmeta.raft import rpc
+
+                    rpc.on_answer(state, call, response)
+                    if refused:
+                        rpc.on_refused(state, call)
+            case Append():
+                progress.on_append(state, event)
+            case SnapshotTaken() | SnapshotLoaded() | SnapshotRefused():
+                cleaning.on_snapshot(state, event)
+            case UpgradeKraftVersion():
+                from kwire.raftmeta.raft import reconfig
+
+                reconfig.on_upgrade(state, event)
+            case Started():
+                leadership.on_started(state)
+            case Resign(epoch):
+                leadership.resign(state, epoch)
+            case Shutdown():
+                leadership.shut_down(state)
+            case _:
+                assert_never(event)
+
+    # What is due ----------------------------------------------------------------------------
+    def _expire_calls(self) -> None:
+        state = self.state
+        for call in [c for c in state.calls.open.values() if c.deadline <= state.now]:
+            from kwire.raftmeta.raft import rpc
+
+            state.calls.finish(call.id)
+            rpc.on_answer(state, call, None)
+
+    def _poll(self) -> None:
+        """Do what is due; a change of role brings up new business at once."""
+        state = self.state
+        role = None
+        while role is not state.role:
+            role = state.role
+            election.poll(state)
+            progress.update_high_watermark(state)
+            progress.poll(state)
+            if not progress.is_alone(state):
+                from kwire.raftmeta.raft import rpc
+
+                rpc.poll(state)
+
+    def _announce(self) -> None:
+        state, role = self.state, self.state.role
+        active = isinstance(role, Leader) and progress.is_epoch_committed(state, role)
+        known = LeaderKnown(state.leader_id, state.epoch, active)
+        if isinstance(role, Resigned):
+            known = LeaderKnown(None, state.epoch)
+        if known != self._told:
+            self._told = known
+            state.emit(known)
+
+    def _next_deadline(self) -> float:
+        state, role = self.state, self.state.role
+        if isinstance(role, Leader):
+            own = progress.deadline(state, role)
+        else:
+            own = role.deadline
+        own = min(own, leadership.update_voter_deadline(state, role))
+        return min(own, state.calls.deadline(), self._retry_deadline())
+
+    def _retry_deadline(self) -> float:
+        """When a node that was left alone may be asked again."""
+        state = self.state
+        if isinstance(state.role, Leader):
+            return inf
+        calls = state.calls
+        times = (*calls.retry_at.values(), *calls.fetch_at.values())
+        return min((at for at in times if at > state.now), default=inf)

@@ -1,0 +1,271 @@
+"""Changes of the voter set (KIP-853): add, remove, update a voter, raise kraft.version.
+
+Rules, from section 4 of Ongaro's thesis and the KIP: one change at a time; none before the
+leader has committed a record of its own epoch; the new set counts as soon as it is in the log;
+two sets that follow each other differ by one voter, so their majorities always share a node.
+"""
+
+from collections.abc import Hashable
+
+from kwire import errors
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from kwire.errors import KafkaError
+from kwire.raftmeta.raft import messages, progress
+from kwire.raftmeta.raft.control_records import voters_records
+from kwire.raftmeta.raft.election import become_resigned
+from kwire.raftmeta.raft.events import Appended, Refused, Reply, UpgradeKraftVersion
+from kwire.raftmeta.raft.replication import leader_error
+from kwire.raftmeta.raft.roles import Leader, VoterChange
+from kwire.raftmeta.raft.state import Call, RaftState
+from kwire.raftmeta.raft.voters import (
+    Endpoint,
+    Node,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+    endpoint_of,
+    to_record,
+)
+from kwire.types import ZERO_UUID
+
+CAUGHT_UP_WITHIN_MS = 3_600_000
+"""A new voter must have been caught up and fetching that recently."""
+
+
+def check_change(state: RaftState, cluster_id: str | None) -> Leader:
+    """The leader's role, if a change may begin now; raises what stands against it."""
+    if cluster_id not in (None, state.config.cluster_id):
+        raise errors.InconsistentClusterId
+    role = state.role
+    if not isinstance(role, Leader) or state.stopping:
+        raise errors.NotLeaderOrFollower
+    if not progress.is_epoch_committed(state, role):
+        raise errors.RequestTimedOut("the leader has committed nothing in its epoch yet")
+    pending = state.history.latest_offset >= (state.high_watermark or 0)
+    if role.change is not None or pending:
+        raise errors.RequestTimedOut("another change of the voters is under way")
+    return role
+
+
+def check_dynamic(state: RaftState) -> None:
+    if state.history.kraft_version < 1:
+        raise errors.UnsupportedVersion(
+            f"Voters can be changed from kraft.version 1 on; it is {state.history.kraft_version}"
+        )
+
+
+# Add ----------------------------------------------------------------------------------------
+def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> None:
+    """Ask the new voter what it can do; the rest follows when it answers."""
+    try:
+        role = check_change(state, request.cluster_id)
+        check_dynamic(state)
+        voter = _voter_of(request)
+        if state.voters.get(voter.id) is not None:
+            raise errors.DuplicateVoter(f"node {voter.id} is a voter already")
+    except KafkaError as error:
+        state.emit(Reply(token, _added(error)))
+        return
+    endpoint = endpoint_of(voter.endpoints, state.config.listener)
+    wait = min(request.timeout_ms / 1000, state.config.request_timeout * 2)
+    kind = "add" if request.ack_when_committed else "add-ack-appended"
+    role.change = VoterChange(token, kind, voter, state.now + wait)
+    role.change.call_id = state.send(
+        Node(voter.id, endpoint.host, endpoint.port),
+        ApiVersionsRequest(client_software_name="kwire", client_software_version="1"),
+    )
+    if role.change.call_id is None:
+        finish(state, role, errors.RequestTimedOut("the new voter does not answer"))
+
+
+def _voter_of(request: AddRaftVoterRequest) -> Voter:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID or not request.listeners:
+        raise errors.InvalidRequest("a voter needs an id, a directory id and a listener")
+    endpoints = tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners)
+    return Voter(ReplicaKey(request.voter_id, request.voter_directory_id), endpoints)
+
+
+def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse | None) -> None:
+    """The new voter has said what it supports: write the new set if it will do."""
+    role = state.role
+    if not isinstance(role, Leader) or role.change is None or role.change.call_id != call.id:
+        return
+    change = role.change
+    if response is None or response.error_code != errors.NONE:
+        finish(state, role, errors.RequestTimedOut("the new voter does not answer"))
+        return
+    versions = [f for f in response.supported_features if f.name == "kraft.version"]
+    newest = versions[0].max_version if versions else 0
+    if newest < state.history.kraft_version:
+        finish(state, role, errors.InvalidRequest(f"the new voter supports kraft.version {newest}"))
+        return
+    replica = role.replicas.get(change.voter.key)
+    age = state.now_ms - (replica.caught_up_at_ms if replica else -CAUGHT_UP_WITHIN_MS)
+    if replica is None or replica.caught_up_at_ms < 0 or age > CAUGHT_UP_WITHIN_MS:
+        finish(state, role, errors.RequestTimedOut("the new voter has not caught up"))
+        return
+    change.voter = Voter(change.voter.key, change.voter.endpoints, 0, newest)
+    _write(state, role, state.voters.with_voter(change.voter))
+    if change.kind == "add-ack-appended":
+        state.emit(Reply(change.token, _added(None)))
+
+
+def _write(state: RaftState, role: Leader, voters: VoterSet) -> None:
+    assert role.change is not None
+    role.change.deadline = float("inf")
+    role.change.call_id = None
+    role.change.offset = progress.append_control(state, [to_record(voters)])
+
+
+# Remove -------------------------------------------------------------------------------------
+def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest) -> None:
+    """Take a voter out; the leader itself goes once that is committed."""
+    try:
+        role = check_change(state, request.cluster_id)
+        check_dynamic(state)
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        voter = state.voters.get(key.id)
+        if voter is None or voter.key != key:
+            raise errors.VoterNotFound(f"{key.id} with that directory is not a voter")
+        if len(state.voters) == 1:
+            raise errors.InvalidRequest("the last voter cannot be removed")
+    except KafkaError as error:
+        state.emit(Reply(token, _removed(error)))
+        return
+    role.change = VoterChange(token, "remove", voter, float("inf"))
+    _write(state, role, state.voters.without(key.id))
+
+
+# Update -------------------------------------------------------------------------------------
+def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest) -> None:
+    """A voter says where it is reached now and what it supports."""
+    error = leader_error(state, request.current_leader_epoch)
+    if error != errors.NONE:
+        state.emit(Reply(token, _updated(state, error)))
+        return
+    try:
+        role = check_change(state, request.cluster_id)
+        voter = _updated_voter(request)
+        if not state.voters.has(voter.key):
+            raise errors.VoterNotFound
+        if not voter.min_version <= state.history.kraft_version <= voter.max_version:
+            raise errors.InvalidRequest
+    except KafkaError as refused:
+        state.emit(Reply(token, _updated(state, refused.code)))
+        return
+    role.seen_voters[voter.id] = voter
+    if state.history.kraft_version == 0 or state.voters.get(voter.id) == voter:
+        state.emit(Reply(token, _updated(state, errors.NONE)))
+        return
+    role.change = VoterChange(token, "update", voter, float("inf"))
+    _write(state, role, state.voters.with_voter(voter))
+    state.emit(Reply(token, _updated(state, errors.NONE)))  # it fetches only once it has this
+
+
+def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
+    feature = request.k_raft_version_feature
+    if request.voter_id < 0 or not request.listeners:
+        raise errors.InvalidRequest
+    return Voter(
+        ReplicaKey(request.voter_id, request.voter_directory_id),
+        tuple(Endpoint(e.name, e.host, e.port) for e in request.listeners),
+        feature.min_supported_version,
+        feature.max_supported_version,
+    )
+
+
+# kraft.version ------------------------------------------------------------------------------
+def on_upgrade(state: RaftState, event: UpgradeKraftVersion) -> None:
+    """Move the voter set into the log, with the directory ids the voters told us."""
+    try:
+        described = check_upgrade(state, event.version)
+    except KafkaError as error:
+        state.emit(Refused(event.token, error))
+        return
+    base_offset = state.log.end_offset
+    if event.version > state.history.kraft_version:
+        progress.append_control(state, voters_records(described, event.version))
+    state.emit(Appended(event.token, base_offset, state.log.end_offset - 1))
+
+
+def check_upgrade(state: RaftState, version: int) -> VoterSet:
+    """The voters as they would stand in the log; raises what stands against that."""
+    role = check_change(state, None)
+    if version < state.history.kraft_version or version > 1:
+        raise errors.InvalidUpdateVersion(f"kraft.version cannot become {version}")
+    return VoterSet.of(_described(state, role, node_id) for node_id in state.voters.ids)
+
+
+def _described(state: RaftState, role: Leader, node_id: int) -> Voter:
+    if node_id == state.config.node_id:
+        return state.config.as_voter
+    voter = role.seen_voters.get(node_id)
+    if voter is None or voter.max_version < 1:
+        raise errors.InvalidUpdateVersion(
+            f"Voter {node_id} has not told the leader yet that it supports this."
+        )
+    return voter
+
+
+# The end of a change ------------------------------------------------------------------------
+def poll(state: RaftState) -> None:
+    """Answer a change that is committed or has taken too long."""
+    role = state.role
+    if not isinstance(role, Leader):
+        return
+    committed = state.high_watermark or 0
+    change = role.change
+    if change is not None:
+        if change.offset is not None and committed > change.offset:
+            finish(state, role, None)
+        elif state.now >= change.deadline:
+            finish(state, role, errors.RequestTimedOut("the new voter does not answer"))
+    is_out = state.history.kraft_version > 0 and not state.voters.has(state.key)
+    if is_out and committed > state.history.latest_offset:
+        become_resigned(state, progress.preferred_candidates(state, role))
+
+
+def finish(state: RaftState, role: Leader, error: KafkaError | None) -> None:
+    """Answer whoever asked for the change under way."""
+    change, role.change = role.change, None
+    if change is None:
+        return
+    match change.kind:
+        case "add":
+            state.emit(Reply(change.token, _added(error)))
+        case "add-ack-appended":
+            if change.offset is None:
+                state.emit(Reply(change.token, _added(error)))
+        case "remove":
+            state.emit(Reply(change.token, _removed(error)))
+        case _:  # an update was answered when it was written
+            pass
+
+
+def abandon(state: RaftState, role: Leader) -> None:
+    """The leader steps down: what becomes of a written change is the next one's business."""
+    finish(state, role, errors.NotLeaderOrFollower())
+
+
+def _added(error: KafkaError | None) -> AddRaftVoterResponse:
+    code = error.code if error else errors.NONE
+    return AddRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
+
+
+def _removed(error: KafkaError | None) -> RemoveRaftVoterResponse:
+    code = error.code if error else errors.NONE
+    return RemoveRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
+
+
+def _updated(state: RaftState, code: int) -> UpdateRaftVoterResponse:
+    node = state.leader_node()
+    leader = UpdateRaftVoterResponse.CurrentLeader(
+        leader_id=messages.leader_field(state),
+        leader_epoch=state.epoch,
+        host=node.host if node else "",
+        port=node.port if node else 0,
+    )
+    return UpdateRaftVoterResponse(error_code=code, current_leader=leader)

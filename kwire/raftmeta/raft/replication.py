@@ -1,0 +1,297 @@
+"""Fetch: how the log travels from the leader to everyone else.
+
+Rules: a Fetch at an offset says that everything before it is on the sender's disk, so it is
+sent after the fsync; a log that parts from the leader's is cut where the leader says, never
+below what is committed; damaged records are refused and fetched again.
+"""
+
+import logging
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from kwire import errors
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
+from kwire.codec.primitives import MalformedError
+from kwire.raftmeta.raft import messages, progress
+from kwire.raftmeta.raft.control_records import note_voters
+from kwire.raftmeta.raft.election import leader_heard, learn
+from kwire.raftmeta.raft.events import LogSlice, Reply, TruncateLog
+from kwire.raftmeta.raft.held_fetches import HeldFetch
+from kwire.raftmeta.raft.log_state import SnapshotId, Valid
+from kwire.raftmeta.raft.roles import (
+    Follower,
+    Leader,
+    SnapshotFetch,
+    Unattached,
+)
+from kwire.raftmeta.raft.state import Call, RaftState
+from kwire.raftmeta.raft.voters import Node, ReplicaKey, VoterHistory
+from kwire.records.header import crc_ok, headers
+
+log = logging.getLogger(__name__)
+
+_ONE_AT_A_TIME = (
+    FetchRequest,
+    UpdateRaftVoterRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+)
+
+Part: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+# The leader's side --------------------------------------------------------------------------
+def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
+    """Answer now, or hold the request until there is something to say."""
+    answer = _refusal(state, request)
+    if answer is not None:
+        state.emit(Reply(token, answer))
+        return
+    role = state.role
+    assert isinstance(role, Leader)
+    wait = max(request.max_wait_ms, 0) / 1000
+    held = HeldFetch(token, request, state.now + wait)
+    _note_progress(state, role, request)
+    response = _answer(state, request, {}, is_last=wait == 0)
+    if response is None:
+        role.held.add(held)
+    else:
+        state.emit(Reply(token, response))
+
+
+def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
+    if request.cluster_id not in (None, state.config.cluster_id):
+        return FetchResponse(error_code=errors.InconsistentClusterId.code)
+    asked = messages.partition_of(request)
+    if asked is None or asked.fetch_offset < 0 or asked.last_fetched_epoch < 0:
+        return FetchResponse(error_code=errors.InvalidRequest.code)
+    error = leader_error(state, asked.current_leader_epoch)
+    return None if error == errors.NONE else messages.fetch_response(state, error=error)
+
+
+def leader_error(state: RaftState, epoch: int) -> int:
+    """Why a request for the leader of an epoch cannot be served here."""
+    if 0 <= epoch < state.epoch:
+        return errors.FencedLeaderEpoch.code
+    if epoch > state.epoch:
+        return errors.UnknownLeaderEpoch.code
+    if not isinstance(state.role, Leader):
+        return errors.NotLeaderOrFollower.code
+    return errors.NONE
+
+
+def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> None:
+    """The sender holds everything before its fetch offset, if its log is a prefix of ours."""
+    asked = messages.partition_of(request)
+    assert asked is not None
+    node_id = replica_id(request)
+    if node_id < 0 or node_id == state.config.node_id:
+        return
+    replica = progress.replica_of(state, role, ReplicaKey(node_id, asked.replica_directory_id))
+    progress.heard(state, role, replica)
+    if not isinstance(state.log.place(asked.fetch_offset, asked.last_fetched_epoch), Valid):
+        return
+    if asked.fetch_offset >= state.log.end_offset:
+        replica.caught_up_at_ms = state.now_ms
+    elif replica.last_end_offset >= 0 and asked.fetch_offset >= replica.last_end_offset:
+        replica.caught_up_at_ms = replica.fetched_at_ms
+    replica.last_end_offset = state.log.end_offset
+    replica.end_offset = asked.fetch_offset
+    progress.update_high_watermark(state)
+
+
+def replica_id(request: FetchRequest) -> int:
+    """The sender's node id, wherever the version has it."""
+    return max(request.replica_id, request.replica_state.replica_id)
+
+
+Answers: TypeAlias = dict[LogSlice | None, FetchResponse]
+"""Answers of one moment by what they carry: those to the same question share their content."""
+
+
+def _answer(
+    state: RaftState, request: FetchRequest, answers: Answers, *, is_last: bool = False
+) -> FetchResponse | None:
+    """The answer to a Fetch that has waited long enough or for which there is news, or None."""
+    asked = messages.partition_of(request)
+    assert asked is not None
+    place = state.log.place(asked.fetch_offset, asked.last_fetched_epoch)
+    if not isinstance(place, Valid):
+        return messages.fetch_response(state, place=place)
+    records: LogSlice | None = None
+    if asked.fetch_offset < state.log.end_offset:
+        limit = min(request.max_bytes, state.config.fetch_max_bytes)
+        records = LogSlice(asked.fetch_offset, state.log.end_offset, limit)
+    elif not is_last:
+        high_watermark = progress.own_high_watermark(state)
+        if high_watermark is None or high_watermark <= asked.high_watermark:
+            return None
+    if records not in answers:
+        answers[records] = messages.fetch_response(state, records=records or b"")
+    content = answers[records]
+    return FetchResponse(responses=content.responses, node_endpoints=content.node_endpoints)
+
+
+def poll_held(state: RaftState) -> None:
+    """Answer the held Fetches for which there is news or that have waited long enough."""
+    role = state.role
+    if not isinstance(role, Leader) or not role.held:
+        return
+    news = (state.log.end_offset, progress.own_high_watermark(state))
+    if role.held.compared_with == news:
+        fetches = role.held.take_expired(state.now)
+    else:
+        fetches = role.held.take_all()
+        role.held.compared_with = news
+    answers: Answers = {}
+    for held in fetches:
+        response = _answer(state, held.request, answers, is_last=state.now >= held.deadline)
+        if response is None:
+            role.held.add(held)
+        else:
+            state.emit(Reply(held.token, response))
+
+
+# The follower's side ------------------------------------------------------------------------
+def poll_fetch(state: RaftState) -> None:
+    """Keep one Fetch (or FetchSnapshot) under way."""
+    from kwire.raftmeta.raft import snapshot
+
+    role = state.role
+    if (
+        state.installing
+        or isinstance(role, Leader)
+        or any(_goes_first(call) for call in state.calls.open.values())
+    ):
+        return
+    if (
+        isinstance(role, Follower)
+        and role.snapshot is not None
+        and not state.calls.is_doubtful(role.leader.id)
+    ):
+        snapshot.ask(state, role)
+        return
+    if not isinstance(role, Follower | Unattached) or state.stopping:
+        return
+    node = _whom_to_ask(state)
+    if node is not None:
+        state.send(node, messages.fetch_request(state))
+
+
+def _goes_first(call: Call) -> bool:
+    """One of these at a time, so that none waits on the wire behind a Fetch that is held."""
+    return isinstance(call.request, _ONE_AT_A_TIME)
+
+
+def _whom_to_ask(state: RaftState) -> Node | None:
+    """The leader; when it is unknown or out of reach, any node that may know who leads."""
+    role = state.role
+    if isinstance(role, Follower) and not state.calls.is_doubtful(role.leader.id):
+        return role.leader
+    nodes = [*state.other_voters]
+    if all(state.is_out_of_reach(node.id) for node in nodes):
+        nodes += _foreign_bootstrap(state)
+    if isinstance(role, Follower):
+        is_ready = state.calls.is_ready(role.leader.id, FetchRequest, state.now)
+        if is_ready and state.random.random() < 0.5:
+            return role.leader
+    ready = [n for n in nodes if state.calls.is_ready(n.id, FetchRequest, state.now)]
+    return ready[int(state.random.random() * len(ready))] if ready else None
+
+
+def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
+    """Servers that are configured; the voters as this node knows them may have moved meanwhile."""
+    known = {(e.host, e.port) for e in state.config.endpoints}
+    known |= {(n.host, n.port) for n in state.voter_nodes}
+    return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in known)
+
+
+def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:
+    """Take what the leader sent: records, where we part, or that we need a snapshot."""
+    part = messages.answer_of(response)
+    if part is None or response.error_code != errors.NONE:
+        state.back_off(call.node.id)
+        return
+    leader_id = part.current_leader.leader_id
+    before = state.election
+    learn(
+        state,
+        part.current_leader.leader_epoch,
+        None if leader_id < 0 else leader_id,
+        messages.leader_in(response),
+    )
+    asked = messages.partition_of(call.request)
+    assert asked is not None
+    role = state.role
+    if part.error_code != errors.NONE:
+        if state.election == before:
+            state.pause_fetching(call.node.id)
+        return
+    state.calls.succeeded(call.node.id)
+    is_current = isinstance(role, Follower) and part.current_leader.leader_epoch == state.epoch
+    if not is_current or asked.current_leader_epoch != state.epoch:
+        return
+    assert isinstance(role, Follower)
+    state.calls.succeeded(role.leader.id)
+    if asked.fetch_offset == state.log.end_offset and role.snapshot is None:
+        _take(state, role, part)
+
+
+def _take(state: RaftState, role: Follower, part: Part) -> None:
+    leader_heard(state, role)
+    if part.diverging_epoch.epoch >= 0:
+        _truncate(state, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
+        return
+    if part.snapshot_id.end_offset >= 0:
+        role.snapshot = SnapshotFetch(
+            SnapshotId(part.snapshot_id.end_offset, part.snapshot_id.epoch)
+        )
+        return
+    if part.records:
+        data = sound_batches(state, part.records)
+        if data:
+            progress.append_fetched(state, data)
+        else:
+            log.warning("records refused leader=%d offset=%d", role.leader.id, state.log.end_offset)
+            state.calls.retry_at[role.leader.id] = state.now + state.config.retry_backoff
+    known = min(part.high_watermark, state.log.end_offset)
+    if known >= 0:
+        role.committed = part.high_watermark
+        state.advance_high_watermark(known)
+
+
+def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryview:
+    """The whole batches of an answer, or none of them if one is damaged or does not fit our log.
+
+    They are asked for again then: what was damaged on the way comes sound the next time.
+    """
+    end, offset, epoch = 0, state.log.end_offset, state.log.last_epoch
+    try:
+        for pos, header in headers(data):
+            if header.leader_epoch > state.epoch:
+                break
+            fits = header.base_offset == offset and header.leader_epoch >= epoch
+            if not fits or header.last_offset_delta < 0 or not crc_ok(data, pos, header):
+                return b""
+            if header.is_control:
+                note_voters(VoterHistory(), data, pos, header)  # so that none of it is a surprise
+            end, offset, epoch = pos + header.size, header.next_offset, header.leader_epoch
+    except (errors.CorruptMessage, MalformedError, ValueError):
+        return b""
+    return data[:end]
+
+
+def _truncate(state: RaftState, epoch: int, end_offset: int) -> None:
+    """Cut the log where it parts from the leader's (KIP-595, truncation detection)."""
+    ours = state.log.epoch_end(epoch)
+    to = min(ours.end_offset, end_offset) if ours.epoch == epoch else ours.end_offset
+    to = max(to, state.log.start_offset)
+    committed = state.high_watermark or 0
+    assert to >= committed, f"asked to truncate to {to}, but {committed} is committed"
+    if to < state.log.end_offset:
+        state.log.truncated(to)
+        state.history.truncate(to)
+        state.emit(TruncateLog(to))

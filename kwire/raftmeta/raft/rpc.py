@@ -1,0 +1,125 @@
+"""Which message goes to which rule; loaded when the first message or other voter is met."""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, assert_never
+
+from kwire import errors
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.codec.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+)
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
+from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta.raft import auto_join as joining
+from kwire.raftmeta.raft import (
+    describe,
+    election,
+    messages,
+    reconfig,
+    replication,
+    snapshot,
+    voting,
+)
+from kwire.raftmeta.raft import quorum_epochs as neighbours
+from kwire.raftmeta.raft.events import Reply
+from kwire.raftmeta.raft.state import Call, RaftState
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.raft.events import RaftRequest, RaftResponse
+
+
+def poll(state: RaftState) -> None:
+    """Do what is due between nodes."""
+    replication.poll_held(state)  # first, so that a leader voted out tells what is committed
+    reconfig.poll(state)
+    joining.poll(state)
+    neighbours.poll_update_voter(state)
+    replication.poll_fetch(state)
+
+
+def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> None:
+    """Answer a request of another node or a tool, or hold it."""
+    match request:
+        case FetchRequest():
+            replication.on_fetch(state, token, request)
+        case VoteRequest():
+            state.emit(Reply(token, voting.on_vote(state, request)))
+        case BeginQuorumEpochRequest():
+            state.emit(Reply(token, neighbours.on_begin(state, request)))
+        case EndQuorumEpochRequest():
+            state.emit(Reply(token, neighbours.on_end(state, request)))
+        case FetchSnapshotRequest():
+            snapshot.on_request(state, token, request)
+        case DescribeQuorumRequest():
+            state.emit(Reply(token, describe.describe(state, request)))
+        case AddRaftVoterRequest():
+            reconfig.on_add(state, token, request)
+        case RemoveRaftVoterRequest():
+            reconfig.on_remove(state, token, request)
+        case UpdateRaftVoterRequest():
+            reconfig.on_update(state, token, request)
+        case _:
+            assert_never(request)
+
+
+def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> None:
+    """Take the answer to a request of ours; None: there was none."""
+    if isinstance(call.request, ApiVersionsRequest):
+        known = response if isinstance(response, ApiVersionsResponse) else None
+        reconfig.on_api_versions(state, call, known)
+        return
+    match response:
+        case None:
+            state.back_off(call.node.id)
+        case FetchResponse():
+            replication.on_fetch_answer(state, call, response)
+        case FetchSnapshotResponse():
+            snapshot.on_answer(state, call, response)
+        case VoteResponse():
+            _on_vote_answer(state, call, response)
+        case BeginQuorumEpochResponse():
+            _learn_from(state, call, response)
+        case EndQuorumEpochResponse():
+            neighbours.on_end_answer(state, call.node.id)
+            _learn_from(state, call, response)
+        case UpdateRaftVoterResponse():
+            neighbours.on_update_answer(state, response)
+        case AddRaftVoterResponse() | RemoveRaftVoterResponse():
+            joining.on_answer(state, call, response)
+        case _:
+            state.back_off(call.node.id)
+
+
+def on_refused(state: RaftState, call: Call) -> None:
+    """Nobody listens where a request of ours went."""
+    voting.on_refused(state, call.node.id)
+
+
+def _on_vote_answer(state: RaftState, call: Call, response: VoteResponse) -> None:
+    asked = messages.partition_of(call.request)
+    assert asked is not None
+    _learn_from(state, call, response)
+    if asked.replica_epoch == state.epoch:
+        voting.on_vote_answer(state, call.node.id, response, pre=asked.pre_vote)
+
+
+def _learn_from(
+    state: RaftState,
+    call: Call,
+    response: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse,
+) -> None:
+    """Every answer carries the sender's epoch and leader."""
+    part = messages.answer_of(response)
+    if response.error_code != errors.NONE or part is None:
+        state.back_off(call.node.id)
+        return
+    state.calls.succeeded(call.node.id)
+    leader_id = None if part.leader_id < 0 else part.leader_id
+    election.learn(state, part.leader_epoch, leader_id, messages.leader_in(response))

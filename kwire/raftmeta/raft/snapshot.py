@@ -1,0 +1,108 @@
+"""FetchSnapshot: how a replica gets what is no longer in the leader's log (KIP-630).
+
+Rules: a leader never loads a snapshot; a fetched one is put in place whole or not at all; the
+log is cleaned only up to where one of our own snapshots ends.
+"""
+
+from collections.abc import Hashable
+
+from kwire import errors
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kwire.raftmeta.raft import messages, progress
+from kwire.raftmeta.raft.election import leader_heard, learn
+from kwire.raftmeta.raft.events import (
+    InstallSnapshot,
+    Reply,
+    SnapshotSlice,
+    WriteSnapshot,
+)
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.replication import leader_error
+from kwire.raftmeta.raft.roles import Follower, Leader
+from kwire.raftmeta.raft.state import Call, RaftState
+from kwire.raftmeta.raft.voters import ReplicaKey
+
+
+def on_request(state: RaftState, token: Hashable, request: FetchSnapshotRequest) -> None:
+    """Give a piece of a snapshot; asking counts as a sign of life like a Fetch."""
+    state.emit(Reply(token, _answer(state, request)))
+
+
+def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    if request.cluster_id not in (None, state.config.cluster_id):
+        return FetchSnapshotResponse(error_code=errors.InconsistentClusterId.code)
+    asked = messages.partition_of(request)
+    if asked is None:
+        return FetchSnapshotResponse(error_code=errors.InvalidRequest.code)
+    wanted = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
+    error = leader_error(state, asked.current_leader_epoch)
+    if error == errors.NONE and wanted not in state.log.snapshots:
+        error = errors.SnapshotNotFound.code
+    if error == errors.NONE and asked.position < 0:
+        error = errors.PositionOutOfRange.code
+    if error != errors.NONE:
+        return messages.snapshot_response(state, wanted, error=error)
+    role = state.role
+    assert isinstance(role, Leader)
+    if request.replica_id >= 0 and request.replica_id != state.config.node_id:
+        key = ReplicaKey(request.replica_id, asked.replica_directory_id)
+        progress.heard(state, role, progress.replica_of(state, role, key))
+    limit = max(1, min(request.max_bytes, state.config.snapshot_max_bytes))
+    piece = SnapshotSlice(wanted, asked.position, limit)
+    return messages.snapshot_response(state, wanted, position=asked.position, piece=piece)
+
+
+def ask(state: RaftState, role: Follower) -> None:
+    """Keep one FetchSnapshot under way."""
+    fetch = role.snapshot
+    if fetch is None or state.stopping:
+        return
+    if any(isinstance(c.request, FetchSnapshotRequest) for c in state.calls.open.values()):
+        return
+    state.send(role.leader, messages.snapshot_request(state, fetch.id, fetch.position))
+
+
+def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> None:
+    """Take a piece; a leader that cannot give it is asked for the log again."""
+    part = messages.answer_of(response)
+    if part is None or response.error_code != errors.NONE:
+        state.back_off(call.node.id)
+        return
+    leader_id = part.current_leader.leader_id
+    learn(
+        state,
+        part.current_leader.leader_epoch,
+        None if leader_id < 0 else leader_id,
+        messages.leader_in(response),
+    )
+    role = state.role
+    if not isinstance(role, Follower) or role.snapshot is None or state.installing:
+        return
+    if part.error_code != errors.NONE:
+        role.snapshot = None
+        state.back_off(call.node.id)
+        return
+    state.calls.succeeded(call.node.id)
+    if part.current_leader.leader_epoch == state.epoch:
+        _take(state, role, part)
+
+
+def _take(
+    state: RaftState, role: Follower, part: FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot
+) -> None:
+    fetch = role.snapshot
+    assert fetch is not None
+    got = SnapshotId(part.snapshot_id.end_offset, part.snapshot_id.epoch)
+    if got != fetch.id or part.position != fetch.position:
+        return
+    leader_heard(state, role)
+    data = part.unaligned_records
+    if not data and fetch.position < part.size:  # no progress, and no use in asking on at once
+        role.snapshot = None
+        state.back_off(role.leader.id)
+        return
+    state.emit(WriteSnapshot(fetch.id, fetch.position, data))
+    fetch.position += len(data)
+    if fetch.position >= part.size:
+        state.installing = fetch.id
+        state.emit(InstallSnapshot(fetch.id))

@@ -1,0 +1,52 @@
+"""Starting and stopping."""
+
+from math import inf
+
+from kwire.raftmeta.raft import progress
+from kwire.raftmeta.raft.election import become_prospective, become_resigned
+from kwire.raftmeta.raft.roles import Follower, Leader, Role, Unattached
+from kwire.raftmeta.raft.state import RaftState
+
+
+def on_started(state: RaftState) -> None:
+    """Take up the role that the saved election leaves; the only voter leads at once."""
+    own_id = state.config.node_id
+    if state.is_voter and state.voters.is_only(state.key):
+        become_prospective(state)
+        return
+    leader_id = state.leader_id
+    node = state.voter_node(leader_id) if leader_id is not None else None
+    if leader_id == own_id and state.is_voter:
+        become_resigned(state, ())
+    elif leader_id is not None and leader_id != own_id and node is not None:
+        timeout = state.config.fetch_timeout
+        state.role = Follower(
+            node,
+            state.now + timeout if state.is_voter else inf,
+            update_voter_at=state.now + timeout if state.config.can_vote else inf,
+        )
+    else:
+        state.role = Unattached(state.random_election_timeout() if state.is_voter else inf)
+
+
+def resign(state: RaftState, epoch: int) -> None:
+    """The controller cannot go on in this epoch."""
+    if isinstance(state.role, Leader) and epoch == state.epoch:
+        if state.voters.is_only(state.key):
+            become_prospective(state)
+        else:
+            become_resigned(state, progress.preferred_candidates(state, state.role))
+
+
+def shut_down(state: RaftState) -> None:
+    """Lead no longer and stand for nothing; a leader lets the others elect at once."""
+    state.stopping = True
+    if isinstance(state.role, Leader) and not state.voters.is_only(state.key):
+        become_resigned(state, progress.preferred_candidates(state, state.role))
+
+
+def update_voter_deadline(state: RaftState, role: Role) -> float:
+    """Once it is past, UpdateRaftVoter waits only for the answer to a Fetch."""
+    if not isinstance(role, Follower) or role.update_voter_at <= state.now:
+        return inf
+    return role.update_voter_at

@@ -1,0 +1,297 @@
+"""What a raft node is made of, shared by the modules that make up its rules.
+
+Rules: only the functions of this package change it, inside one step; what the world should
+do about it is put into ``effects``.  Time and randomness come from outside.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+import attrs
+
+from kwire.raftmeta.raft.events import Committed, Effect, SaveElection, Send
+from kwire.raftmeta.raft.log_state import LogState, SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.roles import Role, Unattached
+from kwire.raftmeta.raft.voters import (
+    Endpoint,
+    Node,
+    ReplicaKey,
+    Voter,
+    VoterHistory,
+    VoterSet,
+    endpoint_of,
+)
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.raft.events import OwnRequest
+
+CHECK_QUORUM_FACTOR: Final = 1.5
+"""A leader waits this many fetch timeouts for a majority before it resigns."""
+
+
+OBSERVER_SESSION: Final = 300.0
+"""An observer that has not fetched for that long is no longer known to the leader."""
+
+TURN_SHARE: Final = 0.15
+"""Of the longest back-off, or of a second: longer than a round of votes, shorter than a timeout."""
+
+FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
+
+
+class Random(Protocol):
+    """The part of :class:`random.Random` that is needed."""
+
+    def random(self) -> float: ...
+
+
+@attrs.frozen(kw_only=True)
+class RaftConfig:
+    """Times in seconds; the names are those of ``controller.quorum.*``."""
+
+    node_id: int
+    directory_id: bytes
+    cluster_id: str
+    endpoints: tuple[Endpoint, ...] = ()
+    """This node's controller listeners, the default one first."""
+    listener: str = ""
+    """The listener that this node reaches controllers by: the first controller.listener.names."""
+    bootstrap: tuple[Node, ...] = ()
+    can_vote: bool = True
+    """Whether this process has the controller role."""
+    auto_join: bool = False
+    """Whether a controller that is no voter asks to be one."""
+    election_timeout: float = 1.0
+    election_backoff_max: float = 1.0
+    fetch_timeout: float = 2.0
+    request_timeout: float = 2.0
+    retry_backoff: float = 0.02
+    retry_backoff_max: float = 1.0
+    fetch_wait: float = 0.5
+    fetch_max_bytes: int = 1 << 20
+    snapshot_max_bytes: int = 1 << 20
+    max_kraft_version: int = 1
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.node_id, self.directory_id)
+
+    @property
+    def as_voter(self) -> Voter:
+        return Voter(self.key, self.endpoints, 0, self.max_kraft_version)
+
+
+@attrs.define
+class Call:
+    """A request under way."""
+
+    id: int
+    node: Node
+    request: OwnRequest
+    deadline: float
+
+
+@attrs.define
+class Calls:
+    """Requests under way and nodes to leave alone for a while.
+
+    At most one request of a kind is under way to a node.  A failed one keeps the node from
+    being asked again for a time that doubles up to a limit; a Fetch that was refused keeps back
+    Fetches alone, for a node that does not lead may still be asked for its vote.
+    """
+
+    next_id: int = 0
+    open: dict[int, Call] = attrs.field(factory=dict)
+    busy: dict[tuple[int, type], int] = attrs.field(factory=dict)
+    failures: dict[int, int] = attrs.field(factory=dict)
+    retry_at: dict[int, float] = attrs.field(factory=dict)
+    fetch_at: dict[int, float] = attrs.field(factory=dict)
+    """When a node that refused a Fetch may be sent the next."""
+
+    def is_ready(self, node_id: int, kind: type, now: float) -> bool:
+        if (node_id, kind) in self.busy or self.retry_at.get(node_id, -inf) > now:
+            return False
+        return kind.__name__ not in FETCHES or self.fetch_at.get(node_id, -inf) <= now
+
+    def is_doubtful(self, node_id: int) -> bool:
+        """Whether a node did not answer, or not as a leader does, when last asked."""
+        return node_id in self.failures or node_id in self.fetch_at
+
+    def start(self, node: Node, request: OwnRequest, deadline: float) -> Call:
+        self.next_id += 1
+        call = Call(self.next_id, node, request, deadline)
+        self.open[call.id] = call
+        self.busy[node.id, type(request)] = call.id
+        return call
+
+    def finish(self, call_id: int) -> Call | None:
+        """The call that ended; None if it was given up before."""
+        call = self.open.pop(call_id, None)
+        if call is not None and self.busy.get((call.node.id, type(call.request))) == call_id:
+            del self.busy[call.node.id, type(call.request)]
+        return call
+
+    def give_up(self, kinds: frozenset[str]) -> None:
+        """Forget all requests of these kinds: their answers no longer matter."""
+        for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
+            self.finish(call.id)
+
+    def deadline(self) -> float:
+        return min((call.deadline for call in self.open.values()), default=inf)
+
+    def succeeded(self, node_id: int) -> None:
+        self.failures.pop(node_id, None)
+        self.retry_at.pop(node_id, None)
+        self.fetch_at.pop(node_id, None)
+
+
+@attrs.define
+class RaftState:
+    """One node.  Invariants: the epoch and the high watermark never fall; the high watermark
+    never passes the log's end; nothing before it is ever truncated."""
+
+    config: RaftConfig
+    random: Random
+    log: LogState
+    history: VoterHistory
+    election: ElectionState = attrs.field(factory=ElectionState)
+    role: Role = attrs.field(factory=Unattached)
+    high_watermark: int | None = None
+    calls: Calls = attrs.field(factory=Calls)
+    effects: list[Effect] = attrs.field(factory=list)
+    now: float = 0.0
+    now_ms: int = 0
+    stopping: bool = False
+    installing: SnapshotId | None = None
+    """A fetched snapshot that is being put in the log's place: no fetching, no candidacy."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        return self.config.key
+
+    @property
+    def epoch(self) -> int:
+        return self.election.epoch
+
+    @property
+    def leader_id(self) -> int | None:
+        return self.election.leader_id
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.history.latest
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node may stand for election.
+
+        Until its own removal is known to be committed it may: nobody else can have as much of
+        the log (Ongaro's thesis, 4.2.2; two voters become one).
+        """
+        if not self.config.can_vote:
+            return False
+        if self.voters.has(self.key):
+            return True
+        is_open = self.history.latest_offset >= (self.high_watermark or 0)
+        return is_open and len(self.history.sets) > 1 and self.history.sets[-2][1].has(self.key)
+
+    @property
+    def other_voters(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.voter_nodes if node.id != self.config.node_id)
+
+    @property
+    def voter_nodes(self) -> tuple[Node, ...]:
+        """Where this node reaches the voters."""
+        return self.voters.nodes(self.config.listener)
+
+    def voter_node(self, node_id: int) -> Node | None:
+        """Where this node reaches a voter; None if it is none, or has no endpoint."""
+        return self.voters.node(node_id, self.config.listener)
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def save(self, election: ElectionState) -> None:
+        """Enter what must not be forgotten; the epoch never falls and votes are not changed."""
+        old = self.election
+        if election == old:
+            return
+        assert election.epoch >= old.epoch, (old, election)
+        if election.epoch == old.epoch:
+            assert old.leader_id in (None, election.leader_id), (old, election)
+            assert old.voted in (None, election.voted), (old, election)
+        self.election = election
+        self.emit(SaveElection(election, self.voters, self.history.kraft_version))
+
+    def send(self, node: Node, request: OwnRequest) -> int | None:
+        """Send unless such a request is under way there or the node is to be left alone."""
+        if not self.calls.is_ready(node.id, type(request), self.now):
+            return None
+        call = self.calls.start(node, request, self.now + self.config.request_timeout)
+        self.emit(Send(call.id, node, request))
+        return call.id
+
+    def back_off(self, node_id: int) -> None:
+        """Leave a node alone for a while, longer with each failure."""
+        failures = self.calls.failures.get(node_id, 0)
+        self.calls.failures[node_id] = min(failures + 1, 16)
+        delay = min(self.config.retry_backoff * (1 << failures), self.config.retry_backoff_max)
+        self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
+
+    def is_out_of_reach(self, node_id: int) -> bool:
+        """Whether it has been silent for so long that waiting for it gets no longer."""
+        wait = self.config.retry_backoff * (1 << self.calls.failures.get(node_id, 0))
+        return wait >= self.config.retry_backoff_max
+
+    def pause_fetching(self, node_id: int) -> None:
+        """A node refused a Fetch: it is alive, but there is no use in asking it at once."""
+        self.calls.failures.pop(node_id, None)
+        self.calls.retry_at.pop(node_id, None)
+        pause = self.config.retry_backoff * (0.8 + 0.4 * self.random.random())
+        self.calls.fetch_at[node_id] = self.now + pause
+
+    def fetch_deadline(self, leader_id: int) -> float:
+        """When a voter that hears nothing from now on stands for election."""
+        return self.now + self.config.fetch_timeout + self.turn(leader_id)
+
+    def turn(self, leader_id: int) -> float:
+        """How much later than the first this voter stands when that leader is lost.
+
+        All lose it at the same moment. Those that stood together would split the vote, and
+        the next round is a back-off away.
+        """
+        others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
+        own = self.config.node_id
+        place = others.index(own) if own in others else len(others)
+        return place * TURN_SHARE * min(self.config.election_backoff_max, 1.0)
+
+    def random_election_timeout(self) -> float:
+        return self.now + self.config.election_timeout * (1 + self.random.random())
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark up to ``offset``; whether it moved."""
+        if self.high_watermark is not None and offset <= self.high_watermark:
+            return False
+        assert offset <= self.log.end_offset
+        self.high_watermark = offset
+        self.emit(Committed(offset))
+        return True
+
+    def leader_node(self) -> Node | None:
+        """The leader with an address, as far as known."""
+        role = self.role
+        leader = cast("Node | None", getattr(role, "leader", None))
+        if leader is not None:
+            return leader
+        if self.leader_id == self.config.node_id:
+            return self.own_node
+        return self.voter_node(self.leader_id) if self.leader_id is not None else None
+
+    @property
+    def own_node(self) -> Node | None:
+        if not self.config.endpoints:
+            return None
+        endpoint = endpoint_of(self.config.endpoints, self.config.listener)
+        return Node(self.config.node_id, endpoint.host, endpoint.port)

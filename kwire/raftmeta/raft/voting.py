@@ -1,0 +1,159 @@
+"""Votes: given, asked for and counted.
+
+Rules: a vote is given once an epoch, only to a log that is not behind ours, and is saved before
+it is told; a pre-vote (KIP-996) changes nothing.
+"""
+
+from kwire import errors
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.election import (
+    LAST_EPOCH,
+    become_candidate,
+    become_leader,
+    become_unattached,
+    enter,
+    leader_ended,
+    lose,
+)
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
+from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.voters import ReplicaKey
+from kwire.types import ZERO_UUID
+
+
+def on_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
+    """Another node asks for this node's vote, or whether it would get it."""
+    error = _refusal(state, request)
+    if error is not None:
+        return error
+    asked = messages.partition_of(request)
+    assert asked is not None
+    if asked.replica_epoch < state.epoch:
+        return messages.vote_response(state, error=errors.FencedLeaderEpoch.code)
+    if asked.replica_epoch > state.epoch:
+        become_unattached(state, asked.replica_epoch)
+    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+    is_current = (asked.last_offset_epoch, asked.last_offset) >= state.log.end
+    if asked.pre_vote:
+        return messages.vote_response(state, granted=is_current and _would_vote(state))
+    granted = is_current and _may_vote(state, candidate)
+    if granted and state.election.voted is None:
+        state.save(ElectionState(state.epoch, None, candidate))
+        enter(state, Unattached(state.random_election_timeout()))
+    return messages.vote_response(state, granted=granted)
+
+
+def _refusal(state: RaftState, request: VoteRequest) -> VoteResponse | None:
+    if request.cluster_id not in (None, state.config.cluster_id):
+        return VoteResponse(error_code=errors.InconsistentClusterId.code)
+    asked = messages.partition_of(request)
+    if asked is None:
+        return VoteResponse(error_code=errors.InvalidRequest.code)
+    newest = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
+    if asked.replica_epoch > LAST_EPOCH:
+        return messages.vote_response(state, error=errors.InvalidRequest.code)
+    if asked.replica_id < 0 or asked.last_offset < 0 or not 0 <= asked.last_offset_epoch <= newest:
+        return messages.vote_response(state, error=errors.InvalidRequest.code)
+    if not is_me(state, request.voter_id, asked.voter_directory_id):
+        return messages.vote_response(state, error=errors.InvalidVoterKey.code)
+    return None
+
+
+def is_me(state: RaftState, voter_id: int, directory_id: bytes) -> bool:
+    """Whether a request for this voter is for this node and its disk (KIP-853)."""
+    if voter_id not in (-1, state.config.node_id):
+        return False
+    return directory_id in (ZERO_UUID, state.config.directory_id)
+
+
+def _would_vote(state: RaftState) -> bool:
+    """KIP-996: no pre-vote while the leader is heard."""
+    match state.role:
+        case Leader():
+            return False
+        case Follower(heard_until=heard_until):
+            return state.now >= heard_until
+        case _:
+            return True
+
+
+def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
+    """Raft 5.2: at most one vote an epoch; none in an epoch that has a leader."""
+    voted = state.election.voted
+    if voted is not None:
+        unknown = ZERO_UUID in (voted.directory_id, candidate.directory_id)
+        return voted == candidate or (unknown and voted.id == candidate.id)
+    return state.leader_id is None and isinstance(state.role, Unattached | Prospective)
+
+
+def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pre: bool) -> None:
+    """Count an answer of the round that is under way."""
+    role = state.role
+    if not isinstance(role, Prospective if pre else Candidate):
+        return
+    part = messages.answer_of(response)
+    if part is None or part.error_code != errors.NONE:
+        state.back_off(node_id)
+        return
+    assert isinstance(role, Prospective | Candidate)
+    (role.ballot.granted if part.vote_granted else role.ballot.rejected).add(node_id)
+    _decide(state, role)
+
+
+def on_refused(state: RaftState, node_id: int) -> None:
+    """Nobody listens where the leader was: its process has ended, and will not lead again.
+
+    Where only the way to it is closed, the others deny their pre-votes: they hear it.
+    """
+    role = state.role
+    if isinstance(role, Follower) and role.leader.id == node_id and state.is_voter:
+        if not role.ended:
+            leader_ended(state, role, state.turn(node_id) + state.config.retry_backoff)
+    elif isinstance(role, Prospective) and role.ended and role.leader and role.leader.id == node_id:
+        role.ballot.rejected.add(node_id)
+        _decide(state, role)
+
+
+def _decide(state: RaftState, role: Prospective | Candidate) -> None:
+    """Whether the round is won, or cannot be won any more."""
+    if state.voters.has_majority(role.ballot.granted):
+        if isinstance(role, Prospective):
+            become_candidate(state)
+        else:
+            become_leader(state, frozenset(role.ballot.granted))
+        return
+    undecided = set(state.voters.ids) - role.ballot.rejected
+    if not state.voters.has_majority(undecided):
+        lose(state, role)
+
+
+def ask(state: RaftState) -> None:
+    """Ask for the votes still missing; a resigned leader says that it is one."""
+    role = state.role
+    if isinstance(role, Resigned):
+        _tell_end(state, role)
+    if not isinstance(role, Prospective | Candidate):
+        return
+    if isinstance(role, Candidate) and role.backing_off:
+        return
+    pre_vote = isinstance(role, Prospective)
+    heard = role.ballot.granted | role.ballot.rejected
+    for node in state.other_voters:
+        if node.id not in heard:
+            voter = state.voters.key_of(node.id)
+            state.send(node, messages.vote_request(state, voter, pre_vote=pre_vote))
+
+
+def _tell_end(state: RaftState, role: Resigned) -> None:
+    for node in state.other_voters:
+        if node.id in role.untold:
+            state.send(node, messages.end_request(state, role.preferred))

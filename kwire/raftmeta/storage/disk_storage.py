@@ -1,0 +1,318 @@
+"""A raft node's disk: the directory ``__cluster_metadata-0`` as Kafka has it.
+
+The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it lie ``quorum-state`` and the
+snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced before the log is
+synced, so that a log is never of a later epoch than it; a snapshot appears under its name whole
+and synced, and holds only what is committed, so that the log before it was synced; after a crash
+between a fetched snapshot and the emptying of the log, the snapshot wins; what is found at the
+start is synced before anything is said, for only the page cache may have had it; what found no
+descriptor left can be called again, but for a cut and the installation of a snapshot.
+
+``synced-end-offset`` says how far the log was synced at the last start or clean stop, or some 1000
+offsets ago, and in which epoch; it is lowered before a cut. A crash leaves no damage below it or
+below a snapshot: that is refused, for a node that forgot records that it acknowledged could break
+the majority's promises. While a fetched snapshot takes the log's place the file is not there, and
+nothing is refused.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from kwire.errors import CorruptMessage
+from kwire.log import epochs, names, recovery
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
+from kwire.log.flush import Flush
+from kwire.log.partition_log import PartitionLog
+from kwire.raftmeta.raft import quorum_state
+from kwire.raftmeta.raft.control_records import is_whole, snapshot_voters
+from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
+from kwire.raftmeta.raft.log_state import LogState, SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Recovered
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.storage import Bytes, configured_history, replay
+from kwire.records.header import headers
+from kwire.storage_format.format import METADATA_DIRECTORY, checkpoint_name
+from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, uuid_text
+
+PARTIAL: Final = ".part"
+SYNCED: Final = "synced-end-offset"
+_CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_READ_BYTES: Final = 1 << 20
+_NOTED_EVERY: Final = 1000
+"""Offsets between two notes of how far the log is synced: a sync each."""
+_REMEDY: Final = (
+    "if other voters have the log, remove this node from the voters, format its metadata directory "
+    "anew and let it join again; a lone node needs the directory from a backup"
+)
+
+
+class DiskStorage:
+    """One node's metadata directory on a :class:`~kwire.log.disk.Disk`."""
+
+    blocks = True
+
+    def __init__(self, disk: Disk, *, now_ms: int, config: LogConfig | None = None) -> None:
+        self._disk = disk
+        self._directory = METADATA_DIRECTORY
+        self._election: tuple[ElectionState, bytes] | None = None
+        self._flush: Flush | None = None
+        self._partial: str | None = None
+        disk.make_directory(self._directory)
+        self._snapshots = self._find_snapshots()
+        self._synced_end = self._load_synced_end()
+        self._log = self._open(now_ms, config or LogConfig())
+
+    # Opening --------------------------------------------------------------------------------
+    def _find_snapshots(self) -> dict[SnapshotId, str]:
+        found: dict[SnapshotId, str] = {}
+        for entry in self._disk.entries(self._directory):
+            path = f"{self._directory}/{entry.name}"
+            named = _CHECKPOINT.fullmatch(entry.name)
+            if named is not None:
+                found[SnapshotId(int(named[1]), int(named[2]))] = path
+            elif entry.name.endswith((PARTIAL, ".checkpoint.deleted")):
+                self._disk.remove(path)
+        return found
+
+    def _open(self, now_ms: int, config: LogConfig) -> PartitionLog:
+        names = [entry.name for entry in self._disk.entries(self._directory)]
+        if "partition.metadata" not in names:
+            text = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}"
+            self._disk.replace(f"{self._directory}/partition.metadata", text.encode(), sync=True)
+        newest = max(self._snapshots, default=SnapshotId(0, 0))
+        synced_end = self._synced_end
+        if synced_end is not None:
+            synced_end = max(synced_end, newest.end_offset)
+        try:
+            log = recovery.open_log(
+                self._disk,
+                self._directory,
+                TopicPartition(METADATA_TOPIC, 0),
+                now_ms=now_ms,
+                config=config,
+                known=recovery.Known(recovery_point=newest.end_offset, synced_end=synced_end or 0),
+            )
+        except CorruptMessage as error:
+            raise CorruptMessage(f"{error}; {_REMEDY}") from error
+        log.uses_reserve = True
+        last_epoch = log.epochs.latest
+        parted = last_epoch is not None and newest.epoch > last_epoch
+        if parted or newest.end_offset > log.end_offset:
+            self._check(newest)
+            self._empty(log, newest.end_offset)
+        elif log.segments[0].base_offset > 0:
+            oldest = min((s for s in self._snapshots if s.end_offset > 0), default=None)
+            if oldest is not None and oldest.end_offset > log.start_offset:
+                log.advance_start(oldest.end_offset)
+        if newest.end_offset >= log.start_offset:
+            self._forget([s for s in self._snapshots if s.end_offset < log.start_offset])
+        return log
+
+    def _check(self, snapshot: SnapshotId) -> None:
+        if not is_whole(self._disk.read(self._snapshots[snapshot])):
+            raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged")
+
+    def _forget(self, snapshots: list[SnapshotId]) -> None:
+        """Remove snapshots; one from before the log's start would name the voters of its time."""
+        for snapshot in snapshots:
+            self._disk.remove(self._snapshots.pop(snapshot))
+
+    @staticmethod
+    def _empty(log: PartitionLog, start_offset: int) -> None:
+        """Begin the log again; cuts queued for the files that went with it are moot."""
+        log.settle()
+        log.truncate_fully_at(start_offset)
+        log.behind.queue.clear()
+
+    def load(self, configured: VoterSet) -> Recovered:
+        start = self._snapshots.get(SnapshotId(0, 0))
+        history = configured_history(configured, self._disk.read(start) if start else b"")
+        log = LogState(self._log.start_offset, self._log.start_offset, [], sorted(self._snapshots))
+        for snapshot in log.snapshots[-1:]:
+            self._check(snapshot)
+        base = next((s for s in log.snapshots if s.end_offset > 0), None)
+        if base is not None:
+            voters, version = snapshot_voters(self._disk.read(self._snapshots[base]))
+            history.reset(base.end_offset - 1, voters, version)
+        while log.end_offset < self._log.end_offset:
+            replay(log, history, self.read(log.end_offset, self._log.end_offset, _READ_BYTES))
+        self._keep_what_was_found()
+        return Recovered(self._load_election(log.last_epoch), log, history)
+
+    def _keep_what_was_found(self) -> None:
+        """Sync what a process that was killed had not: the next answers depend on it."""
+        self._log.flush()
+        self._disk.sync_directory(self._directory)
+        self._disk.sync_directory()  # the directory's own name
+        self._note_synced_end(self._log.end_offset)
+
+    def _load_synced_end(self) -> int | None:
+        """The end offset below which the log is known to have been synced, if it is known.
+
+        Another program that had the directory meanwhile may have cut the log below it and gone on
+        in another epoch, which it notes durably before the records. What it noted counts.
+        """
+        try:
+            end_offset, epoch = map(int, self._disk.read(self._path(SYNCED)).split())
+        except (FileNotFoundError, ValueError):
+            return None
+        with suppress(FileNotFoundError, ValueError):
+            held = epochs.from_text(self._disk.read(self._path(names.EPOCHS_FILE)))
+            if held.at(end_offset - 1) not in (None, epoch):
+                return None
+        return end_offset
+
+    def _note_synced_end(self, end_offset: int | None) -> None:
+        if end_offset == self._synced_end:
+            return
+        if end_offset is None:
+            self._disk.remove(self._path(SYNCED))
+            self._disk.sync_directory(self._directory)
+        else:
+            epoch = self._log.epochs.at(end_offset - 1)
+            noted = b"%d %d\n" % (end_offset, -1 if epoch is None else epoch)
+            self._disk.replace(self._path(SYNCED), noted, sync=True)
+        self._synced_end = end_offset
+
+    def _load_election(self, last_epoch: int) -> ElectionState:
+        found = ElectionState()
+        with suppress(FileNotFoundError):
+            found = quorum_state.decode(self._disk.read(self._path(quorum_state.QUORUM_STATE)))
+        return found if found.epoch >= last_epoch else ElectionState(last_epoch)
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    # The log --------------------------------------------------------------------------------
+    def append(self, records: Bytes, base_offset: int) -> None:
+        end_offset = self._log.end_offset
+        if base_offset < end_offset:  # said again, after some of it found no descriptor
+            records = _from(records, end_offset)
+        assert base_offset <= end_offset, (base_offset, end_offset)
+        self._log.append_follower(records)
+        self._log.settle()
+
+    def truncate(self, end_offset: int) -> None:
+        if self._synced_end is not None and end_offset < self._synced_end:
+            self._note_synced_end(end_offset)
+        self._log.truncate_to(end_offset)
+        self._log.settle()
+
+    def clean(self, start_offset: int) -> None:
+        self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])
+        self._log.advance_start(start_offset)
+        self._log.roll(0)  # the next snapshot can then drop what lies before this one
+        behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
+        if behind > 0:
+            for path in self._log.drop_segments(behind):
+                self._disk.remove(path)
+
+    def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
+        region = self._log.read(start_offset, max_bytes, end_offset=end_offset)
+        try:
+            return region.read()
+        finally:
+            region.close()
+
+    def log_size(self) -> int:
+        return self._log.size
+
+    # quorum-state ---------------------------------------------------------------------------
+    def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
+        self._election = (state, quorum_state.encode(state, voters, kraft_version))
+
+    # Snapshots ------------------------------------------------------------------------------
+    def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
+        path = self._path(checkpoint_name(snapshot)) + PARTIAL
+        if position == 0 and self._partial is not None:
+            self._disk.remove(self._partial)  # given up
+        self._partial = path
+        file = self._disk.open(path, create=True)
+        try:
+            file.write([data], position)
+        finally:
+            file.close()
+
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
+        path = self._path(checkpoint_name(snapshot))
+        if not is_whole(self._disk.read(path + PARTIAL)):
+            self._disk.remove(path + PARTIAL)
+            return SnapshotRefused(snapshot)
+        file = self._disk.open(path + PARTIAL)
+        file.sync()
+        file.close()
+        self._note_synced_end(None)  # the log that is there is given up
+        self._disk.rename(path + PARTIAL, path)
+        self._disk.sync_directory(self._directory)
+        self._empty(self._log, snapshot.end_offset)
+        self._forget([s for s in list(self._snapshots) if s != snapshot])
+        self._snapshots[snapshot] = path
+        return SnapshotLoaded(snapshot, *snapshot_voters(self._disk.read(path)))
+
+    def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        path = self._path(checkpoint_name(snapshot))
+        self._disk.replace(path, b"".join(chunks), sync=True)
+        self._snapshots[snapshot] = path
+
+    def snapshot_size(self, snapshot: SnapshotId) -> int:
+        file = self._disk.open(self._snapshots[snapshot])
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
+        file = self._disk.open(self._snapshots[snapshot])
+        try:
+            return file.read(position, max_bytes)
+        finally:
+            file.close()
+
+    # Making durable -------------------------------------------------------------------------
+    def start_sync(self) -> Callable[[], None] | None:
+        self._flush = self._log.start_flush()  # This may fail, and then the vote is still due.
+        election, self._election = self._election, None
+        if election is None and self._flush is None:
+            return None
+        return partial(self._sync, election, self._flush)
+
+    def _sync(self, election: tuple[ElectionState, bytes] | None, flush: Flush | None) -> None:
+        if election is not None:
+            self._disk.replace(self._path(quorum_state.QUORUM_STATE), election[1], sync=True)
+        if flush is not None:
+            flush.run()
+            noted = self._synced_end
+            if noted is None or flush.end_offset >= noted + _NOTED_EVERY:
+                self._note_synced_end(flush.end_offset)
+
+    def end_sync(self) -> None:
+        flush, self._flush = self._flush, None
+        if flush is not None:
+            self._log.end_flush(flush)
+
+    def shed(self) -> bool:
+        return self._disk.shed()
+
+    def close(self) -> None:
+        """As a clean stop leaves it."""
+        self.end_sync()  # of one that failed
+        sync = self.start_sync()
+        if sync is not None:
+            sync()
+            self.end_sync()
+        if self._synced_end is not None:
+            self._note_synced_end(self._log.recovery_point)
+        self._log.close()
+
+
+def _from(records: Bytes, offset: int) -> Bytes:
+    """The batches of a run from an offset on, where one begins."""
+    for pos, header in headers(records):
+        if header.base_offset >= offset:
+            return memoryview(records)[pos:]
+    return b""

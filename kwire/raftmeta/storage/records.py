@@ -1,0 +1,199 @@
+"""Metadata records between message objects and bytes, and what a snapshot is made of.
+
+A value is an unsigned varint frame version (1), the record type, the version and the body;
+the key is null.  The version written is that of the finalized level
+(:mod:`kwire.raftmeta.storage.levels`).  What is damaged is not read: nobody goes on with other metadata
+than was committed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+import attrs
+
+from kwire.codec.compile import decoder, encoder
+from kwire.codec.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from kwire.codec.schema import spec_of
+from kwire.errors import CorruptMessage
+from kwire.raftmeta.raft.control_records import (
+    ControlMessage,
+    control_batch,
+    is_whole,
+    voters_records,
+)
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.levels import NEWEST, at_level, version_at
+from kwire.records.build import New, batch
+from kwire.records.header import BatchHeader, Buffer, crc_ok, headers
+from kwire.records.iterate import records
+
+FRAME_VERSION: Final = 1
+SNAPSHOT_BATCH_RECORDS: Final = 500
+
+Record = Any
+"""A message object of :mod:`kwire.codec.messages.metadata_records`."""
+
+
+class UnknownRecord(ValueError):
+    """A metadata record this node cannot read: it must not go on as if it could."""
+
+
+@attrs.frozen
+class CommittedBatch:
+    """A batch of the log as listeners get it; control batches have no records."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+    records: tuple[Record, ...]
+    size_bytes: int = 0
+    """In the log."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.last_offset + 1
+
+
+@cache
+def _types() -> dict[int, type[Any]]:
+    """Record type to class, from the table."""
+    from kwire.codec.messages import metadata_records
+
+    found: dict[int, type[Any]] = {}
+    for value in vars(metadata_records).values():
+        spec = getattr(value, "__kwire__", None)
+        if isinstance(value, type) and spec is not None and spec.record_type is not None:
+            found[spec.record_type] = value
+    return found
+
+
+def pack(record: Record, level: int = NEWEST) -> bytes:
+    """The value of a metadata record at a level of metadata.version, which can say all of it."""
+    spec = spec_of(type(record))
+    assert spec.record_type is not None
+    version = version_at(record, level)
+    parts: list[Any] = [bytes(_uvarints(FRAME_VERSION, spec.record_type, version))]
+    encoder(type(record), version)(record, parts)
+    return b"".join(parts)
+
+
+def unpack(value: bytes | None) -> Record:
+    """The metadata record in a value."""
+    try:
+        if value is None:
+            raise UnknownRecord("a metadata record without a value")
+        frame, pos = _uvarint(value, 0)
+        kind, pos = _uvarint(value, pos)
+        version, pos = _uvarint(value, pos)
+    except IndexError as error:
+        raise UnknownRecord(f"not a metadata record: {value!r:.80}") from error
+    cls = _types().get(kind)
+    if frame != FRAME_VERSION or cls is None or version not in spec_of(cls).versions:
+        raise UnknownRecord(f"metadata record frame {frame} type {kind} version {version}")
+    return decoder(cls, version)(value, pos)[0]
+
+
+def _uvarints(*numbers: int) -> Iterator[int]:
+    for number in numbers:
+        while number > 0x7F:
+            yield number & 0x7F | 0x80
+            number >>= 7
+        yield number
+
+
+def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, pos
+        shift += 7
+        if shift > 28:
+            raise UnknownRecord("a number in a metadata record's frame is too long")
+
+
+def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
+    """The batches of a piece of the log, decoded; CorruptMessage for a damaged one."""
+    for pos, header in headers(data):
+        yield committed(header, unpacked(data, pos, header))
+
+
+def unpacked(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
+    """The records of one batch; none of a control batch; CorruptMessage if it is damaged."""
+    if not crc_ok(data, pos, header):
+        raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
+    if not header.is_control:
+        yield from (unpack(record.value) for record in records(data, pos, header))
+
+
+def committed(header: BatchHeader, found: Iterable[Record]) -> CommittedBatch:
+    """A batch as listeners get it."""
+    return CommittedBatch(
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        epoch=header.leader_epoch,
+        timestamp_ms=header.max_timestamp,
+        records=tuple(found),
+        size_bytes=header.size,
+    )
+
+
+def snapshot_chunks(
+    snapshot: SnapshotId,
+    contents: Iterable[Sequence[Record]],
+    *,
+    voters: VoterSet,
+    kraft_version: int,
+    last_timestamp_ms: int,
+    now_ms: int,
+    level: int = NEWEST,
+) -> Iterator[bytes]:
+    """A snapshot's batches: header, the records in the order given, footer.
+
+    Offsets inside count from 0 and mean nothing outside.
+    """
+    epoch = snapshot.epoch
+    first: list[ControlMessage] = [
+        SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)
+    ]
+    if kraft_version:
+        first += voters_records(voters, kraft_version)
+    yield control_batch(first, base_offset=0, epoch=epoch, timestamp_ms=now_ms)
+    offset = len(first)
+    for group in contents:
+        for start in range(0, len(group), SNAPSHOT_BATCH_RECORDS):
+            part = at_level(group[start : start + SNAPSHOT_BATCH_RECORDS], level)
+            packed = [New(None, pack(record, level)) for record in part]
+            yield batch(packed, base_offset=offset, leader_epoch=epoch, timestamp_ms=now_ms)
+            offset += len(packed)
+    footer: list[ControlMessage] = [SnapshotFooterRecord(version=0)]
+    yield control_batch(footer, base_offset=offset, epoch=epoch, timestamp_ms=now_ms)
+
+
+@attrs.frozen
+class SnapshotReader:
+    """A snapshot for a listener to load."""
+
+    id: SnapshotId
+    data: bytes = attrs.field(repr=False)
+    decoded: tuple[CommittedBatch, ...] | None = attrs.field(default=None, repr=False)
+
+    def batches(self) -> Iterator[CommittedBatch]:
+        """Its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
+        if self.decoded is not None:
+            return iter(self.decoded)
+        self.check()
+        return read_batches(self.data)
+
+    def check(self) -> None:
+        if not is_whole(self.data):
+            raise CorruptMessage(f"snapshot {self.id.end_offset}-{self.id.epoch} is not whole")
+
+    def records(self) -> Iterator[Record]:
+        for part in self.batches():
+            yield from part.records

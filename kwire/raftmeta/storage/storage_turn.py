@@ -1,0 +1,150 @@
+"""Performs the storage half of a turn: writes in order, and the reads that stand among them.
+
+Synchronous, so that the simulation runs the same lines as the service.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire.errors import PositionOutOfRange
+from kwire.raftmeta.raft.events import (
+    AppendLog,
+    CleanLog,
+    Committed,
+    Effect,
+    InstallSnapshot,
+    LeaderKnown,
+    LogSlice,
+    Reply,
+    SaveElection,
+    Send,
+    SnapshotLoaded,
+    SnapshotRefused,
+    SnapshotSlice,
+    TruncateLog,
+    WriteSnapshot,
+)
+from kwire.raftmeta.storage.storage import Bytes, MetadataStorage
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.fetch import FetchResponse
+    from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
+    from kwire.raftmeta.raft.events import RaftResponse
+
+Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded | SnapshotRefused
+"""What is left to do once everything is synced."""
+
+
+@attrs.frozen
+class Written:
+    """A turn whose writes are made."""
+
+    needs_sync: bool
+    outcomes: list[Outcome]
+
+
+def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
+    """Make a turn's writes and resolve its reads; the caller syncs, then does the rest."""
+    return Turn(effects).write(storage)
+
+
+class Turn:
+    """A turn's writes on their way.
+
+    A write that failed can be made again, with all that follow, if ``can_go_on`` says so: the ones
+    before it are not repeated. A log that was cut, or given up for a snapshot, only in part is not
+    worked on any more.
+    """
+
+    def __init__(self, effects: Iterable[Effect]) -> None:
+        self._effects = deque(effects)
+        self._needs_sync = False
+        self._outcomes: list[Outcome] = []
+        self._slices: dict[LogSlice, Bytes] = {}
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the write that is next, and may have been tried, can be made again."""
+        return not isinstance(self._effects[0], TruncateLog | InstallSnapshot)
+
+    def write(self, storage: MetadataStorage) -> Written:
+        """Make the writes that are left; what is raised leaves the failed one the next."""
+        while self._effects:
+            self._perform(storage, self._effects[0])
+            self._effects.popleft()
+        return Written(self._needs_sync, self._outcomes)
+
+    def _perform(self, storage: MetadataStorage, effect: Effect) -> None:
+        match effect:
+            case AppendLog(records, base_offset):
+                storage.append(records, base_offset)
+                self._needs_sync = True
+            case SaveElection(state, voters, kraft_version):
+                storage.save_election(state, voters, kraft_version)
+                self._needs_sync = True
+            case TruncateLog(end_offset):
+                storage.truncate(end_offset)
+                self._slices.clear()
+                self._needs_sync = True
+            case CleanLog(start_offset):
+                storage.clean(start_offset)
+            case WriteSnapshot(snapshot, position, data):
+                storage.write_snapshot(snapshot, position, data)
+            case InstallSnapshot(snapshot):
+                self._outcomes.append(storage.install_snapshot(snapshot))
+                self._slices.clear()
+                self._needs_sync = True
+            case Reply(_, response):
+                _fill(storage, response, self._slices)
+                self._outcomes.append(effect)
+            case Send() | Committed() | LeaderKnown():
+                self._outcomes.append(effect)
+            case _:  # Appended and Refused were seen by whoever fed the event
+                pass
+
+
+def _fill(
+    storage: MetadataStorage, response: "RaftResponse", slices: dict[LogSlice, Bytes]
+) -> None:
+    """Put the bytes into answers that have a place for them; ``slices`` were read before."""
+    from kwire.codec.messages.fetch import FetchResponse
+    from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
+
+    if isinstance(response, FetchResponse):
+        _fill_fetch(storage, response, slices)
+    elif isinstance(response, FetchSnapshotResponse):
+        _fill_snapshot(storage, response)
+
+
+def _fill_fetch(
+    storage: MetadataStorage, response: "FetchResponse", slices: dict[LogSlice, Bytes]
+) -> None:
+    for topic in response.responses:
+        for part in topic.partitions:
+            if not isinstance(part.records, LogSlice):
+                continue
+            wanted = part.records
+            if wanted not in slices:
+                slices[wanted] = storage.read(
+                    wanted.start_offset, wanted.end_offset, wanted.max_bytes
+                )
+            part.records = slices[wanted]
+
+
+def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") -> None:
+    for topic in response.topics:
+        for part in topic.partitions:
+            if not isinstance(part.unaligned_records, SnapshotSlice):
+                continue
+            wanted = part.unaligned_records
+            part.size = storage.snapshot_size(wanted.id)
+            if wanted.position >= part.size:
+                part.error_code = PositionOutOfRange.code
+                part.unaligned_records = b""
+            else:
+                part.unaligned_records = storage.read_snapshot(
+                    wanted.id, wanted.position, wanted.max_bytes
+                )

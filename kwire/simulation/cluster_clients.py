@@ -1,0 +1,140 @@
+"""Clients of a simulated cluster: each owns a topic name and makes, changes and deletes that topic.
+
+A request is repeated at another broker until it is answered, so it may be carried out more than
+once on the way; what it asked for must be true when it is answered, by the books' committed log.
+"""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.net.connection_pool import OutOfReach
+from kwire.raftmeta.controller.configs import decide_incremental_alter
+from kwire.raftmeta.controller.topics import (
+    decide_create_partitions,
+    decide_create_topics,
+    decide_delete_topics,
+)
+from kwire.simulation.cluster_checks import TOPIC, Books, setting
+
+SETTING: Final = "retention.ms"
+PATIENCE_S: Final = (1.0, 15.0)
+"""How long, at least and at most, a client waits before it asks another broker."""
+_AGAIN: Final = frozenset(
+    (
+        errors.NotController.code,
+        errors.InvalidReplicationFactor.code,  # no broker serves at the moment
+        errors.RequestTimedOut.code,
+    )
+)
+
+Ask = Callable[[Any, Any], Awaitable[Any]]
+"""Has a request decided by the cluster through some broker."""
+
+
+@attrs.define(eq=False)
+class Client:
+    """One client, with one request at a time."""
+
+    name: str
+    random: Random
+    books: Books
+    brokers: Callable[[], list[Ask]]
+    """Brokers that take requests at the moment."""
+    acknowledged: int = 0
+    _value: int = 1000
+
+    async def run(self) -> None:
+        """Make, change and delete the topic, over and over."""
+        while True:
+            await self._create()
+            for _ in range(self.random.randrange(3)):
+                await self._alter()
+            if self.random.random() < 0.5:
+                await self._grow()
+            if self.random.random() < 0.7:
+                await self._delete()
+            await trio.sleep(self.random.random())
+
+    async def _until_answered(self, decide: Any, request: Any) -> tuple[int, Any]:
+        """The result's error code and itself, from whichever broker answers at last."""
+        while True:
+            brokers = self.brokers()
+            if brokers:
+                with trio.move_on_after(self.random.uniform(*PATIENCE_S)):
+                    try:
+                        reply = await self.random.choice(brokers)(decide, request)
+                    except (OutOfReach, errors.KafkaError):
+                        reply = None
+                    if reply is not None:
+                        results = getattr(reply, "topics", None) or getattr(
+                            reply, "responses", None
+                        )
+                        result = results[0] if results else reply.results[0]
+                        if result.error_code not in _AGAIN:
+                            self.acknowledged += 1
+                            return result.error_code, result
+            await trio.sleep(0.05 + 0.2 * self.random.random())
+
+    def _demand(self, what: object, text: str) -> None:
+        if not what:
+            self.books.fail(f"{self.name}: {text}, though the log says otherwise")
+
+    async def _create(self) -> None:
+        if self.books.image.topic(self.name) is not None:
+            return
+        creatable = CreateTopicsRequest.CreatableTopic
+        topic = creatable(name=self.name, num_partitions=2, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+        code, result = await self._until_answered(decide_create_topics, request)
+        there = self.books.image.topic(self.name)
+        if code == errors.NONE:
+            is_it = there is not None and there.id == result.topic_id
+            self._demand(is_it, "created is the answer")
+        else:
+            self._demand(code == errors.TopicAlreadyExists.code, f"creation fails with {code}")
+            self._demand(there is not None, "there already is the answer")
+
+    async def _alter(self) -> None:
+        self._value += 1
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        change = resource.AlterableConfig(name=SETTING, config_operation=0, value=str(self._value))
+        request = IncrementalAlterConfigsRequest(
+            resources=[resource(resource_type=TOPIC, resource_name=self.name, configs=[change])],
+            validate_only=False,
+        )
+        code, _ = await self._until_answered(decide_incremental_alter, request)
+        self._demand(code == errors.NONE, f"altering fails with {code}")
+        is_set = setting(self.books.image, self.name, SETTING) == str(self._value)
+        self._demand(is_set, "altered is the answer")
+
+    async def _grow(self) -> None:
+        topic = self.books.image.topic(self.name)
+        count = 1 + len(topic.partitions) if topic is not None else 3
+        asked = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=self.name, count=count, assignments=None
+        )
+        request = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+        code, _ = await self._until_answered(decide_create_partitions, request)
+        self._demand(
+            code in (errors.NONE, errors.InvalidPartitions.code), f"growing fails with {code}"
+        )
+        topic = self.books.image.topic(self.name)
+        has_grown = topic is not None and len(topic.partitions) == count
+        self._demand(has_grown, "grown is the answer")
+
+    async def _delete(self) -> None:
+        state = DeleteTopicsRequest.DeleteTopicState(name=self.name)
+        request = DeleteTopicsRequest(topics=[state], timeout_ms=1000)
+        code, _ = await self._until_answered(decide_delete_topics, request)
+        known = (errors.NONE, errors.UnknownTopicOrPartition.code)
+        self._demand(code in known, f"deletion fails with {code}")
+        self._demand(self.books.image.topic(self.name) is None, "deleted is the answer")

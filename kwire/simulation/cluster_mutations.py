@@ -1,0 +1,78 @@
+"""Mistakes between the parts of a cluster, which no simulation of one part alone can see."""
+
+from typing import Any, Final
+
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.raft.events import Committed
+from kwire.raftmeta.service import Quorum
+from kwire.simulation.raft_mutations import Mutation
+
+
+async def _answer_at_once(controller: Controller, decide: Any, request: Any, **_: Any) -> Any:
+    return controller._decide(decide, request).reply
+
+
+def _deliver_appended(quorum: Quorum, item: Any) -> None:
+    """Whatever is in the log is handed over as committed."""
+    if isinstance(item, Committed):
+        item = Committed(quorum.state.log.end_offset)
+    _queue_delivery(quorum, item)
+
+
+_queue_delivery = Quorum._queue_delivery
+
+
+def _fail_nothing(quorum: Quorum) -> None:
+    """Commits of an office that was lost wait on, and are done when others stand there."""
+
+
+def _keep_state(state: ControllerState, image: MetadataImage, next_offset: int) -> None:
+    """Whatever was decided here goes on counting."""
+    if state.image.features:
+        state.next_offset = next_offset
+    else:
+        _reset(state, image, next_offset)
+
+
+_reset = ControllerState.reset
+
+
+def _ignore_snapshots(publisher: MetadataPublisher, reader: Any) -> None:
+    """Go on with the image that was there."""
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "answer-before-commit",
+        "the controller answers when it has decided, not when that is committed",
+        ((Controller, "call", _answer_at_once),),
+        (42, 48),
+    ),
+    Mutation(
+        "publish-uncommitted",
+        "the image has records that are not committed yet",
+        ((Quorum, "_queue_delivery", _deliver_appended),),
+        (43, 49),
+    ),
+    Mutation(
+        "commits-outlive-office",
+        "a decision of a lost office succeeds when others' records are committed in its place",
+        ((Quorum, "_fail_commits", _fail_nothing),),
+        (48,),
+    ),
+    Mutation(
+        "decisions-outlive-office",
+        "a controller takes office with what it had decided, but not committed, in an earlier one",
+        ((ControllerState, "reset", _keep_state),),
+        (48, 49),
+    ),
+    Mutation(
+        "image-ignores-snapshots",
+        "a broker that is given a snapshot goes on with the image it had",
+        ((MetadataPublisher, "on_snapshot", _ignore_snapshots),),
+        (49,),
+    ),
+)

@@ -1,0 +1,86 @@
+"""The network between the nodes of a simulated cluster: delays, losses, cuts in one direction.
+
+It stands where connections stand in a running node (:class:`kwire.net.connection_pool.Links`): a request is
+answered, or its sender hears that nobody listens, or hears nothing for as long as it waits.
+"""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import attrs
+import trio
+
+from kwire.net.connection_pool import NobodyListens, OutOfReach
+
+Serve = Callable[[Any], Awaitable[Any]]
+"""Answers a request; raises OutOfReach when the process ends meanwhile."""
+
+
+@attrs.define(eq=False)
+class Wire:
+    """All ways between the nodes."""
+
+    random: Random
+    servers: dict[str, tuple[int, Serve]] = attrs.field(factory=dict)
+    """Who listens, by host: the node's number, and what answers."""
+    delay_max_s: float = 0.005
+    loss: float = 0.0
+    cut: set[tuple[int, int]] = attrs.field(factory=set)
+    """Ways from one node to another that swallow everything."""
+    hidden: set[int] = attrs.field(factory=set)
+    """Nodes that are out of reach for a while, whatever else is cut and mended."""
+
+    async def carry(self, source: int, host: str, request: Any) -> Any:
+        """Bring a request to a host, and its answer back."""
+        if host not in self.servers:
+            await trio.sleep(self._delay())
+            raise NobodyListens(host)
+        target, serve = self.servers[host]
+        await self._pass(source, target)
+        if self.servers.get(host, (target, None))[1] != serve:
+            raise NobodyListens(host)
+        answer = await serve(request)
+        await self._pass(target, source)
+        return answer
+
+    async def _pass(self, source: int, target: int) -> None:
+        await trio.sleep(self._delay())
+        lost = (source, target) in self.cut or self.random.random() < self.loss
+        if lost or (source != target and self.hidden & {source, target}):
+            await trio.sleep_forever()
+
+    def _delay(self) -> float:
+        return 0.0002 + self.delay_max_s * self.random.random()
+
+    def isolate(self, node: int, others: list[int], *, inwards: bool, outwards: bool) -> None:
+        """Cut a node off, from what it hears, what it says, or both."""
+        for other in others:
+            if other != node and inwards:
+                self.cut.add((other, node))
+            if other != node and outwards:
+                self.cut.add((node, other))
+
+    def calm(self) -> None:
+        """A good network from now on."""
+        self.cut.clear()
+        self.hidden.clear()
+        self.loss, self.delay_max_s = 0.0, 0.005
+
+
+@attrs.define(eq=False)
+class WireLinks:
+    """The connections of one node for one purpose, as :class:`kwire.net.connection_pool.Links` has them."""
+
+    wire: Wire
+    source: int
+    timeout_s: float
+
+    async def call(self, host: str, port: int, request: Any) -> Any:
+        """Send a request; OutOfReach if no answer comes."""
+        with trio.move_on_after(self.timeout_s):
+            return await self.wire.carry(self.source, host, request)
+        raise OutOfReach(f"{host}: no answer for {self.timeout_s} s")
+
+    def drop(self, host: str, port: int) -> None:
+        """Every request has a way of its own: there is nothing to end."""

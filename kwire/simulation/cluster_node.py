@@ -1,0 +1,286 @@
+"""A node of a simulated cluster: the services of a running one, put together as in `node/core.py`.
+
+Quorum, publisher, controller, channel, snapshots and the broker's life are the real ones; the disk
+(:class:`kwire.simulation.raft_disk.SimStorage`), the network and the clock are simulated, and the
+broker holds no data.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, cast
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from kwire.codec.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from kwire.codec.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from kwire.codec.messages.metadata_records import FeatureLevelRecord
+from kwire.configs.broker import BrokerConfig
+from kwire.net.connection_pool import Links, OutOfReach, RaftPeers
+from kwire.net.controller_channel import ControllerChannel
+from kwire.node import build as wiring
+from kwire.raftmeta.broker.lifecycle import (
+    BrokerLifecycle,
+    controller_registration,
+    directly,
+    register_controller,
+)
+from kwire.raftmeta.controller.brokers import (
+    decide_heartbeat,
+    decide_register_broker,
+    decide_register_controller,
+)
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
+from kwire.raftmeta.metadata.snapshotter import Snapshotter
+from kwire.raftmeta.raft.voters import Endpoint
+from kwire.raftmeta.service import Commit, Quorum
+from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.simulation.cluster_checks import Books, Watch
+from kwire.simulation.cluster_network import Wire, WireLinks
+from kwire.simulation.raft_disk import SimStorage
+from kwire.simulation.raft_quorums import TestClock
+from kwire.storage_format.directories import Identity
+
+CLUSTER_ID: Final = "simulated-cluster-0001"
+SNAPSHOT_BYTES: Final = 6000
+ASK_SECONDS: Final = 5.0
+"""How long a client waits for an answer."""
+_OWN: Final[dict[type, tuple[Any, Callable[..., Any]]]] = {
+    BrokerHeartbeatRequest: (
+        decide_heartbeat,
+        lambda code: BrokerHeartbeatResponse(
+            error_code=code, is_fenced=True, should_shut_down=False
+        ),
+    ),
+    BrokerRegistrationRequest: (
+        decide_register_broker,
+        lambda code: BrokerRegistrationResponse(error_code=code, broker_epoch=-1),
+    ),
+    ControllerRegistrationRequest: (
+        decide_register_controller,
+        lambda code: ControllerRegistrationResponse(error_code=code),
+    ),
+}
+"""What nodes ask for themselves: who decides, and what a refusal looks like."""
+
+
+@attrs.frozen
+class Forwarded:
+    """A client's request on its way to the active controller, in the place of an Envelope."""
+
+    decide: Any
+    request: Any
+
+
+@attrs.frozen
+class ForwardedAnswer:
+    """Its answer; the error code is about the way, not about the request."""
+
+    error_code: int
+    reply: Any = None
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """Another node waits for an answer."""
+
+    event: trio.Event = attrs.field(factory=trio.Event)
+    answer: Any = None
+
+
+class WatchedQuorum(Quorum):
+    """Tells the books who writes in which epoch."""
+
+    books: Books
+    node_id: int
+
+    def append_nowait(self, records: Any, epoch: int, *rest: Any) -> Commit:
+        commit = super().append_nowait(records, epoch, *rest)
+        self.books.on_append(self.node_id, epoch)
+        return commit
+
+
+class Process:
+    """One life of a node."""
+
+    def __init__(
+        self, config: BrokerConfig, storage: SimStorage, wire: Wire, books: Books, life: int
+    ) -> None:
+        self.config, self.wire = config, wire
+        self.nursery: trio.Nursery | None = None
+        self.is_serving = False
+        clock = TestClock()
+        random = Random(f"{books.seed}-{config.node_id}-{life}")
+        directory = bytes([0xD0]) + config.node_id.to_bytes(15)
+        incarnation = life.to_bytes(8) + config.node_id.to_bytes(8)
+        host = host_of(config.node_id)
+        told = (Endpoint("CONTROLLER", host, 9093),) if config.is_controller else ()
+        identity = Identity(CLUSTER_ID, {})
+        raft = wiring.raft_config(config, identity, directory, told)
+        raft = attrs.evolve(raft, fetch_max_bytes=4000, snapshot_max_bytes=500)
+        self.quorum = WatchedQuorum(
+            raft,
+            storage,
+            clock=clock,
+            random=random,
+            configured=wiring.configured_voters(config),
+            peers=RaftPeers(self._links(raft.request_timeout)),
+        )
+        self.quorum.books, self.quorum.node_id = books, config.node_id
+        self.publisher = MetadataPublisher()
+        self.channel = ControllerChannel(
+            self.quorum,
+            asking=self._links(config.broker_heartbeat_interval_ms / 1000),
+            forwarding=self._links(ASK_SECONDS),
+        )
+        state = ControllerState(
+            config=config,
+            random=random,
+            cluster_id=CLUSTER_ID,
+            supported_features=dict(SUPPORTED),
+        )
+        self.controller = Controller(
+            self.quorum,
+            self.publisher,
+            state,
+            clock,
+            bootstrap=[FeatureLevelRecord(name=METADATA_VERSION, feature_level=NEWEST)],
+            own_broker=config.node_id,
+            elsewhere=self.channel.insist,
+        )
+        cadence = SnapshotCadence(max_bytes=SNAPSHOT_BYTES, max_seconds=0)
+        self.snapshotter = Snapshotter(self.quorum, self.publisher, cadence, clock)
+        self.quorum.add_listener(Watch(books, config.node_id, life, self.publisher))
+        self.ask = directly(self.controller, self.channel.ask)
+        self.registration = controller_registration(config, incarnation, (), SUPPORTED)
+        self.lifecycle = BrokerLifecycle(
+            config=config,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=incarnation,
+            endpoints=[e for e in config.endpoints if e.name != "CONTROLLER"],
+            features=SUPPORTED,
+            log_dirs=[directory],
+            publisher=self.publisher,
+            ask=self.ask,
+            clock=clock,
+            local=self.controller,
+            is_gone=self.channel.is_gone,
+        )
+
+    def _links(self, timeout_s: float) -> Links:
+        return cast("Links", WireLinks(self.wire, self.config.node_id, timeout_s))
+
+    async def run(self) -> None:
+        """Live until cancelled."""
+        host = host_of(self.config.node_id)
+        try:
+            async with trio.open_nursery() as nursery:
+                self.nursery = nursery
+                await nursery.start(self.quorum.run)
+                await nursery.start(self.controller.run)
+                self.wire.servers[host] = (self.config.node_id, self.serve)
+                if self.config.is_controller:
+                    nursery.start_soon(register_controller, self.ask, self.registration)
+                await self.quorum.wait_caught_up()
+                await nursery.start(self.publisher.run)
+                await nursery.start(self.snapshotter.run)
+                await self.lifecycle.start()
+                await self.publisher.wait_for(self._is_unfenced)
+                self.is_serving = True
+                await nursery.start(self.lifecycle.run)
+        finally:
+            self.nursery, self.is_serving = None, False
+            if self.wire.servers.get(host, (0, None))[1] == self.serve:
+                del self.wire.servers[host]
+
+    def _is_unfenced(self, image: Any) -> bool:
+        own = image.brokers.get(self.config.node_id)
+        return own is not None and own.epoch == self.lifecycle.epoch and not own.fenced
+
+    async def stop(self) -> None:
+        """Controlled shutdown, as the server does it before it ends."""
+        self.is_serving = False
+        with trio.move_on_after(10):
+            if await self.lifecycle.stop():
+                await self.quorum.shut_down()
+
+    # Requests of other nodes ----------------------------------------------------------------
+    async def serve(self, request: Any) -> Any:
+        """Answer a request; OutOfReach if this process ends meanwhile."""
+        if self.nursery is None:
+            raise OutOfReach(self.config.node_id)
+        waiting = _Waiting()
+        self.nursery.start_soon(self._answer, request, waiting)
+        await waiting.event.wait()
+        if waiting.answer is None:
+            raise OutOfReach(self.config.node_id)
+        return waiting.answer
+
+    async def _answer(self, request: Any, waiting: _Waiting) -> None:
+        try:
+            waiting.answer = await self._answer_of(request)
+        finally:
+            waiting.event.set()
+
+    async def _answer_of(self, request: Any) -> Any:
+        if isinstance(request, Forwarded):
+            try:
+                reply = await self.controller.call(request.decide, request.request)
+            except errors.NotController as error:
+                return ForwardedAnswer(error.code)
+            return ForwardedAnswer(errors.NONE, reply)
+        if type(request) in _OWN:
+            decide, refused = _OWN[type(request)]
+            try:
+                return await self.controller.call(decide, request)
+            except errors.KafkaError as error:
+                return refused(error.code)
+        if isinstance(request, ApiVersionsRequest):
+            return ApiVersionsResponse(api_keys=[])
+        return await self.quorum.handle(request)
+
+    # Requests of clients --------------------------------------------------------------------
+    async def ask_for_client(self, decide: Any, request: Any) -> Any:
+        """A client's request to this broker: decided here or by the controller elsewhere."""
+        if self.controller.is_active:
+            try:
+                return await self.controller.call(decide, request)
+            except errors.NotController:
+                pass
+        answer: ForwardedAnswer = await self.channel.insist(Forwarded(decide, request))
+        return answer.reply
+
+
+def host_of(node_id: int) -> str:
+    return f"node-{node_id}"
+
+
+def config_of(node_id: int, voters: list[int]) -> BrokerConfig:
+    """The properties of a node; voters are controllers as well as brokers."""
+    is_voter = node_id in voters
+    host = host_of(node_id)
+    listeners = f"PLAINTEXT://{host}:9092"
+    return BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller" if is_voter else "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": ",".join(f"{n}@{host_of(n)}:9093" for n in voters),
+            "listeners": listeners + (f",CONTROLLER://{host}:9093" if is_voter else ""),
+            "advertised.listeners": listeners,
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": "data",
+        }
+    )

@@ -1,0 +1,263 @@
+"""What must hold of the metadata after every decision of the controller.
+
+The checks keep books of their own: an image that takes the records one by one, which replicas
+hold everything that was committed, where each reassignment is to end, which ids were given out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
+from kwire.raftmeta.metadata.image import BROKER, NO_LEADER, TOPIC, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image_loader import ImageLoader
+from kwire.raftmeta.metadata.image_records import image_records
+from kwire.raftmeta.storage.records import pack, unpack
+from kwire.simulation.clockwork import Violation
+
+ELR = "eligible.leader.replicas.version"
+_EPOCHS = ("leader_epoch", "partition_epoch")
+
+
+def demand(holds: bool, *said: Any) -> None:
+    """An invariant."""
+    if not holds:
+        raise Violation(" ".join(map(str, said)))
+
+
+@attrs.frozen
+class Written:
+    """What the controller knows after a batch of its own, which may not be committed yet."""
+
+    image: MetadataImage
+    swept: dict[int, frozenset[Place]]
+    """Partitions that brokers left, and that are still to be looked at."""
+    index: PartitionIndex | None
+    """Its index, unless that has gone on since."""
+
+
+@attrs.define
+class ControllerChecks:
+    """The books, and what is checked against them."""
+
+    own_id: int
+    """The controller's, whose own settings count for topics."""
+    image: MetadataImage = attrs.field(factory=MetadataImage)
+    safe: dict[Place, set[int]] = attrs.field(factory=dict)
+    """Who holds all that was committed to a partition."""
+    aims: dict[Place, tuple[int, ...]] = attrs.field(factory=dict)
+    """The replicas that reassignments under way are to lead to."""
+    by_hand: set[Place] = attrs.field(factory=set)
+    """Where somebody asked for an unclean election."""
+    left: dict[int, int] = attrs.field(factory=dict)
+    """The end of the last batch that took a leadership from a broker which is stopping."""
+    elections: int = 0
+    unclean: int = 0
+    completed: int = 0
+    _topic_ids: set[bytes] = attrs.field(factory=set)
+    _broker_epochs: dict[int, int] = attrs.field(factory=dict)
+    _last_epoch: int = -1
+    _next_producer_id: int = 0
+    _vouched: frozenset[int] = frozenset()
+    _swept: dict[int, frozenset[Place]] = attrs.field(factory=dict)
+
+    def on_written(
+        self,
+        records: Iterable[Any],
+        written: "Written",
+        vouched: frozenset[int] = frozenset(),
+    ) -> None:
+        """Records were committed that brought the controller to what is ``written``.
+
+        ``vouched`` has a leader for that they hold what it holds.
+        """
+        after = written.image
+        self._vouched = vouched
+        self._swept = written.swept
+        for record in records:
+            before = self.image
+            self.image, _ = before.apply([record], after.applied)
+            self._on_record(record, before)
+        demand(self.image == after, "records one by one give another image than all at once")
+        for topic_id, topic in after.topics.items():
+            demand(after.topic_ids.get(topic.name) == topic_id, "two topics named", topic.name)
+            numbers = sorted(topic.partitions)
+            demand(numbers == list(range(len(numbers))), topic.name, "has a gap in its partitions")
+            for number, partition in topic.partitions.items():
+                self._partition(f"{topic.name}-{number}", (topic_id, number), partition)
+        self._directories()
+        if written.index is not None:
+            same = written.index == PartitionIndex.of(after)
+            demand(same, "the index is not what a scan finds")
+
+    # One record ------------------------------------------------------------------------------
+
+    def _on_record(self, record: Any, before: MetadataImage) -> None:
+        match record:
+            case r.RemoveTopicRecord():
+                self.aims = {at: aim for at, aim in self.aims.items() if at[0] != record.topic_id}
+            case r.TopicRecord():
+                demand(record.topic_id not in self._topic_ids, "topic id given twice")
+                self._topic_ids.add(record.topic_id)
+            case r.PartitionRecord():
+                self.safe[record.topic_id, record.partition_id] = set(record.isr)
+            case r.PartitionChangeRecord():
+                self._change(record, before)
+            case r.RegisterBrokerRecord():
+                self._registered(record, before)
+            case r.ProducerIdsRecord():
+                demand(record.next_producer_id > self._next_producer_id, "producer ids overlap")
+                self._next_producer_id = record.next_producer_id
+
+    def _registered(self, record: r.RegisterBrokerRecord, before: MetadataImage) -> None:
+        broker = record.broker_id
+        known = before.brokers.get(broker)
+        if known is not None and known.incarnation_id == record.incarnation_id:
+            demand(record.broker_epoch == known.epoch, "an incarnation changed its epoch")
+            return
+        demand(record.broker_epoch > self._last_epoch, "broker epoch given twice")
+        self._last_epoch = record.broker_epoch
+        self._broker_epochs[broker] = record.broker_epoch
+        self.left.pop(broker, None)
+
+    def _change(self, record: r.PartitionChangeRecord, before: MetadataImage) -> None:
+        topic = before.topics[record.topic_id]
+        place = (record.topic_id, record.partition_id)
+        name = f"{topic.name}-{record.partition_id}"
+        old = topic.partitions[record.partition_id]
+        new = self.image.topics[record.topic_id].partitions[record.partition_id]
+        same = {epoch: getattr(old, epoch) for epoch in _EPOCHS}
+        begins = new.leader != old.leader or not set(old.replicas) <= set(new.replicas)
+        demand(
+            begins or attrs.evolve(new, **same) != old or record.leader != -2,
+            name,
+            "written without a change",
+        )
+        demand(new.partition_epoch == old.partition_epoch + 1, name, "partition epoch")
+        demand(
+            new.leader_epoch == old.leader_epoch + begins,
+            name,
+            f"leader {old.leader} -> {new.leader}, replicas {old.replicas} -> {new.replicas}, "
+            f"but leader epoch {old.leader_epoch} -> {new.leader_epoch}",
+        )
+        for joins in set(new.isr) - set(old.isr):
+            broker = before.brokers.get(joins)
+            active = broker is not None and broker.is_active
+            demand(active or new.recovering, name, f"{joins} joins the ISR and does not serve")
+        self.elections += new.leader not in (NO_LEADER, old.leader)
+        leaves = before.brokers.get(old.leader)
+        if old.leader != new.leader and leaves is not None and leaves.in_controlled_shutdown:
+            self.left[old.leader] = self.image.applied.offset
+        if old.leader in self.safe[place]:
+            self.safe[place] |= self._vouched
+        if not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
+            self._unclean(name, place, old, new)
+        if old.is_reassigning and not new.is_reassigning:
+            aim = self.aims.pop(place, None)
+            demand(new.replicas == aim, name, f"was to move to {aim}, is at {new.replicas}")
+            self.completed += 1
+
+    def _unclean(self, name: str, place: Place, old: PartitionImage, new: PartitionImage) -> None:
+        """Somebody is taken for in sync that nobody vouched for."""
+        allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.by_hand
+        allowed = allowed or old.last_known_elr == new.isr
+        demand(allowed, name, "who was not in sync nor eligible, is:", old, "->", new)
+        demand(new.recovering, name, "led uncleanly, and not said to recover")
+        demand(len(new.isr) == 1, name, "others are in sync with an unclean leader")
+        self.unclean += 1
+        self.safe[place] = set(new.isr)
+
+    # The whole -------------------------------------------------------------------------------
+
+    def _partition(self, name: str, place: Place, held: PartitionImage) -> None:
+        elr = self.image.features.get(ELR, 0) > 0
+        brokers = self.image.brokers
+        demand(len(set(held.replicas)) == len(held.replicas) > 0, name, "replicas", held.replicas)
+        demand(len(held.directories) == len(held.replicas), name, "a replica has no directory")
+        demand(set(held.isr) <= set(held.replicas), name, "in sync without being replicas", held)
+        demand(bool(held.isr) or elr, name, "nobody is in sync")
+        demand(set(held.elr) <= set(held.replicas) - set(held.isr), name, "eligible", held)
+        demand(elr or not held.elr, name, "eligible without ELR")
+        demand(set(held.adding) | set(held.removing) <= set(held.replicas), name, "moving", held)
+        demand(not set(held.adding) & set(held.removing), name, "comes and goes", held)
+        known = held.last_known_elr
+        demand(not known or (held.leader == NO_LEADER != known[0]), name, "last leader", held)
+        if held.leader == NO_LEADER:
+            return
+        demand(held.leader in held.isr, name, "led by who is not in sync", held)
+        broker = brokers.get(held.leader)
+        demand(broker is not None, name, "led by a broker that is not registered", held)
+        assert broker is not None
+        if not broker.is_active and place in self._swept.get(held.leader, ()):
+            return
+        demand(broker.is_active, name, "led by who does not serve", broker)
+        directory = held.directory(held.leader)
+        assert directory is not None
+        demand(broker.has_online(directory), name, "led from a directory that is offline")
+
+    def nothing_left_to_sweep(self) -> None:
+        """With no sweep under way, no broker leads or holds back an ISR that does not serve."""
+        elr = self.image.features.get(ELR, 0) > 0
+        active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
+        for topic in self.image.topics.values():
+            for number, held in topic.partitions.items():
+                left = set(held.isr) - active
+                demand(held.leader in (NO_LEADER, *active), f"{topic.name}-{number}", held)
+                demand(not left or (not elr and len(held.isr) == 1), "holds back", left, held)
+
+    def _directories(self) -> None:
+        lying = [d for broker in self.image.brokers.values() for d in broker.log_dirs]
+        demand(len(set(lying)) == len(lying), "two brokers with one directory")
+
+    def snapshot(self) -> None:
+        """An image as records, as bytes, and back, is the same image."""
+        back = [unpack(pack(record)) for record in image_records(self.image)]
+        loaded, _ = ImageLoader().load_snapshot(back, self.image.applied)
+        demand(loaded == self.image, "a snapshot gives another image")
+
+    def stops(self, stopping: int, known: Mapping[int, int]) -> None:
+        """A broker was let go: all others that serve must know who leads instead of it."""
+        for broker in self.image.brokers.values():
+            if broker.id != stopping and broker.is_active:
+                behind = known.get(broker.id, -1) < self.left.get(stopping, -1)
+                demand(not behind, f"{stopping} stops, {broker.id} does not know who leads now")
+
+    # Committed data --------------------------------------------------------------------------
+
+    def setting(self, topic: str, name: str, default: str) -> str:
+        """A setting in force: the topic's, this controller's, the cluster's."""
+        for resource in ((TOPIC, topic), (BROKER, str(self.own_id)), (BROKER, "")):
+            found = self.image.config(*resource).get(name)
+            if found is not None:
+                return found
+        return default
+
+    def is_unclean(self, topic: str) -> bool:
+        """Whether somebody may lead who is not in sync."""
+        return self.setting(topic, "unclean.leader.election.enable", "false") == "true"
+
+    def on_data(self, is_alive: Callable[[int], bool]) -> None:
+        """Leaders that live commit what all in sync have, if they are enough."""
+        elr = self.image.features.get(ELR, 0) > 0
+        for topic in self.image.topics.values():
+            least = int(self.setting(topic.name, "min.insync.replicas", "1"))
+            for number, held in topic.partitions.items():
+                if held.leader == NO_LEADER or not is_alive(held.leader):
+                    continue
+                safe = self.safe[topic.id, number]
+                demand(
+                    held.leader in safe,
+                    f"{topic.name}-{number} is led by {held.leader}, all that was committed is "
+                    f"on {sorted(safe)}",
+                )
+                if all(map(is_alive, held.isr)):
+                    enough = not elr or len(held.isr) >= min(least, len(held.replicas))
+                    self.safe[topic.id, number] = set(held.isr) | (set() if enough else safe)
+
+    def lost(self, broker: int) -> None:
+        """A broker ended without flushing; without ELR, that is not reckoned with."""
+        if self.image.features.get(ELR, 0):
+            for safe in self.safe.values():
+                safe.discard(broker)

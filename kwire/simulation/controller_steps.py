@@ -1,0 +1,516 @@
+"""What can happen to a controller: one function a thing, drawn by weight.
+
+Brokers come, fall silent, crash and stop in order; leaders tell who is in sync, sometimes with
+old epochs; somebody creates, deletes, grows, configures and moves topics; disks fail.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
+from kwire.codec.messages.alter_partition import AlterPartitionRequest
+from kwire.codec.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from kwire.codec.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
+from kwire.codec.messages.elect_leaders import ElectLeadersRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
+from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.raftmeta.controller.brokers import (
+    decide_fence_stale,
+    decide_heartbeat,
+    decide_register_broker,
+    decide_unregister_broker,
+)
+from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.limits import (
+    decide_allocate_producer_ids,
+    decide_alter_quotas,
+    decide_update_features,
+)
+from kwire.raftmeta.controller.partition_index import Place
+from kwire.raftmeta.controller.partitions import (
+    decide_alter_partition,
+    decide_assign_directories,
+    decide_elect_leaders,
+    decide_elect_unclean,
+    decide_reassign,
+    decide_rebalance_leaders,
+)
+from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.topics import (
+    decide_create_partitions,
+    decide_create_topics,
+    decide_delete_topics,
+)
+from kwire.raftmeta.metadata.image import BROKER, NO_LEADER, TOPIC, PartitionImage, TopicImage
+from kwire.simulation.controller_checks import ELR, demand
+from kwire.simulation.controller_world import CLUSTER, SimBroker, World
+from kwire.types import ZERO_UUID
+
+TOPICS: Final = ("orders", "a.b", "a_b", "clicks", "logs")
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+# Brokers ------------------------------------------------------------------------------------
+
+
+def start(world: World, body: SimBroker) -> None:
+    """A broker's next life."""
+    if body.running:
+        return
+    body.lives += 1
+    body.last_epoch = body.epoch if body.epoch >= 0 else body.last_epoch
+    body.running, body.silent, body.stopping, body.epoch = True, False, False, -1
+    body.offline.clear()
+    register(world, body)
+
+
+def register(world: World, body: SimBroker) -> None:
+    """A broker that has no epoch yet asks for one."""
+    feature = BrokerRegistrationRequest.Feature
+    request = BrokerRegistrationRequest(
+        broker_id=body.id,
+        cluster_id=CLUSTER,
+        incarnation_id=body.incarnation,
+        rack="ab"[body.id % 2],
+        log_dirs=body.told(),
+        previous_broker_epoch=body.clean_epoch,
+        features=[
+            feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED.items()
+        ],
+    )
+    reply = world.ask(decide_register_broker, request)
+    if reply is not None:
+        body.epoch, body.clean_epoch = reply.broker_epoch, -1
+        world.heard[body.id] = world.now
+
+
+def crash(world: World, body: SimBroker) -> None:
+    """Killed: what was not flushed is gone."""
+    if body.running:
+        world.note("crash of", body.id)
+        body.running, body.clean_epoch = False, -1
+        world.checks.lost(body.id)
+
+
+def stop_alone(world: World, body: SimBroker) -> None:
+    """Stopped in order, but without a controller that heard of it."""
+    if body.running and body.epoch >= 0:
+        world.note("stop of", body.id)
+        body.running, body.clean_epoch = False, body.epoch
+
+
+def heartbeat(world: World, body: SimBroker, **more: Any) -> None:
+    """A broker tells that it lives; it registers first if it has not."""
+    if not body.running or body.silent:
+        return
+    if body.epoch < 0:
+        register(world, body)
+        return
+    known = world.state.next_offset - 1
+    behind = world.random.randrange(8) if world.random.random() < 0.2 else 0
+    fields: dict[str, Any] = {
+        "broker_id": body.id,
+        "broker_epoch": body.epoch,
+        "current_metadata_offset": max(known - behind, -1),
+        "want_fence": False,
+        "want_shut_down": body.stopping,
+        "offline_log_dirs": sorted(body.offline),
+    }
+    world.told[body.id] = fields["current_metadata_offset"]
+    was = world.state.image.brokers.get(body.id)
+    reply = world.ask(decide_heartbeat, BrokerHeartbeatRequest(**{**fields, **more}))
+    if reply is not None or world.under_way is not None:
+        world.heard[body.id] = world.now
+    if reply is not None and reply.should_shut_down:
+        if was is not None and not was.fenced:
+            world.checks.stops(body.id, world.told)
+        body.running, body.clean_epoch = False, body.epoch
+
+
+def fail_directory(world: World, body: SimBroker) -> None:
+    """One of several disks fails; the broker tells with the next heartbeat."""
+    if body.running and len(body.told()) > 1:
+        body.offline.add(world.random.choice(body.told()))
+
+
+def assign(world: World, body: SimBroker) -> None:
+    """A broker tells where a replica of it lies."""
+    place = _draw_partition(world, lambda p: body.id in p.replicas)
+    if place is None or not world.is_alive(body.id):
+        return
+    data = AssignReplicasToDirsRequest.DirectoryData
+    partition = data.TopicData.PartitionData(partition_index=place[1])
+    topic = data.TopicData(topic_id=place[0], partitions=[partition])
+    directory = world.random.choice(body.directories)
+    request = AssignReplicasToDirsRequest(
+        broker_id=body.id,
+        broker_epoch=body.epoch,
+        directories=[data(id=directory, topics=[topic])],
+    )
+    world.ask(decide_assign_directories, request, once=True)
+
+
+def unregister(world: World, body: SimBroker) -> None:
+    """Somebody has a broker forgotten that is down."""
+    if not body.running:
+        request = UnregisterBrokerRequest(broker_id=body.id)
+        world.ask(decide_unregister_broker, request, once=True)
+
+
+def producer_ids(world: World, body: SimBroker) -> None:
+    if world.is_alive(body.id):
+        request = AllocateProducerIdsRequest(broker_id=body.id, broker_epoch=body.epoch)
+        world.ask(decide_allocate_producer_ids, request)
+
+
+# Leaders ------------------------------------------------------------------------------------
+
+
+def _draw_partition(world: World, where: Callable[[PartitionImage], bool]) -> Place | None:
+    found = world.partitions_where(where)
+    return world.random.choice(found) if found else None
+
+
+def _draw_topic(world: World) -> TopicImage | None:
+    name = world.random.choice(TOPICS)
+    return world.state.image.topic(name)
+
+
+def alter_isr(world: World, body: SimBroker) -> None:
+    """A leader tells who is in sync, mostly rightly."""
+    place = _draw_partition(world, lambda p: p.leader == body.id)
+    if place is None or not world.is_alive(body.id):
+        return
+    held = world.state.image.topics[place[0]].partitions[place[1]]
+    chosen = [b for b in held.replicas if b == body.id or world.random.random() < 0.7]
+    tell_isr(world, place, chosen, old=world.random.random() < 0.1)
+
+
+def claim_isr(world: World, body: SimBroker) -> None:
+    """A leader takes somebody in who must not join: who does not serve, or did in a former life.
+
+    It learned too late that the broker was fenced, or began again.
+    """
+    place = _draw_partition(world, lambda p: p.leader == body.id and set(p.isr) < set(p.replicas))
+    if place is None or not world.is_alive(body.id):
+        return
+    held = world.state.image.topics[place[0]].partitions[place[1]]
+    joins = world.random.choice([b for b in held.replicas if b not in held.isr])
+    other = world.brokers[joins]
+    known = world.state.image.brokers.get(joins)
+    serves = known is not None and known.is_active
+    epoch = other.last_epoch if serves else (-1 if known is None else known.epoch)
+    if held.recovering or (serves and known is not None and epoch in (-1, known.epoch)):
+        return
+    part = AlterPartitionRequest.TopicData.PartitionData
+    epochs = {b: world.brokers[b].epoch for b in held.isr} | {joins: epoch}
+    data = part(
+        partition_index=place[1],
+        leader_epoch=held.leader_epoch,
+        partition_epoch=held.partition_epoch,
+        new_isr_with_epochs=[
+            part.BrokerState(broker_id=b, broker_epoch=of) for b, of in epochs.items()
+        ],
+    )
+    request = AlterPartitionRequest(
+        broker_id=body.id,
+        broker_epoch=body.epoch,
+        topics=[AlterPartitionRequest.TopicData(topic_id=place[0], partitions=[data])],
+    )
+    world.ask(decide_alter_partition, request, vouched=frozenset(held.isr) | {joins})
+    now = world.state.image.topics[place[0]].partitions[place[1]]
+    demand(joins not in now.isr, joins, "joined by its former life, or fenced:", held, "->", now)
+
+
+def tell_isr(world: World, place: Place, wanted: list[int], *, old: bool = False) -> None:
+    """The leader's word on who is in sync: who lives, and who was and is only silent."""
+    held = world.state.image.topics[place[0]].partitions[place[1]]
+    isr = [b for b in wanted if world.is_alive(b)]
+    if held.recovering:
+        isr = [held.leader]
+    part = AlterPartitionRequest.TopicData.PartitionData
+    brokers = world.brokers
+    data = part(
+        partition_index=place[1],
+        leader_epoch=held.leader_epoch - (old and world.random.random() < 0.5),
+        partition_epoch=held.partition_epoch - old,
+        new_isr_with_epochs=[
+            part.BrokerState(broker_id=b, broker_epoch=brokers[b].epoch) for b in isr
+        ],
+    )
+    request = AlterPartitionRequest(
+        broker_id=held.leader,
+        broker_epoch=brokers[held.leader].epoch,
+        topics=[AlterPartitionRequest.TopicData(topic_id=place[0], partitions=[data])],
+    )
+    world.ask(decide_alter_partition, request, once=True, vouched=frozenset(isr))
+    now = world.state.image.topics[place[0]].partitions[place[1]]
+    demand(not old or now == held, "a claim of the past was believed", held, "->", now)
+
+
+# Topics -------------------------------------------------------------------------------------
+
+
+def create(world: World, body: SimBroker) -> None:
+    del body
+    random, asked = world.random, CreateTopicsRequest.CreatableTopic
+    configs = []
+    if random.random() < 0.2:
+        configs.append(asked.CreatableTopicConfig(name=UNCLEAN, value=random.choice(_BOOLS)))
+    topic = asked(
+        name=random.choice(TOPICS),
+        num_partitions=random.randrange(1, 4),
+        replication_factor=random.randrange(1, 4),
+        configs=configs,
+    )
+    world.ask(decide_create_topics, CreateTopicsRequest(topics=[topic]), once=True)
+
+
+_BOOLS: Final = ("true", "false", "false")
+
+
+def delete(world: World, body: SimBroker) -> None:
+    del body
+    topic = _draw_topic(world)
+    if topic is not None and world.random.random() < 0.3:
+        asked = DeleteTopicsRequest.DeleteTopicState(name=topic.name, topic_id=ZERO_UUID)
+        world.ask(
+            decide_delete_topics, DeleteTopicsRequest(topics=[asked], timeout_ms=1000), once=True
+        )
+
+
+def grow(world: World, body: SimBroker) -> None:
+    del body
+    topic = _draw_topic(world)
+    if topic is not None and len(topic.partitions) < 5:
+        asked = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=topic.name, count=len(topic.partitions) + 1, assignments=None
+        )
+        request = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+        world.ask(decide_create_partitions, request, once=True)
+
+
+def configure(world: World, body: SimBroker) -> None:
+    """Of a topic or of all, rarely of the controller's own node."""
+    del body
+    random = world.random
+    setting = random.choice((MIN_ISR, UNCLEAN))
+    value = random.choice(_BOOLS if setting == UNCLEAN else ("1", "2", "2", "3"))
+    resource = random.choice(
+        ((TOPIC, random.choice(TOPICS)), (BROKER, ""), (BROKER, ""), (BROKER, "1"))
+    )
+    alter_config(world, resource, setting, random.choice((value, value, None)))
+
+
+def alter_config(world: World, of: tuple[int, str], setting: str, value: str | None) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    change = resource.AlterableConfig(
+        name=setting, config_operation=DELETE if value is None else SET, value=value
+    )
+    asked = resource(resource_type=of[0], resource_name=of[1], configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+    world.ask(decide_incremental_alter, request, once=of[0] == TOPIC)
+
+
+def lower_minimum(world: World, body: SimBroker) -> None:
+    """Who left while two had to be in sync misses what one alone commits afterwards."""
+    place = _draw_partition(world, lambda p: p.leader == body.id and len(p.isr) > 1)
+    if place is None or not world.is_alive(body.id):
+        return
+    topic = (TOPIC, world.state.image.topics[place[0]].name)
+    alter_config(world, topic, MIN_ISR, "2")
+    tell_isr(world, place, [body.id])
+    alter_config(world, topic, MIN_ISR, "1")
+    world.checks.on_data(world.is_alive)
+    crash(world, body)
+    for _ in range(4):
+        pass_time(world, body)
+        world.now += 1
+
+
+def quota(world: World, body: SimBroker) -> None:
+    entry = AlterClientQuotasRequest.EntryData
+    value = float(world.random.randrange(1, 3))
+    asked = entry(
+        entity=[entry.EntityData(entity_type="user", entity_name=f"u{body.id}")],
+        ops=[entry.OpData(key="producer_byte_rate", value=value, remove=value == 1)],
+    )
+    request = AlterClientQuotasRequest(entries=[asked], validate_only=False)
+    world.ask(decide_alter_quotas, request, once=True)
+
+
+def reassign(world: World, body: SimBroker) -> None:
+    """Somebody wants a partition elsewhere, or where it was."""
+    place = _draw_partition(world, lambda p: bool(p.replicas))
+    if place is None:
+        return
+    held = world.state.image.topics[place[0]].partitions[place[1]]
+    known = sorted(world.state.image.brokers)
+    wanted: list[int] | None = None
+    if known and (not held.is_reassigning or world.random.random() < 0.6):
+        wanted = world.random.sample(known, world.random.randrange(1, min(len(known), 3) + 1))
+    aim = tuple(b for b in held.replicas if b not in held.adding) if wanted is None else wanted
+    aims, aimed = world.checks.aims, world.checks.aims.get(place)
+    aims[place] = tuple(aim)
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    asked = topic.ReassignablePartition(partition_index=place[1], replicas=wanted)
+    name = world.state.image.topics[place[0]].name
+    request = AlterPartitionReassignmentsRequest(topics=[topic(name=name, partitions=[asked])])
+    world.ask(decide_reassign, request, once=True)
+    now = world.state.image.topics[place[0]].partitions[place[1]]
+    if now.is_reassigning and now == held and aimed is not None:
+        aims[place] = aimed  # it was refused
+    elif not now.is_reassigning:
+        aims.pop(place, None)
+
+
+def elect(world: World, body: SimBroker) -> None:
+    """Somebody asks for an election: rarely for an unclean one."""
+    topic = _draw_topic(world)
+    if topic is not None and topic.partitions:
+        asked = ElectLeadersRequest.TopicPartitions(
+            topic=topic.name, partitions=sorted(topic.partitions)
+        )
+        request = ElectLeadersRequest(election_type=0, topic_partitions=[asked], timeout_ms=1000)
+        world.ask(decide_elect_leaders, request, once=True)
+
+
+def elr(world: World, body: SimBroker) -> None:
+    """Eligible leader replicas from now on."""
+    del body
+    if world.state.image.features.get(ELR, 0):
+        return
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=ELR, max_version_level=1, upgrade_type=1
+    )
+    request = UpdateFeaturesRequest(feature_updates=[update])
+
+    def decide(state: ControllerState, asked: UpdateFeaturesRequest, now: float) -> Decision[Any]:
+        return decide_update_features(
+            state, asked, now, kraft_version=0, check_kraft_version=lambda level: None
+        )
+
+    world.ask(decide, request)
+
+
+# The controller's own -----------------------------------------------------------------------
+
+
+def fence(world: World) -> None:
+    """Whoever was silent for too long."""
+    while world.ask(decide_fence_stale, None):
+        pass
+    for broker in world.state.image.brokers.values():
+        silent = world.now - world.heard[broker.id]
+        demand(broker.fenced or silent < 9, broker.id, "serves, unheard for", silent)
+
+
+def balance(world: World, body: SimBroker) -> None:
+    del body
+    world.ask(decide_rebalance_leaders, None, once=True)
+    world.ask(decide_elect_unclean, None, once=world.slices > 2)  # else it goes on with the next
+
+
+def pass_time(world: World, body: SimBroker) -> None:
+    """Up to three seconds, with heartbeats."""
+    del body
+    world.now += 3 * world.random.random()
+    for broker in world.brokers.values():
+        if world.random.random() < 0.9:
+            heartbeat(world, broker)
+    fence(world)
+
+
+def toggle_silence(world: World, body: SimBroker) -> None:
+    body.silent = not body.silent
+    world.note(body.id, "silent" if body.silent else "heard again")
+
+
+def fence_one(world: World, body: SimBroker) -> None:
+    del body
+    world.ask(decide_fence_stale, None)
+
+
+def several(world: World, body: SimBroker) -> None:
+    """Requests of many at the same moment."""
+    del body
+    brokers = list(world.brokers.values())
+
+    def request() -> None:
+        step = world.random.choice(AT_ONCE)
+        step(world, world.random.choice(brokers))
+
+    world.several([request] * world.random.randrange(2, 6))
+
+
+AT_ONCE: Final[tuple[Callable[[World, SimBroker], None], ...]] = (
+    create,
+    create,
+    delete,
+    grow,
+    configure,
+    quota,
+    elect,
+    balance,
+    producer_ids,
+    producer_ids,
+    fence_one,
+    heartbeat,
+)
+"""What may be asked while other decisions are under way."""
+
+
+def begin_stop(world: World, body: SimBroker) -> None:
+    body.stopping = body.running and body.epoch >= 0
+
+
+STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (
+    (30, pass_time),
+    (30, alter_isr),
+    (12, start),
+    (5, crash),
+    (2, stop_alone),
+    (4, begin_stop),
+    (5, toggle_silence),
+    (3, fail_directory),
+    (5, assign),
+    (1, unregister),
+    (2, producer_ids),
+    (8, create),
+    (3, delete),
+    (3, grow),
+    (6, configure),
+    (2, lower_minimum),
+    (2, quota),
+    (8, reassign),
+    (4, elect),
+    (4, balance),
+    (5, several),
+    (4, claim_isr),
+)
+
+
+def bootstrap(world: World, *, eligible: bool) -> None:
+    """The first records of the cluster."""
+    world.write(
+        [r.FeatureLevelRecord(name="metadata.version", feature_level=30)],
+        "bootstrap",
+    )
+    if eligible:
+        elr(world, world.brokers[1])
+
+
+def leaderless(world: World) -> list[Place]:
+    """Partitions that nobody leads."""
+    return world.partitions_where(lambda p: p.leader == NO_LEADER)

@@ -1,0 +1,354 @@
+"""A controller and the brokers it rules, without network: the simulation's bodies.
+
+Decisions are committed one after the other, in a log, or are under way several at a time. Now and
+then the controller fails over in the middle of a request: before its records are committed, which
+then never were, or after, and then the request is repeated without its sender having heard. Of
+several decisions under way some first ones are committed, the others are lost together. The next
+controller starts from the log or from a snapshot, and must know the same; the last one may go on
+for a while without having noticed, and must not answer.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from kwire.configs.broker import BrokerConfig
+from kwire.errors import KafkaError, NotController
+from kwire.raftmeta.controller.brokers import begin_sessions
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.controller.partition_index import Place
+from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image_records import image_records
+from kwire.raftmeta.service import Commit
+from kwire.simulation.controller_checks import ControllerChecks, Written, demand
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+CLUSTER: Final = "sim"
+OWN_ID: Final = 1
+
+_LEFT_OUT: Final = ("unknown_tags", "features", "end_points", "directories")
+
+SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": str(OWN_ID),
+    "controller.quorum.voters": f"{OWN_ID}@localhost:9093",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "data",
+}
+
+
+@attrs.define
+class SimBroker:
+    """A broker as its process is, not as the controller believes it to be."""
+
+    id: int
+    directories: list[bytes]
+    running: bool = False
+    silent: bool = False
+    stopping: bool = False
+    epoch: int = -1
+    clean_epoch: int = -1
+    """Noted by its last life when that stopped in order."""
+    last_epoch: int = -1
+    """The epoch of its life before this one."""
+    lives: int = 0
+    offline: set[bytes] = attrs.field(factory=set)
+
+    @property
+    def incarnation(self) -> bytes:
+        return self.id.to_bytes(8) + self.lives.to_bytes(8)
+
+    def told(self) -> list[bytes]:
+        """The directories that work."""
+        return [one for one in self.directories if one not in self.offline]
+
+
+@attrs.frozen(eq=False)
+class Batch:
+    """Records that were written, and what was known with them."""
+
+    records: tuple[Any, ...]
+    applied: Applied
+    written: Written
+    commit: Commit
+    vouched: frozenset[int]
+
+
+def _is_answered(commit: Commit | None) -> bool:
+    """Whether the controller answers what waits for this: as :meth:`Commit.wait` ends."""
+    return commit is None or (commit._event.is_set() and commit._error is None)
+
+
+@attrs.define(eq=False)
+class World:
+    """The active controller, its log, its brokers, and the time."""
+
+    random: Random
+    brokers: dict[int, SimBroker]
+    state: ControllerState
+    checks: ControllerChecks
+    log: list[tuple[Applied, tuple[Any, ...]]] = attrs.field(factory=list)
+    lines: deque[tuple[float, int, tuple[object, ...]]] = attrs.field(
+        factory=lambda: deque[tuple[float, int, tuple[object, ...]]](maxlen=300)
+    )
+    now: float = 100.0
+    is_calm: bool = False
+    heard: dict[int, float] = attrs.field(factory=dict)
+    """When each broker was answered last, or a controller began to listen."""
+    slices: int = 1_000
+    """Partitions that one decision looks at."""
+    under_way: "list[Batch] | None" = None
+    """Batches that are written and not committed, while there are any."""
+    unanswered: list[tuple[Commit | None, Callable[[], Any]]] = attrs.field(factory=list)
+    """What requests wait for, and how they are asked again."""
+    old: ControllerState | None = None
+    """A controller before this one that has not noticed yet."""
+    told: dict[int, int] = attrs.field(factory=dict)
+    """The metadata offset that each broker has told last."""
+    failovers: int = 0
+    repeated: int = 0
+
+    @classmethod
+    def of(cls, random: Random, brokers: int) -> "World":
+        racks = {
+            number: SimBroker(number, [_directory(number, n) for n in range(random.choice((1, 2)))])
+            for number in range(1, 1 + brokers)
+        }
+        slices = random.choice((1, 2, 1_000))
+        world = cls(random, racks, _controller(random), ControllerChecks(OWN_ID), slices=slices)
+        world.state.sweeps.size = slices
+        return world
+
+    def ask(
+        self,
+        decide: Callable[[ControllerState, Q, float], Decision[R]],
+        request: Q,
+        *,
+        once: bool = False,
+        vouched: frozenset[int] = frozenset(),
+    ) -> R | None:
+        """A request's reply, None if it was refused. ``once``: asked again, nothing is written."""
+        if self.under_way is not None:
+            self._set_out(decide, request, once=once, vouched=vouched)
+            return None
+        if self.old is not None:
+            self._ask_old(decide, request)
+        fate = 0.5 if self.is_calm else self.random.random()
+        decision = self._decide(decide, request)
+        while decision is not None and decision.again:
+            self.write(decision.records, f"{decide.__name__} slice", vouched=vouched)
+            if not self.is_calm and self.random.random() < 0.05:
+                self.fail_over()
+            decision = self._decide(decide, request)
+        if fate < 0.01:
+            self.note("lost before it was committed", decide.__name__)
+            self.fail_over()
+            decision = self._decide(decide, request)
+        if decision is None:
+            return None
+        self.write(decision.records, decide.__name__, vouched=vouched)
+        if fate > 0.98:
+            self.fail_over()
+            again = self._decide(decide, request)
+            self.repeated += 1
+            if once:
+                written = () if again is None else again.records
+                demand(not written, decide.__name__, "repeated, writes again", written)
+            if again is not None:
+                self.write(again.records, f"{decide.__name__} again", vouched=vouched)
+                return again.reply
+        return decision.reply
+
+    def _set_out(
+        self,
+        decide: Callable[[ControllerState, Q, float], Decision[R]],
+        request: Q,
+        **how: Any,
+    ) -> None:
+        """Decide without waiting for the commit; the answer waits for all that it has seen."""
+        assert self.under_way is not None
+        decision = self._decide(decide, request)
+        if decision is None:
+            return
+        self.write(decision.records, decide.__name__, vouched=how["vouched"])
+        seen = self.under_way[-1].commit if self.under_way else None
+        self.unanswered.append((seen, lambda: self.ask(decide, request, **how)))
+
+    def _ask_old(
+        self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
+    ) -> None:
+        """A controller that has not noticed yet that another took over gets the request first."""
+        state, present = self.old, self.state
+        assert state is not None
+        if self.random.random() < 0.2:
+            self.old = None
+            return
+        self.state = state
+        try:
+            decision = self._decide(decide, request)
+        finally:
+            self.state = present
+        if decision is None or not decision.records:
+            return
+        last = state.next_offset + len(decision.records) - 1
+        commit = Commit(state.next_offset, last, self.failovers - 1)
+        state.apply(decision.records, Applied(last, self.failovers - 1, 0))
+        commit._finish(NotController())
+        demand(not _is_answered(commit), "answered by a controller that is none", decide.__name__)
+
+    def _decide(
+        self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
+    ) -> Decision[R] | None:
+        before = self.state.image
+        try:
+            return decide(self.state, request, self.now)
+        except KafkaError as error:
+            self.note(f"{decide.__name__} refused", type(error).__name__, error.text or "")
+            return None
+        finally:
+            demand(self.state.image is before, decide.__name__, "changed the image by itself")
+
+    def write(
+        self, records: Sequence[Any], why: str, *, vouched: frozenset[int] = frozenset()
+    ) -> None:
+        """Write one batch; it is committed at once unless several are under way."""
+        if not records:
+            return
+        state = self.state
+        self.note(why, *records)
+        applied = Applied(state.next_offset + len(records) - 1, self.failovers, 0)
+        commit = Commit(state.next_offset, applied.offset, self.failovers)
+        state.apply(records, applied)
+        index = state.index if self.under_way is None else None
+        written = Written(state.image, state.sweeps.pending(), index)
+        batch = Batch(tuple(records), applied, written, commit, vouched)
+        if self.under_way is not None:
+            self.under_way.append(batch)
+        else:
+            self._commit(batch)
+
+    def _commit(self, batch: "Batch") -> None:
+        self.log.append((batch.applied, batch.records))
+        self.checks.on_written(batch.records, batch.written, batch.vouched)
+        batch.commit._finish()
+
+    def several(self, requests: Sequence[Callable[[], None]]) -> None:
+        """Requests whose decisions are under way together; some last ones may be lost.
+
+        Their records are lost together with the leadership. What was lost must not be answered,
+        and is asked again.
+        """
+        self.under_way, self.unanswered = [], []
+        for request in requests:
+            request()
+        batches, self.under_way = self.under_way, None
+        asked, self.unanswered = self.unanswered, []
+        kept = len(batches)
+        if self.random.random() < 0.5:
+            kept = self.random.randrange(len(batches) + 1)
+        for batch in batches[:kept]:
+            self._commit(batch)
+        for batch in batches[kept:]:
+            batch.commit._finish(NotController())
+        if kept < len(batches):
+            self.note("lost batches under way", len(batches) - kept)
+            self.fail_over()
+        for commit, again in asked:
+            if not _is_answered(commit):
+                again()
+            elif commit is not None:
+                committed = commit.offset <= self.log[-1][0].offset if self.log else False
+                lost = commit in [batch.commit for batch in batches[kept:]]
+                demand(committed and not lost, "answered, though it was lost", commit)
+
+    def sweep(self, *, whole: bool = False) -> None:
+        """The controller goes on with large changes: a slice of them, or all that are left."""
+        while self.state.sweeps:
+            decision = self._decide(decide_sweep, None)
+            assert decision is not None
+            self.write(decision.records, "sweep")
+            if not whole:
+                return
+
+    def fail_over(self) -> None:
+        """Another controller begins, from the log or from a snapshot and what came after it."""
+        self.failovers += 1
+        start = self.random.randrange(len(self.log)) if self.random.random() < 0.5 else 0
+        image = MetadataImage()
+        for applied, records in self.log[:start]:
+            image, _ = image.apply(records, applied)
+        if start:
+            image, _ = MetadataImage().apply(image_records(image), image.applied)
+        for applied, records in self.log[start:]:
+            image, _ = image.apply(records, applied)
+        demand(image == self.checks.image, "the next controller knows something else")
+        self.old = self.state if self.random.random() < 0.3 else None
+        self.state = _controller(self.random)
+        self.state.sweeps.size = self.slices
+        self.state.reset(image, self.log[-1][0].offset + 1 if self.log else 0)
+        begin_sessions(self.state, self.now)
+        resume_sweeps(self.state)
+        self.heard = dict.fromkeys(self.brokers, self.now)
+        self.note("failover, snapshot at", start)
+
+    def partitions_where(self, wanted: Callable[[PartitionImage], bool]) -> list[Place]:
+        """Partitions that ``wanted`` says yes to, in the order of topic names."""
+        image = self.state.image
+        return [
+            (topic_id, number)
+            for _, topic_id in sorted(image.topic_ids.items())
+            for number, partition in sorted(image.topics[topic_id].partitions.items())
+            if wanted(partition)
+        ]
+
+    def is_alive(self, broker: int) -> bool:
+        """Whether a broker serves, in fact and as the controller knows it."""
+        body, known = self.brokers[broker], self.state.image.brokers.get(broker)
+        heard = body.running and not body.silent
+        return heard and known is not None and known.epoch == body.epoch and known.is_active
+
+    def note(self, *what: object) -> None:
+        """For who has to find out what went wrong; put into words only then."""
+        self.lines.append((self.now, self.state.next_offset, what))
+
+    def story(self) -> str:
+        """What happened last."""
+        return "\n".join(
+            f"{now:9.2f} @{offset:<6} " + " ".join(map(_said, what))
+            for now, offset, what in self.lines
+        )
+
+
+def _controller(random: Random) -> ControllerState:
+    return ControllerState(
+        config=BrokerConfig.from_properties(SETTINGS),
+        random=random,
+        cluster_id=CLUSTER,
+        supported_features=dict(SUPPORTED),
+    )
+
+
+def _directory(broker: int, number: int) -> bytes:
+    return bytes([0xD0 + number]) + broker.to_bytes(15)
+
+
+def _said(what: object) -> str:
+    """A record's name and what it says that is not the default; anything else as it is."""
+    kind = type(what)
+    if not kind.__name__.endswith("Record"):
+        return str(what)
+    plain = {name: getattr(what, name) for name in kind.__slots__ if name not in _LEFT_OUT}  # type: ignore[attr-defined]
+    said = (
+        f"{name}={value.hex()[:6] if isinstance(value, bytes) else value}"
+        for name, value in plain.items()
+        if value not in (None, [], "", -2)
+    )
+    return f"\n{'':20}{kind.__name__.removesuffix('Record')}({' '.join(said)})"

@@ -1,0 +1,443 @@
+"""A disk in memory that can die: the twin of :class:`kwire.log.disk.RealDisk`.
+
+What it knows that a real disk hides: which bytes were synced, which names were (see
+:mod:`kwire.simulation.inodes`). ``killed`` is the death of the process: the page cache stays, and a
+full disk stays full. ``power_loss`` is that of the machine. Failures, torn writes and bit rot are
+asked for by the test, never random by themselves.
+"""
+
+import errno
+import posixpath
+import sys
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Final, TypeVar
+
+import attrs
+
+from kwire.log.descriptors import Descriptors
+from kwire.log.disk import TEMPORARY, AlreadyLocked, Entry, File, Lock, Space
+from kwire.log.trouble import RESERVE, RESERVE_BYTES, Health, Trouble, trouble
+from kwire.records.header import Buffer
+from kwire.simulation.inodes import PAGE, Directory, Inode
+
+__all__ = ["PAGE", "Killed", "SimDisk", "SimFile"]
+
+T = TypeVar("T")
+PLENTY: Final = 1 << 40
+"""The capacity of a disk that is never full."""
+
+
+class Killed(BaseException):
+    """The process died in the middle of a call."""
+
+
+@attrs.define(eq=False)
+class SimFile:
+    """A file of a :class:`SimDisk`; open from its first use until it is closed."""
+
+    disk: "SimDisk"
+    path: str
+    pins: int = 0
+    held: Inode | None = None
+    """What its descriptor leads to, whatever becomes of the name."""
+    _is_closing: bool = False
+
+    def size(self) -> int:
+        return len(self._inode().data)
+
+    def read(self, position: int, size: int) -> bytes:
+        inode = self._inode()
+        self.disk.call("read", self.path)
+        return bytes(inode.data[position : position + size])
+
+    def write(self, parts: Sequence[Buffer], position: int) -> None:
+        data = b"".join(parts)
+        inode = self._inode()
+        self.disk.write_bytes(self.path, inode, position, data)
+
+    def truncate(self, size: int) -> None:
+        inode = self._inode()
+        self.disk.call("truncate", self.path)
+        inode.truncate(size)
+
+    def allocate(self, position: int, size: int) -> None:
+        inode = self._inode()
+        try:
+            self.disk.call("allocate", self.path)
+        except OSError as error:
+            if trouble(error) is Trouble.BROKEN:
+                raise
+        else:
+            if position + size - inode.room <= self.disk.free():
+                inode.allocated = max(inode.allocated, position + size)
+
+    def sync(self) -> None:
+        self.disk.sync_inode(self.path, self._inode())
+
+    def cached(self, position: int, size: int) -> bool:
+        return self.disk.cached
+
+    def read_cached(self, position: int, size: int) -> Buffer | None:
+        return self.read(position, size) if self.disk.cached else None
+
+    def pin(self) -> None:
+        self._inode()
+        self.pins += 1
+        self.disk.descriptors.forget(self)
+
+    def unpin(self) -> None:
+        self.pins -= 1
+        if not self.pins:
+            if self._is_closing:
+                self.close()
+            elif self.held is not None:
+                self.disk.descriptors.used(self)
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._is_closing = bool(self.pins)
+        if not self.pins:
+            self.held = None
+            self.disk.descriptors.forget(self)
+            self.disk.opened.discard(self)
+
+    def _inode(self) -> Inode:
+        if self.held is None:
+            self._is_closing = False
+            self.disk.need_descriptor(self.path)
+            self.held = self.disk.inode(self.path)
+            self.disk.opened.add(self)
+        if not self.pins:
+            self.disk.descriptors.used(self)
+        return self.held
+
+
+@attrs.define(eq=False)
+class SimLock:
+    disk: "SimDisk"
+    path: str
+
+    def release(self) -> None:
+        self.disk.locked.discard(self.path)
+        self.disk.unlink(self.path)
+
+
+@attrs.define(eq=False)
+class Failure:
+    """What to raise at calls of one kind, and when."""
+
+    kind: str
+    """A pattern: ``write``, ``sync*``, ``*``."""
+    error: BaseException
+    path: str
+    after: int
+    times: int
+    random: Random | None = None
+    rate: float = 1.0
+
+    def meets(self, kind: str, path: str) -> bool:
+        """Whether this call is to fail; counts it."""
+        if self.times <= 0 or self.path not in path or not fnmatchcase(kind, self.kind):
+            return False
+        if self.random is not None and self.random.random() >= self.rate:
+            return False
+        if self.after:
+            self.after -= 1
+            return False
+        self.times -= 1
+        return True
+
+
+_SYNCS: Final = frozenset(("sync", "sync_directory"))
+_ALLOWED_OFFLINE: Final = frozenset(("open", "read", "entries"))
+_CHANGES: Final = frozenset(("rename", "remove", "replace", "sync_directory", "sync"))
+
+
+@attrs.define(eq=False)
+class SimDisk(Health):
+    """One log directory in memory."""
+
+    slow: bool = False
+    cached: bool = True
+    root: Directory = attrs.Factory(Directory)
+    locked: set[str] = attrs.Factory(set)
+    opened: set[SimFile] = attrs.Factory(set)
+    now_ms: int = 0
+    calls: list[tuple[str, str]] = attrs.Factory(list)
+    capacity: int = PLENTY
+    """How many bytes fit, those of removed files that are still open included."""
+    cut: int | None = None
+    """After so many more written bytes the process dies."""
+    changes_left: int | None = None
+    """After so many more renames, removals, replacements and syncs the process dies."""
+    descriptors: Descriptors = attrs.Factory(Descriptors)
+    _failures: list[Failure] = attrs.Factory(list)
+
+    @property
+    def files(self) -> dict[str, Inode]:
+        """Every file by its path, as the page cache has them."""
+        return dict(self.root.walk())
+
+    def __str__(self) -> str:
+        return "the simulated disk"
+
+    # -- what a test asks for
+
+    def fail_at(
+        self, call: str, error: BaseException, *, path: str = "", after: int = 0, times: int = 1
+    ) -> None:
+        """Raise ``error`` at this kind of call on paths that contain ``path``.
+
+        Kinds: open, create, read, write, truncate, allocate, sync, sync_directory, rename, remove,
+        mkdir, entries, and patterns of them. ``after`` so many calls it happens ``times`` times.
+        """
+        self._failures.append(Failure(call, error, path, after, times))
+
+    def fail_sometimes(
+        self, call: str, error: BaseException, random: Random, rate: float, *, path: str = ""
+    ) -> None:
+        """Raise ``error`` at a share of these calls, until :meth:`mend`."""
+        self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
+
+    def mend(self) -> None:
+        """No call fails any more; a directory that has failed stays failed."""
+        self._failures.clear()
+
+    def rot(self, path: str, position: int, mask: int = 1) -> None:
+        """Flip bits of one byte of a file behind everybody's back."""
+        self.inode(path).rot(position, mask)
+
+    def killed(self) -> "SimDisk":
+        """What the next process finds after ``kill -9``: everything the page cache had."""
+        return SimDisk(root=self.root, now_ms=self.now_ms, capacity=self.capacity)
+
+    def power_loss(self, random: Random) -> "SimDisk":
+        """What the next process finds after the machine died."""
+        survivor = self.root.survivor(random, {})
+        return SimDisk(root=survivor, now_ms=self.now_ms, capacity=self.capacity)
+
+    # -- Disk
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and self.root.find(path) is None:
+            self.need_descriptor(path)
+            self.call("create", path)
+            self._link(path)
+        return SimFile(self, path)
+
+    def entries(self, path: str = "") -> list[Entry]:
+        self.call("entries", path)
+        return [
+            Entry(name, 0, True, 0)
+            if isinstance(node, Directory)
+            else Entry(name, len(node.data), False, node.modified_ms)
+            for name, node in self.root.directory(path).names.items()
+        ]
+
+    def read(self, path: str) -> bytes:
+        self.need_descriptor(path)
+        inode = self.inode(path)
+        self.call("read", path)
+        return bytes(inode.data)
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Over what is there, then cut: until it is synced, the old content may come back."""
+        self._with_reserve(lambda: self._overwrite(path, data))
+
+    def _overwrite(self, path: str, data: Buffer) -> None:
+        self.need_descriptor(path)
+        found = self.root.find(path)
+        inode = found if isinstance(found, Inode) else self._link(path)
+        self.write_bytes(path, inode, 0, bytes(data))
+        if len(inode.data) > len(data):
+            inode.truncate(len(data))
+
+    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+        self._with_reserve(lambda: self._replace(path, data, sync))
+        if sync:
+            self.sync_directory(posixpath.dirname(path))
+
+    def _replace(self, path: str, data: Buffer, sync: bool) -> None:
+        try:
+            self._overwrite(path + TEMPORARY, data)
+            if sync:
+                self.sync_inode(path, self.inode(path + TEMPORARY))
+            self._rename(path + TEMPORARY, path)
+        except OSError:
+            self.unlink(path + TEMPORARY)
+            raise
+
+    def rename(self, source: str, target: str) -> None:
+        self._with_reserve(lambda: self._rename(source, target))
+
+    def _rename(self, source: str, target: str) -> None:
+        self.call("rename", source)
+        above, name = self.root.parent(source)
+        node = above.names.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        to, to_name = self.root.parent(target)
+        if to is above:
+            above.change({name: None, to_name: node})
+        else:
+            to.change({to_name: node})
+            above.change({name: None})
+
+    def remove(self, path: str) -> None:
+        self.call("remove", path)
+        self.unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        self._with_reserve(lambda: self.call("mkdir", path))
+        above = self.root
+        for name in path.split("/"):
+            if name not in above.names:
+                above.change({name: Directory()})
+            above = above.directory(name)
+
+    def remove_tree(self, path: str) -> None:
+        self.call("remove", path)
+        try:
+            directory = self.root.directory(path)
+        except FileNotFoundError:
+            return
+        for name, node in list(directory.names.items()):
+            if isinstance(node, Directory):
+                self.remove_tree(f"{path}/{name}")
+            else:
+                self.remove(f"{path}/{name}")
+        self.unlink(path)
+
+    def sync(self, path: str) -> None:
+        self.need_descriptor(path)
+        self.sync_inode(path, self.inode(path))
+
+    def sync_directory(self, path: str = "") -> None:
+        self.need_descriptor(path)
+        self.call("sync_directory", path)
+        self.root.directory(path).sync()
+
+    def lock(self, path: str) -> Lock:
+        if path in self.locked:
+            raise AlreadyLocked(errno.EAGAIN, f"{path} is locked by another broker")
+        self.locked.add(path)
+        if self.root.find(path) is None:
+            self._link(path)
+        return SimLock(self, path)
+
+    def space(self) -> Space:
+        return Space(self.capacity, self.free())
+
+    def free(self) -> int:
+        """Bytes that fit yet."""
+        return PLENTY if self.capacity == PLENTY else self.capacity - self._used()
+
+    def take_reserve(self, free: int) -> bool:
+        found = self.root.find(RESERVE)
+        if isinstance(found, Inode):
+            return True
+        if self.free() < free:
+            return False
+        self._link(RESERVE).allocated = RESERVE_BYTES
+        return True
+
+    def drop_reserve(self) -> None:
+        self.unlink(RESERVE)
+
+    def _with_reserve(self, call: Callable[[], T]) -> T:
+        """Make a call that may take the room of the reserve."""
+        try:
+            return call()
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM or self.failed is not None:
+                raise
+            return call()
+
+    # -- what its files use
+
+    def inode(self, path: str) -> Inode:
+        found = self.root.find(path)
+        if not isinstance(found, Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return found
+
+    def call(self, kind: str, path: str) -> None:
+        """Note a call, and fail it if the test asked for that."""
+        self.calls.append((kind, path))
+        if self.changes_left is not None and kind in _CHANGES:
+            if not self.changes_left:
+                raise Killed(path)
+            self.changes_left -= 1
+        if kind not in _ALLOWED_OFFLINE:
+            self.check()
+        for failure in self._failures:
+            if failure.meets(kind, path):
+                if isinstance(failure.error, OSError):
+                    self.judge(failure.error, by_sync=kind in _SYNCS)
+                raise failure.error
+
+    def need_descriptor(self, path: str) -> None:
+        """Note that a file is opened, closing others when the process has too many."""
+        while True:
+            try:
+                self.call("open", path)
+            except OSError as error:
+                if trouble(error) is not Trouble.NO_DESCRIPTORS or not self.descriptors.shed():
+                    raise
+            else:
+                return
+
+    def claim(self) -> None:
+        self.descriptors.claim()
+
+    def shed(self) -> bool:
+        return self.descriptors.shed()
+
+    def write_bytes(self, path: str, inode: Inode, position: int, data: bytes) -> None:
+        if self.cut is not None and len(data) > self.cut:
+            if self.cut:
+                inode.write(position, data[: self.cut])
+            raise Killed(path)
+        if self.cut is not None:
+            self.cut -= len(data)
+        self.call("write", path)
+        grown = max(0, position + len(data) - inode.room)
+        if grown and grown > (free := self.free()):
+            inode.write(position, data[: max(0, len(data) - grown + max(0, free))])
+            error = OSError(errno.ENOSPC, "no space left", path)
+            self.judge(error)
+            raise error
+        if data:
+            inode.write(position, data)
+        inode.modified_ms = self.now_ms
+
+    def sync_inode(self, path: str, inode: Inode) -> None:
+        """fsync. The kernel reports an error once and takes the pages for clean afterwards."""
+        is_refused = self.failed is not None  # then nobody asks the kernel
+        try:
+            self.call("sync", path)
+        except OSError:
+            if not is_refused:
+                inode.fail_sync()
+            raise
+        inode.sync()
+
+    def unlink(self, path: str) -> None:
+        """Take a name away; a missing one is fine."""
+        above, name = self.root.parent(path)
+        if name in above.names:
+            above.change({name: None})
+
+    def _link(self, path: str) -> Inode:
+        above, name = self.root.parent(path)
+        inode = Inode(modified_ms=self.now_ms)
+        above.change({name: inode})
+        return inode
+
+    def _used(self) -> int:
+        held = {file.held for file in self.opened if file.held is not None}
+        return sum(inode.room for inode in held.union(self.files.values()))

@@ -1,0 +1,478 @@
+"""Simulation of a broker's logs: the loop against its threads, and the loss of power at any moment.
+
+From one seed come appends, rolls, truncations, retention, deletions, flushes, checkpoints, slow
+disks and stops, and the order in which each call of the disk that a thread makes falls between
+them. At any moment the power may be lost; a copy of what survives is opened and judged:
+
+- what a flush was answered for, or the recovery point covers, is there, with its values;
+- nothing is there that was never written at its offset;
+- a log starts where DeleteRecords was answered to, and never past what was asked to be deleted;
+- epochs, producers, aborted transactions and times are those of the batches that are left;
+- no thread works for a log that was given away.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from random import Random
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from kwire.errors import KafkaError
+from kwire.log import timestamp_search as lookup
+from kwire.log.config import LogConfig
+from kwire.log.directory import LogDirectory
+from kwire.log.flush import Flush
+from kwire.log.partition_log import PartitionLog
+from kwire.log.producers import ProducerStates
+from kwire.log.service import LogManager
+from kwire.log.txn_index import Aborted
+from kwire.log.write_queue import Job
+from kwire.records.build import New, batch
+from kwire.records.control import end_txn_marker
+from kwire.records.header import CONTROL, BatchHeader, headers, parse
+from kwire.records.iterate import records
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.threads import SteppedDisk, SteppedThreads, Worker
+
+TIME_MS = 1_700_000_000_000
+PARTITIONS = 2
+TRACE_LINES = 40
+CONFIG = LogConfig(
+    segment_bytes=700,
+    index_interval_bytes=150,
+    retention_ms=-1,
+    flush_ms=3_000,
+    file_delete_delay_ms=2_000,
+    producer_id_expiration_ms=1 << 50,
+)
+
+
+class LogSimFailure(AssertionError):
+    """A seed and what went wrong with it."""
+
+
+@attrs.define(eq=False)
+class Model:
+    """What one partition was told, and what it has promised."""
+
+    log: PartitionLog
+    topic_id: bytes
+    written: dict[int, set[bytes]] = attrs.Factory(dict)
+    """Every value that was ever at an offset."""
+    current: dict[int, bytes] = attrs.Factory(dict)
+    bases: list[int] = attrs.Factory(list)
+    """Where batches begin."""
+    flushed: int = 0
+    """Everything below was answered to be durable."""
+    start: int = 0
+    """Where DeleteRecords was asked to cut."""
+    kept_start: int = 0
+    """Up to here it was answered."""
+
+    @property
+    def promised(self) -> int:
+        return max(self.flushed, self.log.recovery_point)
+
+    def wrote(self, base_offset: int, values: list[bytes]) -> None:
+        self.bases.append(base_offset)
+        for offset, value in enumerate(values, base_offset):
+            self.current[offset] = value
+            self.written.setdefault(offset, set()).add(value)
+
+    def cut(self, offset: int) -> None:
+        self.current = {at: value for at, value in self.current.items() if at < offset}
+        self.bases = [base for base in self.bases if base < offset]
+        self.flushed = min(self.flushed, offset)
+        self.start = min(self.start, offset)
+        self.kept_start = min(self.kept_start, offset)
+
+
+@attrs.define(eq=False)
+class SimClock:
+    """trio's clock, and wall time that follows it."""
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def now_ms(self) -> int:
+        return TIME_MS + int(trio.current_time() * 1000)
+
+
+@attrs.define(eq=False)
+class LogSim:
+    """One run."""
+
+    seed: int
+    clock: trio.testing.MockClock
+    random: Random = attrs.field(init=False)
+    disk: SteppedDisk = attrs.field(factory=SteppedDisk)
+    threads: SteppedThreads = attrs.field(init=False)
+    logs: LogManager = attrs.field(init=False)
+    models: dict[int, Model] = attrs.field(factory=dict)
+    trace: list[str] = attrs.field(factory=list)
+    busy: set[int] = attrs.field(factory=set)
+    """Partitions that are being truncated or deleted."""
+    ids: int = 0
+    epoch: int = 1
+    count: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.threads = SteppedThreads(self.random, self._check_job)
+        self.logs = manager(self.disk, self.threads)
+
+    # -- what happens
+
+    async def run(self, steps: int) -> None:
+        await self.logs.open(lambda topic: CONFIG)
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(self.logs.run)
+                await self._live(nursery, steps)
+            finally:
+                self.threads.abandon()  # nobody can wait for them any more
+            nursery.cancel_scope.cancel()
+
+    async def _live(self, nursery: trio.Nursery, steps: int) -> None:
+        for partition in range(PARTITIONS):
+            self._create(partition)
+        for _ in range(steps):
+            self._act(nursery)
+            await trio.testing.wait_all_tasks_blocked()
+            if self.random.random() < 0.05:
+                await self._lose_power()
+        stop = self.random.random() < 0.5
+        if stop:
+            await self._stop(nursery)
+        await self._lose_power(all_written=stop)
+
+    def _act(self, nursery: trio.Nursery) -> None:
+        if self.random.random() < 0.4:
+            self.threads.step()
+            return
+        partition = self.random.randrange(PARTITIONS)
+        model = self.models[partition]
+        acts: list[tuple[int, Callable[[int, Model, trio.Nursery], None]]] = [
+            (12, self._append),
+            (4, self._follow),
+            (2, self._roll),
+            (4, self._flush),
+            (2, self._truncate),
+            (3, self._delete_records),
+            (2, self._retain),
+            (1, self._delete),
+            (2, self._slow),
+            (4, self._wait),
+            (1, self._configure),
+        ]
+        weights = [weight for weight, _ in acts]
+        (_, act) = self.random.choices(acts, weights)[0]
+        if act in (self._slow, self._wait) or partition not in self.busy:
+            ends = f"end={model.log.end_offset} recovery_point={model.log.recovery_point}"
+            self.trace.append(f"{act.__name__[1:]} partition={partition} {ends}")
+            act(partition, model, nursery)
+
+    def _create(self, partition: int) -> None:
+        self.ids += 1
+        topic_id = self.ids.to_bytes(16, "big")
+        log = self.logs.create("t", topic_id, partition, CONFIG)
+        model = self.models[partition] = Model(log, topic_id)
+        truncate_to = log.truncate_to
+
+        def truncated(offset: int, now_ms: int = 0) -> bool:
+            done = truncate_to(offset, now_ms)
+            model.cut(log.end_offset)
+            return done
+
+        log.truncate_to = truncated  # type: ignore[method-assign]
+
+    def _values(self) -> list[bytes]:
+        self.count += 1
+        return [b"%d.%d" % (self.count, n) for n in range(self.random.randint(1, 3))]
+
+    def _append(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        log, values = model.log, self._values()
+        producer_id = self.random.choice([-1, 1, 2, 3])
+        state = log.producers.get(producer_id)
+        if self.random.random() < 0.1:
+            self.epoch += 1
+        if state is not None and state.open_from >= 0 and self.random.random() < 0.4:
+            data = end_txn_marker(
+                commit=self.random.random() < 0.5,
+                coordinator_epoch=0,
+                producer_id=producer_id,
+                producer_epoch=0,
+                timestamp_ms=self._time(),
+            )
+            done = log.append_leader(
+                memoryview(data), parse(data), self.epoch, TIME_MS, from_client=False
+            )
+            model.wrote(done.base_offset, [b"marker"])
+            return
+        sequence = -1 if producer_id < 0 else 0
+        if state is not None:
+            sequence = state.last_sequence + 1
+        data = batch(
+            [New(None, value) for value in values],
+            timestamp_ms=self._time(),
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=sequence,
+            transactional=producer_id >= 0,
+        )
+        done = log.append_leader(memoryview(data), parse(data), self.epoch, TIME_MS)
+        model.wrote(done.base_offset, values)
+
+    def _time(self) -> int:
+        return TIME_MS + self.count * 10 + self.random.randint(-50, 50)
+
+    def _follow(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        offset, data = model.log.end_offset, b""
+        wrote = []
+        for _ in range(self.random.randint(1, 6)):
+            values = self._values()
+            data += batch(
+                [New(None, value) for value in values],
+                timestamp_ms=self._time(),
+                base_offset=offset,
+                leader_epoch=self.epoch,
+            )
+            wrote.append((offset, values))
+            offset += len(values)
+        model.log.append_follower(data, TIME_MS)
+        for base_offset, values in wrote:
+            model.wrote(base_offset, values)
+
+    def _roll(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        model.log.roll(TIME_MS)
+
+    def _flush(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        end_offset = model.log.end_offset
+
+        async def flush() -> None:
+            with suppress(KafkaError):
+                await self.logs.flush(model.log, end_offset)
+                model.flushed = max(model.flushed, min(end_offset, model.log.recovery_point))
+
+        nursery.start_soon(flush)
+
+    def _truncate(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        if self.random.random() < 0.5:
+            return
+        starts = [b for b in model.bases if b >= max(model.start, model.log.start_offset)]
+        if starts:
+            offset = self.random.choice(starts[-12:])
+            self._alone(partition, nursery, lambda: self.logs.truncate(model.log, offset))
+
+    def _delete_records(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        log = model.log
+        log.high_watermark = min(log.written_offset, log.end_offset)
+        if log.high_watermark <= log.start_offset:
+            return
+        offset = self.random.randint(log.start_offset + 1, log.high_watermark)
+        log.advance_start(offset)
+        model.start = max(model.start, offset)
+
+        async def keep() -> None:
+            with suppress(KafkaError):
+                await self.logs.keep_starts([log])
+                model.kept_start = max(model.kept_start, min(offset, model.start))
+
+        nursery.start_soon(keep)
+
+    def _retain(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self.logs.retain, model.log)
+
+    def _delete(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        async def delete() -> None:
+            await self.logs.delete("t", partition)
+            self._create(partition)
+
+        if self.random.random() < 0.5:
+            self._alone(partition, nursery, delete)
+
+    def _alone(
+        self, partition: int, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Do something that nothing else may be asked of the partition meanwhile."""
+        self.busy.add(partition)
+
+        async def run() -> None:
+            await work()
+            self.busy.discard(partition)
+
+        nursery.start_soon(run)
+
+    def _slow(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        self.disk.slow = self.random.random() < 0.4
+
+    def _wait(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        self.clock.jump(self.random.choice([0.5, 3.0, 6.0, 70.0]))
+
+    def _configure(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        flush_ms = self.random.choice([500, 3_000, (1 << 63) - 1])
+        model.log.configure(attrs.evolve(CONFIG, flush_ms=flush_ms))
+
+    async def _stop(self, nursery: trio.Nursery) -> None:
+        """A stop in order, with whatever the threads have begun."""
+        while self.threads.workers:
+            self.threads.step()
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(self.logs.close)
+        await trio.testing.wait_all_tasks_blocked()
+        while self.threads.workers:
+            self.threads.step()
+            await trio.testing.wait_all_tasks_blocked()
+
+    # -- what has to hold
+
+    def _check_job(self, worker: Worker) -> None:
+        owner = getattr(worker.call, "__self__", None)
+        if isinstance(owner, Flush | Job):
+            held = self.logs.directories[0].logs.values()
+            if not any(owner in (log._flush, log.behind.running) for log in held):
+                raise LogSimFailure(f"a thread works for a log that is gone: {owner}")
+
+    async def _lose_power(self, *, all_written: bool = False) -> None:
+        survivor = self.disk.power_loss(Random(self.random.random()))
+        again = manager(survivor, at_once)
+        await again.open(lambda topic: CONFIG)
+        for partition, model in self.models.items():
+            if partition in self.busy:
+                continue
+            log = again.get("t", partition)
+            if log is not None and log.topic_id not in (model.topic_id, bytes(16)):
+                log = None
+            if log is None:
+                check(model.promised == 0, f"partition {partition} is gone")
+                continue
+            promised = model.log.written_offset if all_written else model.promised
+            judge(partition, model, log, promised)
+
+
+def judge(partition: int, model: Model, log: PartitionLog, promised: int) -> None:
+    """Compare what survived with what was promised."""
+    name = f"partition {partition} (flushed {promised}, start {model.kept_start}..{model.start})"
+    found = dict(contents(log))
+    check(log.start_offset >= model.kept_start, f"{name} starts at {log.start_offset} again")
+    check(log.start_offset <= model.start, f"{name} starts at {log.start_offset}: too late")
+    for offset in range(log.start_offset, promised):
+        check(
+            found.get(offset) == model.current[offset],
+            f"{name} has {found.get(offset)!r} at {offset}, not {model.current[offset]!r}",
+        )
+    for offset, value in found.items():
+        check(value in model.written[offset], f"{name} has {value!r} at {offset}: never written")
+    batches = list(stored(log))
+    for base_offset, epoch in (
+        (header.base_offset, header.leader_epoch) for _, _, header in batches
+    ):
+        if base_offset >= log.start_offset:
+            check(log.epochs.at(base_offset) == epoch, f"{name}: epoch of {base_offset} is {epoch}")
+    times = [
+        (record.timestamp, record.offset)
+        for data, pos, header in batches
+        for record in records(data, pos, header)
+        if record.offset >= log.start_offset
+    ]
+    for timestamp, _ in times[:: max(1, len(times) // 8)]:
+        first = next((o, t) for t, o in times if t >= timestamp)
+        spot = lookup.run(lookup.first_at_least(log, timestamp))
+        check(spot == first, f"{name}: time {timestamp} is at {spot}, not {first}")
+    if log.segments[0].base_offset == 0:
+        states, aborted = replayed(log)
+        check(producers(log.producers) == producers(states), f"{name}: producers differ")
+        check(log.aborted(0, log.end_offset) == aborted, f"{name}: aborted transactions differ")
+
+
+def check(holds: bool, problem: str) -> None:
+    if not holds:
+        raise LogSimFailure(problem)
+
+
+def producers(states: ProducerStates) -> list[tuple[int, int, int, int]]:
+    return sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in states.all())
+
+
+def replayed(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
+    """Producers and aborted transactions by reading every batch."""
+    states, aborted = ProducerStates(), []
+    for data, pos, header in stored(log):
+        if header.producer_id >= 0:
+            ended = states.replay(data, pos, header)
+            if ended is not None:
+                aborted.append(ended)
+    return states, sorted(aborted, key=lambda entry: entry.first_offset)
+
+
+def stored(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Every batch in the segment files."""
+    for segment in log.segments:
+        data = segment.file.read(0, segment.size)
+        for pos, header in headers(data):
+            yield data, pos, header
+
+
+def contents(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
+    """Offset and value of every record that a reader gets."""
+    offset = log.start_offset
+    while offset < log.written_offset:
+        with log.read(offset, 1_000, end_offset=log.written_offset) as region:
+            data = region.read()
+        before = offset
+        for pos, header in headers(data):
+            for record in records(data, pos, header):
+                if record.offset >= before:
+                    value = b"marker" if header.attributes & CONTROL else record.value or b""
+                    yield record.offset, value
+            offset = header.next_offset
+        check(offset > before, f"nothing can be read at {before}")
+
+
+async def at_once(call: Callable[[], None]) -> None:
+    call()
+
+
+def manager(
+    disk: SimDisk, in_thread: Callable[[Callable[[], None]], Awaitable[None]]
+) -> LogManager:
+    """A manager of one directory."""
+    directories = [LogDirectory(disk, "dir")]
+    numbers = count()
+    return LogManager(
+        directories,
+        SimClock(),
+        in_thread=in_thread,
+        unique=lambda: next(numbers).to_bytes(16, "big"),
+    )
+
+
+@contextmanager
+def deterministic_trio(seed: int) -> Iterator[None]:
+    """Let a seed decide the order of trio's tasks too."""
+    from trio._core import _run
+
+    run: Any = _run
+    before = run._ALLOW_DETERMINISTIC_SCHEDULING
+    run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    run._r.seed(seed)
+    try:
+        yield
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING = before
+
+
+def simulate(seed: int, steps: int = 150) -> None:
+    """Run one seed; raises LogSimFailure that names it."""
+    clock = trio.testing.MockClock()
+    sim = LogSim(seed, clock)
+    try:
+        with deterministic_trio(seed):
+            trio.run(sim.run, steps, clock=clock)
+    except Exception as error:
+        story = "\n".join(sim.trace[-TRACE_LINES:])
+        raise LogSimFailure(f"seed {seed}, {steps} steps: {error!r}\n{story}") from error

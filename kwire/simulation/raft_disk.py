@@ -1,0 +1,117 @@
+"""A raft node's disk that loses what was not synced."""
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Recovered
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
+from kwire.records.header import headers
+
+
+class SimStorage:
+    """Two disks: what the page cache shows, and what survives the loss of power.
+
+    Calls reach the platter in their order; after a crash a prefix of those since the last sync
+    has, and the last one of them may be torn.
+    """
+
+    blocks = False
+
+    def __init__(self) -> None:
+        self.cache = MemoryStorage()
+        self.durable = MemoryStorage()
+        self.pending: list[Callable[[MemoryStorage], object]] = []
+
+    def _do(self, call: Callable[[MemoryStorage], object]) -> None:
+        call(self.cache)
+        self.pending.append(call)
+
+    def load(self, configured: VoterSet) -> Recovered:
+        return self.cache.load(configured)
+
+    def append(self, records: Bytes, base_offset: int) -> None:
+        for pos, header in headers(records):  # each batch may be the last one that is whole
+            data = bytes(records[pos : pos + header.size])
+            self._do(lambda disk, d=data, b=header.base_offset: disk.append(d, b))  # type: ignore[misc]
+
+    def truncate(self, end_offset: int) -> None:
+        self._do(lambda disk: disk.truncate(end_offset))
+
+    def clean(self, start_offset: int) -> None:
+        self._do(lambda disk: disk.clean(start_offset))
+
+    def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
+        return self.cache.read(start_offset, end_offset, max_bytes)
+
+    def log_size(self) -> int:
+        return self.cache.log_size()
+
+    def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
+        self._do(lambda disk: disk.save_election(state, voters, kraft_version))
+
+    def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
+        kept = bytes(data)
+        self._do(lambda disk: disk.write_snapshot(snapshot, position, kept))
+
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
+        loaded = self.cache.install_snapshot(snapshot)
+        self.pending.append(lambda disk: disk.install_snapshot(snapshot))
+        return loaded
+
+    def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        kept = list(chunks)
+        self._do(lambda disk: disk.store_snapshot(snapshot, kept))
+        self.sync()
+
+    def format(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        """Write the checkpoint 0-0 of a dynamic quorum."""
+        self.store_snapshot(snapshot, chunks)
+
+    def snapshot_size(self, snapshot: SnapshotId) -> int:
+        return self.cache.snapshot_size(snapshot)
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
+        return self.cache.read_snapshot(snapshot, position, max_bytes)
+
+    def sync(self) -> None:
+        for call in self.pending:
+            call(self.durable)
+        self.pending.clear()
+
+    def start_sync(self) -> Callable[[], None] | None:
+        return self.sync
+
+    def end_sync(self) -> None:
+        pass
+
+    def shed(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def die_after(self, changes: int | None) -> None:
+        """These calls are made whole or not at all."""
+
+    def fail(self, random: Random) -> None:
+        """Only real files fail."""
+
+    def repair(self) -> bool:
+        """Nothing is broken here."""
+        return False
+
+    def crash(self, random: Random, *, power: bool = True) -> None:
+        """Power is lost: some prefix of what was not synced is there. Without a process: all."""
+        kept = random.randrange(len(self.pending) + 1) if power else len(self.pending)
+        del self.pending[kept:]
+        self.sync()
+        disk, self.cache = self.durable, MemoryStorage()
+        self.cache.batches = list(disk.batches)
+        self.cache.start_offset, self.cache.end_offset = disk.start_offset, disk.end_offset
+        self.cache.election = disk.election
+        self.cache.snapshots = dict(disk.snapshots)
+        disk.partial.clear()

@@ -1,0 +1,229 @@
+"""Situations that a simulated quorum is put into on purpose, with what has to come of them.
+
+Each begins in calm, with one leader that everybody knows, and leaves the quorum calm. It says
+whether the quorum was one that it can be done to.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.simulation.clockwork import Violation
+from kwire.simulation.raft_node import SimNode
+
+if TYPE_CHECKING:
+    from kwire.simulation.raft_sim import RaftSim
+
+ELECTION_SECONDS: Final = 15.0
+"""After calm has come, how long until everybody has to agree."""
+
+
+def one_leader(sim: "RaftSim") -> tuple[SimNode, VoterSet]:
+    """The leader, and the voters as it has them."""
+    leader = sim.leaders()[0]
+    assert leader.raft is not None
+    return leader, leader.raft.state.voters
+
+
+def able(sim: "RaftSim", voters: VoterSet) -> list[SimNode]:
+    """The voters that still have the disk they became voters with."""
+    return [n for n in sim.nodes.values() if voters.has(n.config.key)]
+
+
+def lost_sight(sim: "RaftSim") -> bool:
+    """KIP-996: a voter that loses only its leader, and comes back, disturbs nobody."""
+    leader, voters = one_leader(sim)
+    assert leader.raft is not None
+    others = [n for n in able(sim, voters) if n is not leader]
+    if len(voters) < 3 or len(others) < voters.majority:  # the rest must be one with the leader
+        return False
+    epoch = leader.raft.state.epoch
+    node = sim.random.choice(others)
+    sim.network.cut |= {(leader.id, node.id), (node.id, leader.id)}
+    sim.network.rejects = sim.random.random() < 0.5
+    sim.wait(10)
+    sim.network.cut.clear()
+    sim.wait(3)
+    now = [(n.id, n.raft.state.epoch) for n in sim.leaders() if n.raft is not None]
+    if now != [(leader.id, epoch)]:
+        raise Violation(f"n{node.id} disturbed n{leader.id} in {epoch}: now {now}")
+    return True
+
+
+def isolated_leader(sim: "RaftSim") -> bool:
+    """KIP-595: a leader that hears no majority resigns, and the others elect."""
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader]
+    if len(others) < voters.majority:
+        return False
+    sim.isolate(leader)
+    _demand_resignation(sim, leader)
+    if not [n for n in sim.leaders() if n is not leader]:
+        raise Violation(f"no leader without n{leader.id}")
+    sim.network.cut.clear()
+    sim.calm()
+    return True
+
+
+def strangers(sim: "RaftSim") -> bool:
+    """KIP-853: a voter's id on an empty disk keeps no leader in office."""
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader and sim.operators.finds_others(n)]
+    if not sim.is_dynamic or not sim.operators.is_idle or len(voters) < 4 or len(others) < 3:
+        return False
+    stranger, *rest = sim.random.sample(others, len(others))
+    if stranger.config.auto_join:  # it takes its old self out, and is none for long
+        return False
+    needed = voters.majority - 2  # with the leader and the stranger they would be a majority
+    for node in sim.nodes.values():
+        if node not in (leader, stranger, *rest[:needed]):
+            sim.isolate(node)
+    sim.operators.replace_disk(stranger)
+    _demand_resignation(sim, leader)
+    sim.network.cut.clear()
+    sim.calm()
+    return True
+
+
+def _demand_resignation(sim: "RaftSim", leader: SimNode) -> None:
+    assert leader.raft is not None
+    epoch = leader.raft.state.epoch
+    sim.wait(ELECTION_SECONDS)
+    if isinstance(leader.raft.state.role, Leader) and leader.raft.state.epoch == epoch:
+        raise Violation(f"n{leader.id} leads on without a majority")
+
+
+def lost_disk(sim: "RaftSim") -> bool:
+    """KIP-853: a voter without its disk is not that voter, however much it is needed."""
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader]
+    if not sim.is_dynamic or not sim.operators.is_idle or len(voters) != 3 or len(others) < 2:
+        return False
+    behind, keeper = others
+    if not sim.operators.finds_others(keeper):
+        return False
+    sim.isolate(behind)
+    for _ in range(3):
+        sim.propose()
+    sim.wait(1)
+    leader.crash()
+    sim.operators.replace_disk(keeper)
+    sim.network.cut.clear()
+    sim.wait(10)
+    sim.calm()
+    return True
+
+
+def removed_leader(sim: "RaftSim") -> bool:
+    """KIP-853: a leader that takes itself out commits that by the others alone."""
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader]
+    if not sim.is_dynamic or not sim.operators.is_idle or len(others) < len(voters) - 1:
+        return False
+    if not others or not voters.has(leader.config.key):
+        return False
+    near = sim.random.sample(others, len(others) // 2)  # one too few to be their majority
+    for node in sim.nodes.values():
+        if node is not leader and node not in near:
+            sim.isolate(node)
+    sim.operators.ask_to_remove(leader, leader.config.key)
+    sim.wait(5)
+    sim.network.cut.clear()
+    sim.calm()
+    return True
+
+
+def double_crash(sim: "RaftSim") -> bool:
+    """Processes die before they have synced, come back and speak, and then lose power.
+
+    What they said of their logs when they came back counted for a majority with the leader, which
+    dies as well: the others must find it on their disks.
+    """
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader]
+    if len(voters) < 3 or len(others) < len(voters) - 1 or not voters.has(leader.config.key):
+        return False
+    near = sim.random.sample(others, voters.majority - 1)
+    for node in sim.nodes.values():
+        if node is not leader and node not in near:
+            sim.isolate(node)
+    for node in near:
+        node.sync_max = 5.0
+    for _ in range(2):
+        sim.propose()
+    sim.wait(0.1)
+    for node in near:
+        node.crash(power=False)
+        node.start()
+        node.sync_max = 0.005
+    sim.wait(1)
+    for node in (leader, *near):
+        node.crash()
+    for node in near:
+        node.start()
+    sim.network.cut.clear()
+    sim.wait(10)
+    sim.calm()
+    return True
+
+
+def power_lost_after_snapshot(sim: "RaftSim") -> bool:
+    """KIP-630: a node that took a fetched snapshot in has it, whatever happens to it then."""
+    leader, voters = one_leader(sim)
+    assert leader.raft is not None
+    others = [n for n in sim.nodes.values() if n is not leader]
+    if len(able(sim, voters)) < len(voters) or len(voters) == 2 or not others:
+        return False
+    node = sim.random.choice(others)
+    start = node.raft.state.log.start_offset if node.raft is not None else 0
+    sim.isolate(node)
+    for _ in range(2):
+        sim.propose()
+        sim.wait(1)
+        sim.take_snapshot(leader)
+    sim.network.cut.clear()
+    for _ in range(200):
+        if node.raft is None or node.raft.state.log.start_offset > start:
+            break
+        sim.wait(0.05)
+    node.crash()
+    sim.calm()
+    return True
+
+
+def dead_minority(sim: "RaftSim") -> bool:
+    """Invariant 110: a minority dies and stays dead; whatever befell the rest, it goes on.
+
+    Nothing is asked of the dead: the majority alone elects and commits once its own faults stop.
+    """
+    leader, voters = one_leader(sim)
+    voting = able(sim, voters)
+    count = (len(voters) - 1) // 2  # not the product's own arithmetic
+    if not sim.operators.is_idle or len(voting) < len(voters) or not count:
+        return False
+    dead = {leader.id} if sim.random.random() < 0.5 else set[int]()
+    others = [n.id for n in voting if n.id not in dead]
+    dead.update(sim.random.sample(others, count - len(dead)))
+    for node_id in dead:
+        sim.note(sim.nodes[node_id], "stays dead")
+        sim.nodes[node_id].crash()
+    sim.chaos(3 + 5 * sim.random.random(), dead)
+    sim.calm(dead)
+    sim.calm()
+    return True
+
+
+DRILLS: Final[tuple[Callable[["RaftSim"], bool], ...]] = (
+    lost_sight,
+    isolated_leader,
+    strangers,
+    lost_disk,
+    removed_leader,
+    double_crash,
+    power_lost_after_snapshot,
+    dead_minority,
+)
+
+SELDOM: Final = (strangers, removed_leader, power_lost_after_snapshot, double_crash)
+"""Few quorums are such that these can be done to them: they have to come first at times."""

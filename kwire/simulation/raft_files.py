@@ -1,0 +1,171 @@
+"""A raft node's files with what the checks need to see of them: the batches as they were written,
+and how far the log is synced."""
+
+import errno
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+import attrs
+
+from kwire.log.config import LogConfig
+from kwire.log.disk import RealDisk
+from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Recovered
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
+from kwire.simulation.disk import PLENTY, SimDisk
+from kwire.storage_format.format import METADATA_DIRECTORY
+
+
+@attrs.define
+class Synced:
+    """What would survive the loss of power."""
+
+    end_offset: int = 0
+
+
+class Files:
+    """:class:`DiskStorage`, opened anew by each ``load``, and a copy in memory beside it."""
+
+    blocks = True
+    pending = False
+    """Whether calls wait for the platter that a snapshot of this node must not overtake."""
+    directory = METADATA_DIRECTORY
+
+    def __init__(self, disk: SimDisk | RealDisk) -> None:
+        self.disk: Any = disk
+        self.cache = MemoryStorage()
+        self.durable = Synced()
+        self.is_dead = False
+        """The process is gone: what it would still do at its end does not happen."""
+        self._files: DiskStorage | None = None
+        self._syncing = 0
+
+    @property
+    def files(self) -> DiskStorage:
+        assert self._files is not None
+        return self._files
+
+    def _open(self) -> DiskStorage:
+        self._files = DiskStorage(self.disk, now_ms=1, config=LogConfig())
+        return self._files
+
+    def load(self, configured: VoterSet) -> Recovered:
+        found = self._open().load(configured)
+        self.is_dead = False
+        self.cache = copy = MemoryStorage()
+        copy.start_offset = copy.end_offset = found.log.start_offset
+        while copy.end_offset < found.log.end_offset:
+            data = self.files.read(copy.end_offset, found.log.end_offset, 1 << 20)
+            copy.append(data, copy.end_offset)
+        for named in found.log.snapshots:
+            size = self.files.snapshot_size(named)
+            copy.snapshots[named] = bytes(self.files.read_snapshot(named, 0, size))
+        self.durable.end_offset = copy.end_offset
+        return found
+
+    def format(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        """Write the checkpoint 0-0 of a dynamic quorum."""
+        self._open().store_snapshot(snapshot, chunks)
+        self.files.close()
+
+    # What a node writes ---------------------------------------------------------------------
+    def append(self, records: Bytes, base_offset: int) -> None:
+        self.files.append(records, base_offset)
+        self.cache.append(records, base_offset)
+
+    def truncate(self, end_offset: int) -> None:
+        self.files.truncate(end_offset)
+        self.cache.truncate(end_offset)
+        self.durable.end_offset = min(self.durable.end_offset, end_offset)
+
+    def clean(self, start_offset: int) -> None:
+        self.files.clean(start_offset)
+        self.cache.clean(start_offset)
+
+    def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
+        self.files.save_election(state, voters, kraft_version)
+
+    def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
+        self.files.write_snapshot(snapshot, position, data)
+        self.cache.write_snapshot(snapshot, position, data)
+
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
+        self.cache.install_snapshot(snapshot)
+        return self.files.install_snapshot(snapshot)
+
+    def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
+        kept = list(chunks)
+        self.files.store_snapshot(snapshot, kept)
+        self.cache.store_snapshot(snapshot, kept)
+
+    def __getattr__(self, name: str) -> Any:
+        """What is only read comes from the files."""
+        return getattr(self.files, name)
+
+    # Syncing, and the end -------------------------------------------------------------------
+    def start_sync(self) -> Callable[[], None] | None:
+        self._syncing = self.cache.end_offset
+        run = self.files.start_sync()
+        if run is None:
+            self.durable.end_offset = self._syncing
+        return run
+
+    def end_sync(self) -> None:
+        self.files.end_sync()
+        self.durable.end_offset = min(self._syncing, self.cache.end_offset)
+
+    def sync(self) -> None:
+        run = self.start_sync()
+        if run is not None:
+            run()
+            self.end_sync()
+
+    def shed(self) -> bool:
+        return self.files.shed()
+
+    def close(self) -> None:
+        if not self.is_dead:
+            self.files.close()
+            self.is_dead = True
+
+    def die_after(self, changes: int | None) -> None:
+        """Raise Killed at one of the next changes to the disk; None: at none."""
+        self.disk.changes_left = changes
+
+    def fail(self, random: Random) -> None:
+        """Let one of the next calls of some kind fail, or the disk be full soon."""
+        if random.random() < 0.3:
+            self.disk.capacity = self.disk._used() + random.randrange(2000)
+            return
+        kind = random.choice(["write", "sync", "rename", "remove", "create", "truncate"])
+        error = OSError(random.choice([errno.EIO, errno.ENOSPC]), "the disk fails")
+        self.disk.fail_at(kind, error, after=random.randrange(4))
+
+    def repair(self) -> bool:
+        """Let the disk work again; whether the process that it has failed has to go."""
+        self.disk.mend()
+        self.disk.capacity, self.disk.changes_left = PLENTY, None
+        return self.disk.failed is not None
+
+    def crash(self, random: Random, *, power: bool = True) -> None:
+        """The simulated machine dies, or the process alone; one that was closed only ends."""
+        ends = self.is_dead or not power
+        self.disk = self.disk.killed() if ends else self.disk.power_loss(random)
+
+    # Damage ---------------------------------------------------------------------------------
+    def tear(self, data: bytes) -> None:
+        """Bytes at the end of the log that were to become a batch."""
+        names = [e.name for e in self.disk.entries(METADATA_DIRECTORY) if e.name.endswith(".log")]
+        file = self.disk.open(f"{METADATA_DIRECTORY}/{max(names)}")
+        file.write([data], file.size())
+        file.sync()
+        file.close()
+
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Put something else in the place of a file."""
+        self.disk.replace(f"{METADATA_DIRECTORY}/{name}", data, sync=True)

@@ -1,0 +1,360 @@
+"""Mistakes that a raft implementation can make, each by name: the simulation has to catch them.
+
+A mutation replaces one function for as long as it is entered.  What no run finds is a hole in
+the simulation, not a sign of health.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Any, Final
+
+import attrs
+
+from kwire import errors
+from kwire.raftmeta.raft import (
+    cleaning,
+    election,
+    messages,
+    progress,
+    reconfig,
+    replication,
+    voting,
+)
+from kwire.raftmeta.raft.events import CleanLog, SnapshotTaken, TruncateLog
+from kwire.raftmeta.raft.log_state import LogState, SnapshotId, Valid
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterHistory, VoterSet
+from kwire.raftmeta.storage import storage_turn as turn
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.simulation import raft_node
+from kwire.simulation.disk import SimFile
+from kwire.simulation.raft_disk import SimStorage
+
+
+@attrs.frozen
+class Mutation:
+    """One mistake: what it is and which attributes it replaces."""
+
+    name: str
+    mistake: str
+    patches: tuple[tuple[Any, str, Callable[..., Any] | property], ...]
+    invariants: tuple[int, ...] = ()
+    """Numbers of what always holds that the mistake breaks."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the mistake inside this context."""
+        saved = [(owner, name, owner.__dict__[name]) for owner, name, _ in self.patches]
+        for owner, name, replacement in self.patches:
+            setattr(owner, name, replacement)
+        try:
+            yield
+        finally:
+            for owner, name, original in saved:
+                setattr(owner, name, original)
+
+
+def _trust_page_cache(storage: DiskStorage) -> None:
+    """What a killed process left is believed as it is."""
+
+
+def _vote_unsynced(storage: SimStorage, state: Any, voters: VoterSet, kraft_version: int) -> None:
+    storage.cache.save_election(state, voters, kraft_version)  # the platter never hears of it
+
+
+def _commit_old_epoch(state: RaftState) -> bool:
+    role = state.role
+    if not isinstance(role, Leader) or not state.voters:
+        return False
+    ends = sorted(progress.voter_progress(state, role).values(), reverse=True)
+    return state.advance_high_watermark(max(ends[state.voters.majority - 1], 0))
+
+
+def _vote_again(state: RaftState, candidate: ReplicaKey) -> bool:
+    return state.leader_id is None
+
+
+def _forget_vote(state: RaftState, request: Any) -> Any:
+    """Grant without looking at whose log is further."""
+    response = _on_vote(state, request)
+    asked = messages.partition_of(request)
+    if asked is not None and response.topics and asked.replica_epoch == state.epoch:
+        part = response.topics[0].partitions[0]
+        candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+        free = state.leader_id is None and state.election.voted in (None, candidate)
+        if part.error_code == errors.NONE and not part.vote_granted and free:
+            part.vote_granted = True
+            if not asked.pre_vote:
+                state.save(attrs.evolve(state.election, voted=candidate))
+    return response
+
+
+_on_vote = voting.on_vote
+_on_taken = cleaning.on_taken
+_leader_error = replication.leader_error
+
+
+def _serve_any_epoch(state: RaftState, epoch: int) -> int:
+    return errors.NONE if isinstance(state.role, Leader) else _leader_error(state, epoch)
+
+
+def _trust_any_offset(self: LogState, offset: int, epoch: int) -> Valid:
+    return Valid()
+
+
+def _no_truncation(state: RaftState, epoch: int, end_offset: int) -> None:
+    """Go on as if the logs were the same."""
+
+
+def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
+    to = max(state.high_watermark or 0, state.log.start_offset)
+    if to < state.log.end_offset:
+        state.log.truncated(to)
+        state.history.truncate(to)
+        state.emit(TruncateLog(to))
+
+
+def _believe(state: RaftState, request: Any) -> Any:
+    response = _on_vote(state, request)
+    asked = messages.partition_of(request)
+    if asked is None or asked.pre_vote or not response.topics or state.leader_id is not None:
+        return response
+    if response.topics[0].partitions[0].vote_granted:
+        state.save(attrs.evolve(state.election, leader_id=asked.replica_id))
+    return response
+
+
+def _clean_one_more(state: RaftState, event: SnapshotTaken) -> None:
+    _on_taken(state, event)
+    if 0 < state.log.start_offset < (state.high_watermark or 0) - 1:
+        state.log.start_offset += 1
+
+
+def _count_unsynced(node: raft_node.SimNode) -> None:
+    """Say things before they are on disk."""
+    if node._is_busy or not node._pending or node.is_paused:
+        return
+    pending, node._pending = node._pending, []
+    node._finish(turn.write(node.storage, pending).outcomes)
+
+
+def _minority(self: VoterSet) -> int:
+    return max(1, len(self.voters) // 2)
+
+
+def _any_directory(self: VoterSet, key: ReplicaKey) -> bool:
+    return self.get(key.id) is not None
+
+
+def _is_anybody(state: RaftState, voter_id: int, directory_id: bytes) -> bool:
+    return voter_id in (-1, state.config.node_id)
+
+
+def _unchecked_change(state: RaftState, cluster_id: str | None) -> Leader:
+    if not isinstance(state.role, Leader):
+        raise errors.NotLeaderOrFollower
+    return state.role
+
+
+def _jump(state: RaftState, leader: Leader, voters: VoterSet) -> None:
+    """Replace half of the voters in one step."""
+    keep = [v for v in voters if v.id == state.config.node_id]
+    _write(state, leader, VoterSet.of(keep or voters))
+
+
+_write = reconfig._write
+
+
+def _clean_everything(state: RaftState, event: SnapshotTaken) -> None:
+    """Clean up to the log's end, committed or not."""
+    state.log.add_snapshot(event.id)
+    state.log.trimmed(state.log.end_offset)
+    state.emit(CleanLog(state.log.end_offset))
+
+
+def _never_resign(state: RaftState) -> float:
+    return inf
+
+
+def _no_pre_vote(state: RaftState) -> None:
+    if state.voters.is_only(state.key):
+        election.become_leader(state, frozenset((state.config.node_id,)))
+    else:
+        election.become_candidate(state)
+
+
+def _always_would_vote(state: RaftState) -> bool:
+    return True
+
+
+def _count_ids(state: RaftState, role: Leader) -> list[int]:
+    """Replicas count by their node's id."""
+    since = role.check_at - progress._check_timeout(state)
+    recent = {r.key.id for r in role.replicas.values() if r.fetched_at > since}
+    return [*recent, state.config.node_id]
+
+
+def _own_counts(state: RaftState, role: Leader) -> dict[int, int]:
+    return {**_voter_progress(state, role), state.config.node_id: state.log.end_offset}
+
+
+_voter_progress = progress.voter_progress
+
+
+def _no_way_back(self: VoterHistory, end_offset: int) -> None:
+    """What stood beyond the end counts on."""
+
+
+def _install_unsynced(storage: DiskStorage, snapshot: SnapshotId) -> Any:
+    """Rename the snapshot into place without syncing its bytes."""
+    sync = SimFile.sync
+    SimFile.sync = _nothing  # type: ignore[method-assign]
+    try:
+        return _install(storage, snapshot)
+    finally:
+        SimFile.sync = sync  # type: ignore[method-assign]
+
+
+def _nothing(self: SimFile) -> None:
+    """Sync nothing."""
+
+
+_install = DiskStorage.install_snapshot
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "vote-without-fsync",
+        "quorum-state is not synced before the vote is told",
+        ((SimStorage, "save_election", _vote_unsynced),),
+        (42,),
+    ),
+    Mutation(
+        "send-before-fsync",
+        "answers and fetches leave before what they promise is on disk",
+        ((raft_node.SimNode, "_take_turn", _count_unsynced),),
+        (42, 43),
+    ),
+    Mutation(
+        "trust-page-cache",
+        "what a killed process had not synced is told before it is synced",
+        ((DiskStorage, "_keep_what_was_found", _trust_page_cache),),
+        (42, 43),
+    ),
+    Mutation(
+        "commit-old-epoch",
+        "records of earlier epochs are committed by counting replicas (Raft, figure 8)",
+        ((progress, "update_high_watermark", _commit_old_epoch),),
+        (43,),
+    ),
+    Mutation(
+        "vote-twice",
+        "the vote of this epoch is forgotten",
+        ((voting, "_may_vote", _vote_again),),
+        (42,),
+    ),
+    Mutation(
+        "vote-for-shorter-log",
+        "a candidate's log is not compared with our own",
+        ((voting, "on_vote", _forget_vote),),
+        (43,),
+    ),
+    Mutation(
+        "no-divergence-check",
+        "the leader takes any fetch offset for a prefix of its log",
+        ((LogState, "place", _trust_any_offset),),
+        (43,),
+    ),
+    Mutation(
+        "no-truncation",
+        "the follower does not cut what the leader does not have",
+        ((replication, "_truncate", _no_truncation),),
+        (43, 44),
+    ),
+    Mutation(
+        "truncate-to-own-mark",
+        "the follower cuts whatever it does not know to be committed (KIP-101)",
+        ((replication, "_truncate", _to_own_mark),),
+        (43,),
+    ),
+    Mutation(
+        "believe-in-candidate",
+        "whoever got our vote is taken for the leader",
+        ((voting, "on_vote", _believe),),
+        (42,),
+    ),
+    Mutation(
+        "start-without-snapshot",
+        "the log begins a little after the snapshot that replaces what is gone",
+        ((cleaning, "on_taken", _clean_one_more),),
+        (43,),
+    ),
+    Mutation(
+        "majority-too-small",
+        "half of an even number of voters counts as a majority",
+        ((VoterSet, "majority", property(_minority)),),
+        (43, 46),
+    ),
+    Mutation(
+        "voters-jump",
+        "the voter set changes by more than one voter at a time",
+        ((reconfig, "_write", _jump), (reconfig, "check_change", _unchecked_change)),
+        (46,),
+    ),
+    Mutation(
+        "ignore-directory-id",
+        "a voter that lost its disk votes as if it had not",
+        ((VoterSet, "has", _any_directory), (voting, "is_me", _is_anybody)),
+        (45,),
+    ),
+    Mutation(
+        "clean-uncommitted",
+        "the log is cleaned beyond the snapshot that replaces it",
+        ((cleaning, "on_taken", _clean_everything),),
+        (43,),
+    ),
+    Mutation(
+        "never-resign",
+        "a leader that no majority fetches from goes on leading",
+        ((progress, "_check_deadline", _never_resign),),
+        (44,),
+    ),
+    Mutation(
+        "skip-pre-vote",
+        "a node that lost its leader raises the epoch at once",
+        ((election, "become_prospective", _no_pre_vote),),
+        (44,),
+    ),
+    Mutation(
+        "pre-vote-always",
+        "pre-votes are granted while the leader is heard",
+        ((voting, "_would_vote", _always_would_vote),),
+        (44,),
+    ),
+    Mutation(
+        "count-strangers",
+        "a voter's id on an empty disk keeps a leader in office",
+        ((progress, "_recent_voters", _count_ids),),
+        (44, 45),
+    ),
+    Mutation(
+        "removed-leader-counts-itself",
+        "a leader that is no voter any more counts its own disk for a majority",
+        ((progress, "voter_progress", _own_counts),),
+        (43, 46),
+    ),
+    Mutation(
+        "voters-survive-truncation",
+        "a voter set that was cut off the log goes on counting",
+        ((VoterHistory, "truncate", _no_way_back),),
+        (46,),
+    ),
+    Mutation(
+        "install-before-sync",
+        "a fetched snapshot takes the log's place before it is synced",
+        ((DiskStorage, "install_snapshot", _install_unsynced),),
+        (43, 45),
+    ),
+)

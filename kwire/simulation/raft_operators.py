@@ -1,0 +1,195 @@
+"""What people and tools do to a simulated quorum: change voters, replace disks, move nodes, stop.
+
+Rules: they take no risk that raft is not made for: one disk is lost at a time, of a voter set that
+can stand it, and one voter moves at a time; each is waited for until the voter set has it right.
+"""
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kwire.raftmeta.raft.events import Received, Resign, Shutdown, UpgradeKraftVersion
+from kwire.raftmeta.raft.progress import is_epoch_committed
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterSet
+from kwire.simulation.raft_node import SimNode
+
+if TYPE_CHECKING:
+    from kwire.simulation.raft_sim import RaftSim
+
+STOP_SECONDS = 1.5
+"""How long a node that stops goes on voting."""
+
+
+@attrs.define(eq=False)
+class Operators:
+    """The people and tools of one simulated quorum."""
+
+    sim: "RaftSim"
+    healing: int | None = None
+    """A node whose disk was lost and that has not been made a voter again."""
+    moving: int | None = None
+    """A node that has a new address which the voter set does not have yet."""
+    _directories: int = 0
+    _addresses: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every voter has the disk and the address that the voter set names."""
+        return self.healing is None and self.moving is None
+
+    def change_voters(self) -> None:
+        """Go on with a change of the voters, or begin one."""
+        leaders = self.sim.leaders()
+        if not leaders:
+            return
+        leader = self.sim.random.choice(leaders)
+        assert leader.raft is not None
+        voters = leader.raft.state.voters
+        nodes = self.sim.nodes.values()
+        outsiders = [n for n in nodes if not voters.has(n.config.key)]
+        if self.moving is not None:
+            self._settle_move(leader, voters)
+        elif self.healing is not None:
+            self._heal(leader, voters)
+        elif outsiders and (len(voters) < 3 or self.sim.random.random() < 0.5):
+            self._ask_to_add(leader, self.sim.random.choice(outsiders))
+        elif len(voters) > 1:
+            self.ask_to_remove(leader, self.sim.random.choice(list(voters)).key)
+
+    def _heal(self, leader: SimNode, voters: VoterSet) -> None:
+        """Take the lost replica out and its successor in."""
+        assert self.healing is not None
+        node = self.sim.nodes[self.healing]
+        voter = voters.get(node.id)
+        if voter is None:
+            self._ask_to_add(leader, node)
+        elif voter.key != node.config.key:
+            self.ask_to_remove(leader, voter.key)
+        elif self.is_settled(leader):
+            self.healing = None
+
+    @staticmethod
+    def is_settled(leader: SimNode) -> bool:
+        """Whether the leader's voters stand in a committed record."""
+        assert leader.raft is not None
+        state = leader.raft.state
+        return (
+            isinstance(state.role, Leader)
+            and is_epoch_committed(state, state.role)
+            and state.history.latest_offset < (state.high_watermark or 0)
+        )
+
+    def _ask_to_add(self, leader: SimNode, node: SimNode) -> None:
+        listener = AddRaftVoterRequest.Listener
+        request = AddRaftVoterRequest(
+            cluster_id="sim",
+            timeout_ms=1000,
+            voter_id=node.id,
+            voter_directory_id=node.config.directory_id,
+            listeners=[
+                listener(name=e.name, host=e.host, port=e.port) for e in node.config.endpoints
+            ],
+        )
+        leader.feed(Received(("tool", self.sim.scheduler.events), request))
+
+    def ask_to_remove(self, leader: SimNode, key: ReplicaKey) -> None:
+        request = RemoveRaftVoterRequest(
+            cluster_id="sim", voter_id=key.id, voter_directory_id=key.directory_id
+        )
+        leader.feed(Received(("tool", self.sim.scheduler.events), request))
+
+    # Disks ----------------------------------------------------------------------------------
+    def lose_disk(self, node: SimNode) -> None:
+        """One disk at a time may be lost, of a voter set that can stand it."""
+        voters = self._settled_voters()
+        if voters is None or not self.is_idle:
+            return
+        if voters.has(node.config.key) and len(voters) >= 3 and self.finds_others(node):
+            self.replace_disk(node)
+
+    def _settled_voters(self) -> VoterSet | None:
+        """The voters, if one leader alone has committed them."""
+        leaders = [n for n in self.sim.leaders() if self.is_settled(n)]
+        if len(leaders) != 1 or leaders[0].raft is None:
+            return None
+        return leaders[0].raft.state.voters
+
+    def finds_others(self, node: SimNode) -> bool:
+        """Whether its configuration names others; one that knew them from its log alone is lost."""
+        return any(node_id != node.id for node_id in self.sim.voter_ids)
+
+    def replace_disk(self, node: SimNode) -> None:
+        """The node comes back at once, with an empty disk."""
+        sim = self.sim
+        sim.note(node, "disk lost")
+        self._directories += 1
+        node.crash()
+        sim.checks.lost[node.config.key] = node.storage.durable.end_offset
+        node.storage = sim.empty_disk()
+        directory = directory_of(node.id, self._directories)
+        node.config = attrs.evolve(node.config, directory_id=directory)
+        self.healing = node.id
+        node.start()
+
+    # Addresses ------------------------------------------------------------------------------
+    def move(self) -> None:
+        """Start the last of the first voters at another address: it alone has ever moved."""
+        voters = self._settled_voters()
+        node = self.sim.nodes[max(self.sim.voter_ids)]
+        if voters is None or len(voters) < 3 or not self.is_idle:
+            return
+        if not voters.has(node.config.key) or node.raft is None:
+            return
+        self._addresses += 1
+        self.sim.note(node, "moves")
+        node.crash()
+        node.config = attrs.evolve(
+            node.config, endpoints=endpoints_of(node.id, f"-moved-{self._addresses}")
+        )
+        self.moving = node.id
+        node.start()
+
+    def _settle_move(self, leader: SimNode, voters: VoterSet) -> None:
+        assert self.moving is not None
+        config = self.sim.nodes[self.moving].config
+        voter = voters.get(config.node_id)
+        if voter is not None and voter.endpoints == config.endpoints and self.is_settled(leader):
+            self.moving = None
+
+    # Leaders --------------------------------------------------------------------------------
+    def resign(self) -> None:
+        """The controller on a leader cannot go on."""
+        for leader in self.sim.leaders()[:1]:
+            assert leader.raft is not None
+            leader.feed(Resign(leader.raft.state.epoch))
+
+    def upgrade(self) -> None:
+        """Raise kraft.version, which moves the voters into the log."""
+        for leader in self.sim.leaders()[:1]:
+            leader.feed(UpgradeKraftVersion(("upgrade", self.sim.scheduler.events), 1))
+
+    def stop(self, node: SimNode) -> None:
+        """Let a node resign, wait a little and end in order; it comes back later."""
+        if node.raft is None or node.is_paused:
+            return
+        self.sim.note(node, "stops")
+        incarnation = node.incarnation
+        node.feed(Shutdown())
+        self.sim.scheduler.after(STOP_SECONDS, lambda: self._end(node, incarnation))
+
+    def _end(self, node: SimNode, incarnation: int) -> None:
+        if node.raft is None or node.incarnation != incarnation:
+            return
+        node.crash(power=False)
+        self.sim.start_later(node)
+
+
+def directory_of(node_id: int, life: int) -> bytes:
+    return bytes([0xD0]) + life.to_bytes(7, "big") + node_id.to_bytes(8, "big")
+
+
+def endpoints_of(node_id: int, suffix: str = "") -> tuple[Endpoint, ...]:
+    return (Endpoint("CONTROLLER", f"node-{node_id}{suffix}", 9093),)

@@ -1,0 +1,90 @@
+"""Quorums for tests: one node in memory that leads at once, and what watches it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import trio
+
+from kwire.raftmeta.raft.state import RaftConfig
+from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.raftmeta.service import LeaderAndEpoch, Listener, Quorum
+from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
+
+WALL_MS = 1_700_000_000_000
+
+
+class TestClock:
+    """trio's clock (which a test may mock), and a wall clock that goes with it."""
+
+    __test__ = False
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def now_ms(self) -> int:
+        return WALL_MS + int(trio.current_time() * 1000) % 1_000_000_000
+
+
+@attrs.define
+class Watcher:
+    """A listener that remembers."""
+
+    batches: list[CommittedBatch] = attrs.field(factory=list)
+    snapshots: list[SnapshotReader] = attrs.field(factory=list)
+    leaders: list[LeaderAndEpoch] = attrs.field(factory=list)
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        self.batches += batches
+
+    def on_snapshot(self, reader: SnapshotReader) -> None:
+        self.snapshots.append(reader)
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None:
+        self.leaders.append(leader)
+
+
+def directory_of(node_id: int) -> bytes:
+    """A directory id that goes with a node id."""
+    return bytes(12) + node_id.to_bytes(4, "big")
+
+
+def config_of(node_id: int, **changes: object) -> RaftConfig:
+    config = RaftConfig(
+        node_id=node_id,
+        directory_id=directory_of(node_id),
+        cluster_id="test-cluster",
+        endpoints=(Endpoint("CONTROLLER", f"node-{node_id}", 9093),),
+    )
+    return attrs.evolve(config, **changes)  # type: ignore[arg-type]
+
+
+def voters_of(*node_ids: int) -> VoterSet:
+    """Configured voters, as ``controller.quorum.voters`` names them."""
+    return VoterSet.of(
+        Voter(ReplicaKey(n), (Endpoint("CONTROLLER", f"node-{n}", 9093),)) for n in node_ids
+    )
+
+
+@asynccontextmanager
+async def quorum_of_one(
+    *listeners: Listener, storage: MetadataStorage | None = None
+) -> AsyncIterator[Quorum]:
+    """A running quorum of node 1 alone; it leads as soon as the first turn is done."""
+    quorum = Quorum(
+        config_of(1),
+        storage or MemoryStorage(),
+        clock=TestClock(),
+        random=Random(1),
+        configured=voters_of(1),
+    )
+    for listener in listeners:
+        quorum.add_listener(listener)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(quorum.run)
+        try:
+            yield quorum
+        finally:
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,378 @@
+"""Whose data directories these are: formatting empty ones, and refusing those of others.
+
+Rules: a directory with a ``meta.properties`` is formatted; one that is not is only formatted on
+its own when this node is the single voter, for a voter of several that lost its log and votes
+all the same can undo what a majority had agreed on.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import ConfigError
+from kwire.configs.listeners import Address, parse_address
+from kwire.log import names
+from kwire.log.checkpoints import (
+    CorruptFile,
+    MetaProperties,
+    parse_meta_properties,
+    parse_properties,
+)
+from kwire.log.disk import RealDisk
+from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kwire.storage_format.format import DEFAULT_FEATURES, Format, meta_properties, metadata_files
+from kwire.types import METADATA_TOPIC, uuid_bytes, uuid_text
+
+_RESERVED: Final = 100
+"""Directory ids below this number are Kafka's own."""
+_LOG_FILE: Final = re.compile(r"\d{20}\.log")
+_ELSEWHERE: Final = "name another directory in log.dirs"
+_REMEDIES: Final = {
+    errno.EACCES: f"run kwire as the directory's owner, or {_ELSEWHERE}",
+    errno.EPERM: f"run kwire as the directory's owner, or {_ELSEWHERE}",
+    errno.EROFS: f"make the file system writable, or {_ELSEWHERE}",
+    errno.ENOSPC: f"make room, or {_ELSEWHERE}",
+    errno.EDQUOT: f"make room, or {_ELSEWHERE}",
+    errno.ENOTDIR: f"a file has the name of a directory: move it away, or {_ELSEWHERE}",
+    errno.EEXIST: f"a file has the name of a directory: move it away, or {_ELSEWHERE}",
+    errno.EISDIR: f"a directory has the name of a file: move it away, or {_ELSEWHERE}",
+    errno.ENOLCK: f"the file system has no file locks: {_ELSEWHERE}",
+    errno.EOPNOTSUPP: f"the file system has no file locks: {_ELSEWHERE}",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files",
+    errno.EIO: f"look at the disk, or {_ELSEWHERE}",
+}
+_META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
+    ("version", int, "number"),
+    ("node.id", int, "number"),
+    ("broker.id", int, "number"),
+    ("directory.id", uuid_bytes, "uuid"),
+)
+_RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
+
+FreshId = Callable[[], bytes]
+"""Sixteen random bytes."""
+
+
+class CannotOpenError(Exception):
+    """The data cannot be opened; the message is what the operator has to know."""
+
+
+def refusal(path: str, error: OSError) -> str:
+    """One line for an operator: which directory cannot be used, why, and what to do."""
+    return with_remedy(f"cannot use the data directory {path}: {error.strerror or error}", error)
+
+
+def with_remedy(what: str, error: OSError) -> str:
+    """The line, and what to do about the error where something can be done."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return what if remedy is None else f"{what}; {remedy}"
+
+
+@attrs.frozen
+class Identity:
+    """Whose directories these are, once all are formatted."""
+
+    cluster_id: str
+    directories: Mapping[str, bytes]
+    """Directory ids by path, in the configured order."""
+
+
+def random_id() -> bytes:
+    """A fresh uuid that is none of the reserved ones."""
+    while int.from_bytes(made := os.urandom(16), "big") < _RESERVED or made[:1] == b"\xf8":
+        pass  # text that begins with a dash is taken for an option by command lines
+    return made
+
+
+def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[str]]:
+    """The cluster's id, None if a new one may begin, and the directories to be formatted.
+
+    Changes nothing. CannotOpenError or ConfigError says what stands against a start.
+    """
+    paths = all_directories(config)
+    _check_distinct(config)
+    found = {path: read_meta(path) for path in paths}
+    known = {path: meta for path, meta in found.items() if meta is not None}
+    missing = [path for path, meta in found.items() if meta is None]
+    metadata = os.path.abspath(config.metadata_directory)
+    for path in missing:
+        if holds_logs(path) or (path == metadata and known):
+            raise CannotOpenError(f"{path} holds data but lost its meta.properties; {_RESTORE}")
+    if known:
+        if metadata in known and is_alone(config) and not has_metadata_log(metadata):
+            raise CannotOpenError(
+                f"{metadata} lost its metadata log {METADATA_TOPIC}-0, and no other node has a "
+                f"copy; {_RESTORE}"
+            )
+        return check(config, known, wanted), missing
+    if not is_single_voter(config):
+        raise CannotOpenError(
+            f"{config.metadata_directory} is empty and this node is not the single voter: run "
+            "`kwire format --cluster-id ID --config FILE` with the cluster's id"
+        )
+    if wanted is not None:
+        check_cluster_id(wanted)
+    return wanted, missing
+
+
+def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = random_id) -> Identity:
+    """The node's identity, formatting what may be; raises what :func:`examine` does."""
+    cluster_id, missing = examine(config, cluster_id)
+    cluster_id = cluster_id or uuid_text(fresh())
+    for path in missing:
+        made = fresh()
+        voters = standalone(config, made) if not config.voters else None
+        format_directory(config, path, cluster_id, made, voters)
+    return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
+
+
+def _check_distinct(config: BrokerConfig) -> None:
+    """Two names of one directory would make the node wait for its own lock."""
+    by_target: dict[str, str] = {}
+    for path in config.data_directories:
+        other = by_target.setdefault(os.path.realpath(path), path)
+        if other != path:
+            raise ConfigError(
+                f"log.dirs names one directory twice: {path} and {other} are the same; "
+                "remove one of them"
+            )
+
+
+def holds_logs(path: str) -> bool:
+    """Whether a directory holds log segments of any partition."""
+    try:
+        folders = [entry.path for entry in os.scandir(path) if entry.is_dir()]
+        return any(_LOG_FILE.fullmatch(name) for folder in folders for name in os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CannotOpenError(refusal(path, error)) from error
+
+
+def has_metadata_log(path: str) -> bool:
+    return os.path.isdir(os.path.join(path, f"{METADATA_TOPIC}-0"))
+
+
+def is_alone(config: BrokerConfig) -> bool:
+    """Whether this node holds the only copy of the metadata, in a quorum that it formatted."""
+    return not config.voters and is_single_voter(config)
+
+
+def check_cluster_id(text: str) -> None:
+    """Refuse an id that no tool would take."""
+    try:
+        uuid_bytes(text)
+    except ValueError:
+        raise ConfigError(
+            f"cluster id {text!r} is not a uuid in 22 characters of base64; "
+            "`kwire random-uuid` prints a new one"
+        ) from None
+
+
+def all_directories(config: BrokerConfig) -> list[str]:
+    """The data directories, and the metadata log's where that is another one."""
+    try:
+        paths = [os.path.abspath(path) for path in config.data_directories]
+    except FileNotFoundError as error:
+        raise CannotOpenError(
+            "the current directory was deleted, and log.dirs is relative to it; change to another "
+            "directory, or name log.dirs in full"
+        ) from error
+    metadata = os.path.abspath(config.metadata_directory)
+    return paths if metadata in paths else [*paths, metadata]
+
+
+def read_meta(path: str) -> MetaProperties | None:
+    """Whose directory this is; None if it is not formatted."""
+    try:
+        data = RealDisk(path).read(names.META_PROPERTIES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CannotOpenError(refusal(path, error)) from error
+    try:
+        return parse_meta_properties(data)
+    except CorruptFile as error:
+        what = _defect(data) or str(error)
+        raise CannotOpenError(f"{path}: {what}; {_RESTORE}") from error
+
+
+def _defect(data: bytes) -> str | None:
+    """What is wrong with a ``meta.properties``, where that is not just a line that is missing."""
+    name = names.META_PROPERTIES
+    if not data.strip():
+        return f"{name} is empty"
+    try:
+        texts = parse_properties(data.decode())
+    except ValueError:
+        return f"{name} is damaged: it is not text"
+    if "version" not in texts:
+        return f"{name} lacks version"
+    for key, reads, kind in _META_VALUES:
+        try:
+            if key in texts:
+                reads(texts[key])
+        except ValueError:
+            return f"{name} is damaged: {key}={texts[key]} is not a {kind}"
+    return None
+
+
+def directory_id(path: str) -> bytes:
+    meta = read_meta(path)
+    if meta is None or meta.directory_id is None:
+        raise CannotOpenError(f"{path}/{names.META_PROPERTIES} has no directory.id; {_RESTORE}")
+    return meta.directory_id
+
+
+def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str | None) -> str:
+    """The cluster id on which everything agrees."""
+    cluster_id = wanted or next(iter(known.values())).cluster_id
+    for path, meta in known.items():
+        if meta.node_id != config.node_id:
+            raise CannotOpenError(
+                f"{path} belongs to node.id {meta.node_id}, not {config.node_id}; "
+                f"set node.id, or {_ELSEWHERE}"
+            )
+        if meta.cluster_id != cluster_id:
+            raise CannotOpenError(
+                f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}; "
+                f"take the former, or {_ELSEWHERE}"
+            )
+    return cluster_id
+
+
+def is_single_voter(config: BrokerConfig) -> bool:
+    """Whether this node alone decides what the metadata is."""
+    if not config.is_controller:
+        return False
+    if config.voters:
+        return set(config.voters) == {config.node_id}
+    own = config.controller_endpoints
+    told = {Address(e.host, e.port) for e in own}
+    ports = {e.port for e in own}
+    servers = config.bootstrap_servers
+    renamed = len(servers) == 1 and bool(ports & {servers[0].port, 0})
+    return set(servers) <= told or renamed
+
+
+def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
+    """This node as the only voter of a dynamic quorum."""
+    endpoints = tuple(
+        Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
+    )
+    return VoterSet.of([Voter(ReplicaKey(config.node_id, directory), endpoints)])
+
+
+def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
+    """``ID@HOST:PORT:DIRECTORY,…``: all first voters of a dynamic quorum, this node among them."""
+    listener = config.controller_listener_names[0].upper()
+    voters: list[Voter] = []
+    for one in text.split(","):
+        node, _, rest = one.strip().partition("@")
+        address, _, directory = rest.rpartition(":")
+        try:
+            host, port = parse_address("--initial-controllers", address)
+            key = ReplicaKey(int(node), uuid_bytes(directory))
+        except ValueError as error:
+            raise ConfigError(
+                f"--initial-controllers: {one!r} is not ID@HOST:PORT:DIRECTORY ({error})"
+            ) from None
+        if node in {str(voter.id) for voter in voters}:
+            raise ConfigError(f"--initial-controllers names node {node} more than once; remove one")
+        voters.append(Voter(key, (Endpoint(listener, host, port),)))
+    if config.node_id not in {voter.id for voter in voters}:
+        raise ConfigError(
+            f"--initial-controllers does not name this node, {config.node_id}; "
+            f"add {config.node_id}@HOST:PORT:DIRECTORY"
+        )
+    return VoterSet.of(voters)
+
+
+def first_voters(
+    config: BrokerConfig, how: str | None, fresh: FreshId
+) -> tuple[bytes, VoterSet | None]:
+    """The metadata directory's id and the voters it is formatted with, None if it knows none.
+
+    ``how`` is "standalone", "none", a list of initial controllers, or None: not said.
+    """
+    if config.voters or not config.is_controller:
+        if how not in (None, "none"):
+            raise ConfigError(
+                "first voters cannot be given: this node's configuration has them; leave out "
+                "--standalone and --initial-controllers"
+            )
+        return fresh(), None
+    if how is None and not is_single_voter(config):
+        raise ConfigError(
+            "controller.quorum.voters is not set on this controller; say --standalone, "
+            "--initial-controllers or --no-initial-controllers"
+        )
+    if how == "none":
+        return fresh(), None
+    if how in (None, "standalone"):
+        made = fresh()
+        return made, standalone(config, made)
+    voters = parse_initial_controllers(config, how)
+    return voters.key_of(config.node_id).directory_id, voters
+
+
+def format_directory(
+    config: BrokerConfig,
+    path: str,
+    cluster_id: str,
+    made: bytes,
+    voters: VoterSet | None,
+    features: Mapping[str, int] = DEFAULT_FEATURES,
+) -> None:
+    """Write what a new directory begins with; ``meta.properties`` comes last, it is the sign."""
+    wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features)
+    disk = RealDisk(path)
+    try:
+        disk.make_directory("")
+        if path == os.path.abspath(config.metadata_directory):
+            disk.make_directory(f"{METADATA_TOPIC}-0")
+            for name, data in metadata_files(wanted, 0).items():
+                disk.replace(name, data, sync=True)
+        disk.replace(names.META_PROPERTIES, meta_properties(wanted, made), sync=True)
+    except OSError as error:
+        raise CannotOpenError(refusal(path, error)) from error
+
+
+def format_node(
+    config: BrokerConfig,
+    cluster_id: str,
+    ignore_formatted: bool,
+    *,
+    how: str | None = None,
+    features: Mapping[str, int] = DEFAULT_FEATURES,
+    fresh: FreshId = random_id,
+) -> Iterator[str]:
+    """Format every directory that is not, saying so; as Kafka's storage tool does.
+
+    CannotOpenError if one that is formatted belongs to another node or cluster.
+    """
+    check_cluster_id(cluster_id)
+    paths = all_directories(config)
+    _check_distinct(config)
+    known = {path: meta for path in paths if (meta := read_meta(path)) is not None}
+    formatted = list(known)
+    if formatted and not ignore_formatted:
+        raise ConfigError(
+            f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
+        )
+    check(config, known, cluster_id)
+    if len(formatted) == len(paths):
+        yield "all directories are formatted already"
+        return
+    metadata, voters = first_voters(config, how, fresh)
+    for path in paths:
+        if path not in known:
+            own = metadata if path == os.path.abspath(config.metadata_directory) else fresh()
+            format_directory(config, path, cluster_id, own, voters, features)
+            yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"

@@ -1,0 +1,90 @@
+"""What ``kwire format`` writes into an empty log directory.
+
+Pure: files are given as bytes by name.  Rules: every directory gets a ``meta.properties`` of its
+own id; the metadata directory also gets the bootstrap records, and with dynamic voters the
+checkpoint 0-0 that names the first of them.  A feature is written only when it works.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from kwire.codec.messages.metadata_records import FeatureLevelRecord
+from kwire.log.checkpoints import MetaProperties
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.raftmeta.storage.records import Record, SnapshotReader, snapshot_chunks
+from kwire.types import METADATA_TOPIC
+
+META_PROPERTIES: Final = "meta.properties"
+BOOTSTRAP: Final = "bootstrap.checkpoint"
+METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
+KRAFT_VERSION: Final = "kraft.version"
+DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST}
+"""Everything else is 0 until it works, and what is 0 is not written."""
+
+_START: Final = SnapshotId(0, 0)
+
+
+def checkpoint_name(snapshot: SnapshotId) -> str:
+    """The file name of a snapshot."""
+    return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
+
+
+@attrs.frozen(kw_only=True)
+class Format:
+    """What a directory is formatted for."""
+
+    cluster_id: str
+    node_id: int
+    voters: VoterSet | None = None
+    """Dynamic voters to begin with (kraft.version 1); None: they are configured."""
+    features: Mapping[str, int] = DEFAULT_FEATURES
+    extra: tuple[Record, ...] = ()
+    """Further bootstrap records, such as SCRAM users."""
+
+
+def meta_properties(wanted: Format, directory_id: bytes) -> bytes:
+    """The file that says whose directory this is."""
+    return MetaProperties(wanted.cluster_id, wanted.node_id, directory_id).to_text()
+
+
+def metadata_files(wanted: Format, now_ms: int) -> dict[str, bytes]:
+    """The further files of the metadata directory, by path."""
+    files = {BOOTSTRAP: bootstrap_checkpoint(wanted, now_ms)}
+    if wanted.voters is not None:
+        chunks = snapshot_chunks(
+            _START, [], voters=wanted.voters, kraft_version=1, last_timestamp_ms=0, now_ms=now_ms
+        )
+        files[f"{METADATA_DIRECTORY}/{checkpoint_name(_START)}"] = b"".join(chunks)
+    return files
+
+
+def bootstrap_checkpoint(wanted: Format, now_ms: int) -> bytes:
+    """The records the first controller begins with, in the form of a snapshot."""
+    chunks = snapshot_chunks(
+        _START,
+        [[*feature_records(wanted.features), *wanted.extra]],
+        voters=VoterSet(),
+        kraft_version=0,
+        last_timestamp_ms=0,
+        now_ms=now_ms,
+    )
+    return b"".join(chunks)
+
+
+def feature_records(features: Mapping[str, int]) -> list[Record]:
+    """Feature levels in Kafka's order: metadata.version first, then by name."""
+    names = sorted(features, key=lambda name: (name != METADATA_VERSION, name))
+    return [
+        FeatureLevelRecord(name=name, feature_level=features[name])
+        for name in names
+        if features[name] > 0 and name != KRAFT_VERSION
+    ]
+
+
+def read_bootstrap(data: bytes) -> tuple[Record, ...]:
+    """The records in a ``bootstrap.checkpoint``."""
+    return tuple(SnapshotReader(_START, data).records())

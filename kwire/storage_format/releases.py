@@ -1,0 +1,93 @@
+"""The feature levels that a new cluster begins with, from what the operator asks for.
+
+Rules: a level is taken only if this node can serve it; a release names the metadata.version that
+it ended with, other features begin at 0 unless they are asked for; kraft.version follows from how
+the voters are given and may be said, but not contradicted.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kwire.raftmeta.storage.levels import METADATA_VERSION
+from kwire.storage_format.format import DEFAULT_FEATURES, KRAFT_VERSION
+
+FIRST_LEVEL: Final = 7
+_LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
+    "3.3": (3,),
+    "3.4": (0,),
+    "3.5": (0, 1, 2),
+    "3.6": (0, 1, 2),
+    "3.7": (0, 1, 2, 3, 4),
+    "3.8": (0,),
+    "3.9": (0,),
+    "4.0": (0, 1, 2, 3),
+    "4.1": (0, 1),
+    "4.2": (0, 1),
+    "4.3": (0,),
+}
+RELEASES: Final = tuple(f"{release}-IV{n}" for release in _LEVELS for n in _LEVELS[release])
+"""The names of the levels of metadata.version from the first one on."""
+
+NEEDS: Final[Mapping[str, int]] = {"eligible.leader.replicas.version": 23}
+"""The metadata.version below which a feature cannot be more than 0."""
+
+
+class BadLevelError(ValueError):
+    """What was asked for cannot be; the message is for the operator."""
+
+
+def metadata_level(release: str) -> int:
+    """The metadata.version of ``4.1``, ``4.1.2`` or ``4.1-IV0``."""
+    if release in RELEASES:
+        return FIRST_LEVEL + RELEASES.index(release)
+    minor = ".".join(release.split(".")[:2])
+    if minor not in _LEVELS:
+        raise BadLevelError(f"--release-version {release}: there are {', '.join(RELEASES)}")
+    return metadata_level(f"{minor}-IV{_LEVELS[minor][-1]}")
+
+
+def parse_feature(text: str) -> tuple[str, int]:
+    """``NAME=LEVEL``."""
+    name, separator, level = text.partition("=")
+    if not separator or not level.strip().isdigit():
+        raise BadLevelError(f"--feature {text}: expected NAME=LEVEL")
+    return name.strip(), int(level)
+
+
+def feature_levels(
+    release: str | None,
+    asked: Iterable[str],
+    supported: Mapping[str, tuple[int, int]],
+    *,
+    dynamic: bool,
+) -> dict[str, int]:
+    """The levels to format with; ``dynamic``: whether the voters stand in the log."""
+    levels = dict(DEFAULT_FEATURES)
+    if release is not None:
+        levels[METADATA_VERSION] = metadata_level(release)
+    named: set[str] = set()
+    for name, level in map(parse_feature, asked):
+        if name in named:
+            raise BadLevelError(f"--feature {name} is given more than once")
+        if name == METADATA_VERSION and release is not None:
+            raise BadLevelError(f"--feature {name}: --release-version says it already")
+        low, high = supported.get(name, (0, -1))
+        if high < 0:
+            raise BadLevelError(f"--feature {name}: there are {', '.join(supported)}")
+        if not low <= level <= high:
+            raise BadLevelError(f"--feature {name}={level}: supported are {low} to {high}")
+        named.add(name)
+        levels[name] = level
+    _check(levels, dynamic)
+    levels.pop(KRAFT_VERSION, None)
+    return levels
+
+
+def _check(levels: Mapping[str, int], dynamic: bool) -> None:
+    for name, needed in NEEDS.items():
+        if levels.get(name, 0) and levels[METADATA_VERSION] < needed:
+            raise BadLevelError(f"{name} needs metadata.version {needed} or newer")
+    if dynamic and levels.get(KRAFT_VERSION, 1) == 0:
+        raise BadLevelError("kraft.version 0 needs voters in controller.quorum.voters")
+    if not dynamic and levels.get(KRAFT_VERSION, 0):
+        raise BadLevelError("kraft.version 1 needs controller.quorum.voters to be empty")

@@ -1,0 +1,299 @@
+"""Registration, heartbeats, fencing and controlled shutdown."""
+
+from typing import Any
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
+from kwire.raftmeta.controller.broker_sessions import BrokerSessions
+from kwire.raftmeta.controller.brokers import (
+    begin_sessions,
+    decide_fence_stale,
+    decide_heartbeat,
+    decide_register_broker,
+    decide_unregister_broker,
+    keep_session,
+)
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
+from kwire.raftmeta.controller.state import ELR
+from kwire.storage_format.format import feature_records
+from tests.support.raftmeta.clusters import CLUSTER, Cluster, directory, registration
+
+
+def register(broker: int, incarnation: bytes = b"n", **more: Any) -> BrokerRegistrationRequest:
+    feature = BrokerRegistrationRequest.Feature
+    fields: dict[str, Any] = {
+        "broker_id": broker,
+        "cluster_id": CLUSTER,
+        "incarnation_id": incarnation * 16,
+        "rack": None,
+        "log_dirs": [directory(broker)],
+        "features": [
+            feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED.items()
+        ],
+    }
+    return BrokerRegistrationRequest(**{**fields, **more})
+
+
+def beat(broker: int, epoch: int, **more: Any) -> BrokerHeartbeatRequest:
+    fields: dict[str, Any] = {
+        "broker_id": broker,
+        "broker_epoch": epoch,
+        "current_metadata_offset": 1 << 40,
+        "want_fence": False,
+        "want_shut_down": False,
+    }
+    return BrokerHeartbeatRequest(**{**fields, **more})
+
+
+def test_register_then_unfence() -> None:
+    cluster = Cluster((1,))
+    offset = cluster.state.next_offset
+    epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
+    assert epoch == offset, "a broker's epoch is the offset of its registration"
+    assert cluster.state.image.brokers[2].fenced
+    behind = beat(2, epoch, current_metadata_offset=epoch - 1)
+    reply = cluster.do(decide_heartbeat, behind)
+    assert (reply.is_fenced, reply.is_caught_up, cluster.kinds()) == (True, False, [])
+    reply = cluster.do(decide_heartbeat, beat(2, epoch, cordoned_log_dirs=[]))
+    assert (reply.is_fenced, reply.is_caught_up) == (False, True)
+    assert cluster.kinds() == ["BrokerRegistrationChange"] * 2
+    cluster.do(decide_heartbeat, beat(2, epoch, cordoned_log_dirs=[]))
+    assert cluster.kinds() == [], "nothing new, nothing written"
+
+
+def test_a_fenced_broker_closes_directories_too() -> None:
+    cluster = Cluster((1,))
+    epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
+    closed = [directory(2)]
+    for wanted in ({"want_fence": True}, {"current_metadata_offset": 0}):
+        request = beat(2, epoch, cordoned_log_dirs=closed, **wanted)
+        assert cluster.do(decide_heartbeat, request).is_fenced
+        assert cluster.kinds() == ["BrokerRegistrationChange"]
+        assert cluster.state.image.brokers[2].cordoned_log_dirs == tuple(closed)
+        closed = []
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"cluster_id": "other"}, errors.InconsistentClusterId),
+        ({"log_dirs": []}, errors.InvalidRegistration),
+        ({"log_dirs": [bytes(16)]}, errors.InvalidRegistration),  # reserved
+        ({"log_dirs": [b"x" * 16] * 2}, errors.InvalidRegistration),
+        ({"log_dirs": [directory(1)]}, errors.InvalidRegistration),  # another broker's
+        ({"features": []}, errors.UnsupportedVersion),  # metadata.version is finalized
+        ({"is_migrating_zk_broker": True}, errors.BrokerIdNotRegistered),
+        (
+            {"broker": 1, "log_dirs": [b"y" * 16]},  # a twin that is alive
+            errors.DuplicateBrokerRegistration,
+        ),
+    ],
+)
+def test_registrations_that_are_refused(
+    more: dict[str, Any], expected: type[errors.KafkaError]
+) -> None:
+    cluster = Cluster((1,))
+    with pytest.raises(expected):
+        cluster.do(decide_register_broker, register(**{"broker": 2, **more}))
+
+
+def test_the_next_incarnation_on_the_same_directories_need_not_wait() -> None:
+    """It holds their lock, so the one before it is dead (Kafka: refused for 9 s)."""
+    cluster = Cluster((1,))
+    cluster.do(decide_register_broker, register(1))
+    assert cluster.state.image.brokers[1].fenced
+
+
+def test_same_incarnation_keeps_its_epoch() -> None:
+    cluster = Cluster((1,))
+    incarnation = cluster.state.image.brokers[1].incarnation_id
+    request = register(1)
+    request.incarnation_id = incarnation
+    assert cluster.do(decide_register_broker, request).broker_epoch == 100
+    assert not cluster.state.image.brokers[1].fenced
+
+
+def test_silent_brokers_are_fenced_one_by_one() -> None:
+    cluster = Cluster()
+    cluster.topic("t", [2, 3, 1])
+    cluster.now += 5
+    cluster.do(decide_heartbeat, beat(1, 100))
+    cluster.now += 5
+    assert cluster.do(decide_fence_stale, None) is True, "there is another one"
+    assert cluster.do(decide_fence_stale, None) is False
+    assert cluster.kinds() == ["PartitionChange", "BrokerRegistrationChange"]
+    assert [broker.id for broker in cluster.state.image.live_brokers()] == [1]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+    assert cluster.do(decide_fence_stale, None) is False
+    assert cluster.state.sessions.deadline == cluster.now - 5 + 9
+
+
+def test_return_after_the_session_ended() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [2, 1])
+    cluster.now += 10
+    cluster.do(decide_register_broker, register(2))
+    assert cluster.kinds() == ["PartitionChange", "RegisterBroker"], "unclean: out of the ISR"
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+
+
+@pytest.mark.parametrize("previous", [200, -1])
+def test_no_incarnation_leads_before_it_serves(previous: int) -> None:
+    """Its partitions get other leaders, however it stopped; alone in sync, it stays so."""
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [2, 1])
+    cluster.topic("alone", [2])
+    cluster.do(decide_register_broker, register(2, previous_broker_epoch=previous))
+    assert cluster.kinds() == ["PartitionChange", "PartitionChange", "RegisterBroker"]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+    assert (cluster.partition("alone").leader, cluster.partition("alone").isr) == (-1, (2,))
+
+
+@pytest.mark.parametrize(("previous", "elr"), [(200, (2,)), (-1, ())])
+def test_who_did_not_stop_in_order_is_not_eligible(previous: int, elr: tuple[int, ...]) -> None:
+    """KIP-966: what a broker had not flushed is lost; what it forgot, nobody else may lead with."""
+    cluster = Cluster((1, 2))
+    cluster.write(*feature_records({ELR: 1}))
+    cluster.topic("t", [2])
+    cluster.do(decide_register_broker, register(2, previous_broker_epoch=previous))
+    held = cluster.partition("t")
+    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (-1, (), elr, (2,))
+    cluster.do(decide_heartbeat, beat(2, cluster.state.image.brokers[2].epoch))
+    held = cluster.partition("t")
+    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (2, (2,), (), ())
+    assert held.recovering == (previous == -1), "the last leader, uncleanly"
+
+
+def test_a_broker_that_was_unregistered_is_not_eligible_when_it_comes_again() -> None:
+    cluster = Cluster((1, 2))
+    cluster.write(*feature_records({ELR: 1}))
+    cluster.topic("t", [2])
+    cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=2))
+    assert cluster.partition("t").elr == (2,)
+    cluster.do(decide_register_broker, register(2))
+    assert cluster.partition("t").elr == ()
+
+
+def test_a_directory_fails_while_its_broker_comes_back() -> None:
+    """Both in one heartbeat: the broker serves, and does not lead from what it lost."""
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [2])
+    lost, kept = directory(2), b"k" * 16
+    cluster.now += 10
+    cluster.do(decide_register_broker, register(2, log_dirs=[lost, kept]))
+    epoch = cluster.state.image.brokers[2].epoch
+    reply = cluster.do(decide_heartbeat, beat(2, epoch, offline_log_dirs=[lost]))
+    assert not reply.is_fenced
+    assert cluster.state.image.brokers[2].log_dirs == (kept,)
+    assert cluster.partition("t").leader == -1
+
+
+def test_controlled_shutdown_waits_for_the_others() -> None:
+    """Leaders move in the first answer; the broker goes when all others know it."""
+    cluster = Cluster()
+    cluster.topic("t", [1, 2, 3])
+    reply = cluster.do(decide_heartbeat, beat(1, 100, want_shut_down=True))
+    assert not reply.should_shut_down
+    assert cluster.kinds() == ["BrokerRegistrationChange", "PartitionChange"]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2, 3))
+    moved = cluster.state.next_offset - 1
+    for broker, offset in ((2, moved), (3, moved - 1)):
+        request = beat(broker, broker * 100, current_metadata_offset=offset)
+        cluster.do(decide_heartbeat, request)
+    reply = cluster.do(decide_heartbeat, beat(1, 100, want_shut_down=True))
+    assert (reply.should_shut_down, cluster.kinds()) == (False, []), "3 does not know yet"
+    cluster.do(decide_heartbeat, beat(3, 300, current_metadata_offset=moved))
+    reply = cluster.do(decide_heartbeat, beat(1, 100, want_shut_down=True))
+    assert reply.should_shut_down
+    assert cluster.kinds() == ["BrokerRegistrationChange"]
+    assert cluster.state.image.brokers[1].fenced
+
+
+def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
+    """It sends no heartbeats that would tell how far it is: what is answered is in force there."""
+    cluster = Cluster((1, 2))
+    keep_session(cluster.state, 1)
+    cluster.topic("t", [2, 1])
+    assert not cluster.do(decide_heartbeat, beat(2, 200, want_shut_down=True)).should_shut_down
+    assert cluster.partition("t").leader == 1
+    assert cluster.do(decide_heartbeat, beat(2, 200, want_shut_down=True)).should_shut_down
+
+
+def test_a_twin_of_a_broker_that_starts_is_refused() -> None:
+    """Both would take the id from each other for ever; silence makes room, and leaving in order."""
+    for left in (False, True):
+        cluster = Cluster((1,))
+        epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
+        cluster.do(decide_heartbeat, beat(2, epoch, want_fence=True, want_shut_down=left))
+        twin = register(2, b"m", log_dirs=[b"other directory "])
+        if not left:
+            with pytest.raises(errors.DuplicateBrokerRegistration):
+                cluster.do(decide_register_broker, twin)
+            cluster.now += 9
+        assert cluster.do(decide_register_broker, twin).broker_epoch > epoch
+
+
+def test_a_new_controller_waits_for_brokers_that_serve_only() -> None:
+    cluster = Cluster((1, 2))
+    cluster.write(registration(3, fenced=True))
+    cluster.state.sessions.clear()
+    begin_sessions(cluster.state, cluster.now)
+    valid = {one for one in (1, 2, 3) if cluster.state.sessions.is_valid(one, cluster.now)}
+    assert valid == {1, 2}
+
+
+def test_stale_epoch_and_stranger() -> None:
+    cluster = Cluster((1,))
+    for request in (beat(1, 99), beat(9, 1)):
+        with pytest.raises(errors.StaleBrokerEpoch):
+            cluster.do(decide_heartbeat, request)
+
+
+def test_failed_directory_takes_its_replicas_out() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_heartbeat, beat(1, 100, offline_log_dirs=[directory(1)]))
+    assert cluster.kinds() == ["PartitionChange", "BrokerRegistrationChange"]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+
+
+def test_unregistered_broker_is_forgotten() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=1))
+    assert sorted(cluster.state.image.brokers) == [2]
+    assert cluster.partition("t").isr == (2,)
+    with pytest.raises(errors.BrokerIdNotRegistered):
+        cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=1))
+
+
+def test_producer_id_blocks_never_overlap() -> None:
+    """Invariant 47, for producer ids."""
+    cluster = Cluster((1, 2))
+    starts = []
+    for broker in (1, 2, 1):
+        request = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=broker * 100)
+        reply = cluster.do(decide_allocate_producer_ids, request)
+        starts.append((reply.producer_id_start, reply.producer_id_len))
+    assert starts == [(0, 1000), (1000, 1000), (2000, 1000)]
+
+
+def test_sessions() -> None:
+    sessions = BrokerSessions(timeout_s=9)
+    assert sessions.deadline == float("inf")
+    sessions.touch(1, 100.0, fenced=False, metadata_offset=5)
+    sessions.touch(2, 101.0, fenced=False, metadata_offset=3)
+    sessions.touch(3, 0.0, fenced=True, metadata_offset=0)
+    assert sessions.deadline == 109
+    assert sessions.lowest_active_offset() == 3, "a fenced broker is not waited for"
+    assert [sessions.stale(now) for now in (108.9, 109.0, 110.0)] == [[], [1], [1, 2]]
+    assert (sessions.is_valid(1, 108.9), sessions.is_valid(1, 109)) == (True, False)
+    sessions.forget(1)
+    assert sessions.get(1) is None

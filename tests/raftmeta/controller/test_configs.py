@@ -1,0 +1,150 @@
+"""Settings changed at run time: which records they lead to."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
+from kwire.raftmeta.controller.limits import decide_update_features
+from kwire.raftmeta.controller.state import ELR, ControllerState
+from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.metadata.image import BROKER, TOPIC
+from tests.support.raftmeta.clusters import Cluster
+
+Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+
+
+def alter(kind: int, name: str, *operations: tuple[str, int, str | None]) -> Any:
+    configs = [
+        Resource.AlterableConfig(name=setting, config_operation=operation, value=value)
+        for setting, operation, value in operations
+    ]
+    resource = Resource(resource_type=kind, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+
+def records(state: ControllerState, request: Any) -> list[tuple[str, str | None]]:
+    decision = decide_incremental_alter(state, request, 0.0)
+    assert [response.error_code for response in decision.reply.responses] == [0]
+    assert all(isinstance(record, r.ConfigRecord) for record in decision.records)
+    return [(record.name, record.value) for record in decision.records]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "again", "gone"),
+    [
+        # a broker reads again what the setting points to
+        (BROKER, "1", [("message.max.bytes", "5")], [("log.retention.ms", None)]),
+        (BROKER, "", [("message.max.bytes", "5")], [("log.retention.ms", None)]),
+        (TOPIC, "t", [], []),
+    ],
+)
+def test_what_stays_as_it_is(kind: int, name: str, again: Any, gone: Any) -> None:
+    cluster = Cluster()
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    cluster.do(decide_create_topics, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    setting = "message.max.bytes" if kind == BROKER else "max.message.bytes"
+    other = "log.retention.ms" if kind == BROKER else "retention.ms"
+    same = alter(kind, name, (setting, SET, "5"))
+    assert records(cluster.state, same) == [(setting, "5")]
+    cluster.do(decide_incremental_alter, same)
+    assert records(cluster.state, same) == again
+    assert records(cluster.state, alter(kind, name, (other, DELETE, None))) == gone
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log.retention.ms", "0"),
+        ("log.roll.ms", "0"),
+        ("log.roll.jitter.ms", "-1"),
+        ("max.connections", "0"),  # nobody could take it back
+        ("max.connections.per.ip", "0"),
+        ("max.connection.creation.rate", "0"),
+        ("max.connections.per.ip.overrides", "abc"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:x"),
+    ],
+)
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_a_broker_stays_usable(broker: str, name: str, value: str) -> None:
+    decision = decide_incremental_alter(
+        Cluster().state, alter(BROKER, broker, (name, SET, value)), 0.0
+    )
+    assert decision.records == ()
+    assert decision.reply.responses[0].error_code == errors.InvalidRequest.code
+
+
+@pytest.mark.parametrize(
+    ("broker", "operation", "value"),
+    [
+        ("1", SET, "2"),
+        ("1", DELETE, None),
+        ("", DELETE, None),  # of the cluster: may change, not go
+    ],
+)
+def test_the_minimum_in_sync_that_elr_counts_on(
+    broker: str, operation: int, value: str | None
+) -> None:
+    """KIP-966: brokers must not differ in it."""
+    request = alter(BROKER, broker, ("min.insync.replicas", operation, value))
+    for level, code in ((0, 0), (1, errors.InvalidConfig.code)):
+        cluster = Cluster()
+        cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=level))
+        cluster.do(decide_incremental_alter, alter(BROKER, "", ("min.insync.replicas", SET, "1")))
+        reply = cluster.do(decide_incremental_alter, request)
+        assert reply.responses[0].error_code == code
+
+
+def test_turning_elr_on_takes_back_what_brokers_said_for_themselves() -> None:
+    cluster = Cluster()
+    for broker in ("1", "2"):
+        request = alter(BROKER, broker, ("min.insync.replicas", SET, "2"))
+        cluster.do(decide_incremental_alter, request)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=ELR, max_version_level=1, upgrade_type=1
+    )
+    cluster.do(
+        partial(decide_update_features, kraft_version=0, check_kraft_version=lambda level: None),
+        UpdateFeaturesRequest(feature_updates=[update]),
+    )
+    assert cluster.kinds() == ["Config", "Config", "Config", "FeatureLevel"]
+    configs = {one: dict(values) for one, values in cluster.state.image.configs.items()}
+    assert configs == {(BROKER, ""): {"min.insync.replicas": "1"}}
+
+
+def test_values_have_a_limit() -> None:
+    for length, code in ((32767, 0), (32768, errors.InvalidConfig.code)):
+        cluster = Cluster()
+        cluster.topic("t", [1])
+        text = ",".join(["1:1"] * (length // 4)) + ",1:1"
+        request = alter(
+            TOPIC, "t", ("leader.replication.throttled.replicas", SET, text.ljust(length)[:length])
+        )
+        assert cluster.do(decide_incremental_alter, request).responses[0].error_code == code
+
+
+@pytest.mark.parametrize(("kind", "name", "told"), [(TOPIC, "t", "t"), (BROKER, "", "")])
+def test_eligible_replicas_are_forgotten_with_another_minimum(
+    kind: int, name: str, told: str
+) -> None:
+    """Who may lead cleanly was judged by the old minimum of replicas in sync (KIP-966)."""
+    cluster = Cluster()
+    cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=1))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.write(
+        r.PartitionChangeRecord(
+            topic_id=topic_id, partition_id=0, isr=[1], eligible_leader_replicas=[2]
+        )
+    )
+    cluster.do(decide_incremental_alter, alter(kind, name, ("message.max.bytes", DELETE, None)))
+    assert cluster.partition("t").elr == (2,)
+    cluster.do(decide_incremental_alter, alter(kind, name, ("min.insync.replicas", SET, "1")))
+    assert cluster.kinds() == ["Config", "ClearElr"]
+    assert cluster.records[-1].topic_name == told
+    assert cluster.partition("t").elr == ()

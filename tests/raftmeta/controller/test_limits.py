@@ -1,0 +1,82 @@
+"""Quotas: whom they can be for, and how much. Feature levels: who has to know them."""
+
+from functools import partial
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages.alter_client_quotas import AlterClientQuotasRequest
+from kwire.codec.messages.metadata_records import RegisterControllerRecord
+from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.limits import decide_alter_quotas, decide_update_features
+from kwire.raftmeta.controller.state import ELR
+from tests.support.raftmeta.clusters import Cluster
+
+Entry = AlterClientQuotasRequest.EntryData
+GOOD = ("producer_byte_rate", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("entity", "quota", "accepted"),
+    [
+        ([("user", "ann")], GOOD, True),
+        ([("user", None), ("client-id", "c")], GOOD, True),
+        ([], GOOD, False),
+        ([("user", "")], GOOD, False),
+        ([("user", "ann"), ("user", "bob")], GOOD, True),  # bob's
+        ([("ip", "10.0.0.1")], ("connection_creation_rate", 5.0), True),
+        ([("ip", "::1")], ("connection_creation_rate", 5.0), True),
+        ([("ip", None)], ("connection_creation_rate", 5.0), True),
+        ([("ip", "no address at all")], ("connection_creation_rate", 5.0), False),
+        ([("ip", "10.0.0.1"), ("user", "ann")], ("connection_creation_rate", 5.0), False),
+        ([("ip", "10.0.0.1")], GOOD, False),
+        ([("user", "ann")], ("request_percentage", 12.5), True),
+        ([("user", "ann")], ("producer_byte_rate", 12.5), False),
+        ([("user", "ann")], ("producer_byte_rate", 0.0), False),
+        ([("user", "ann")], ("producer_byte_rate", float("nan")), False),
+        ([("user", "ann")], ("producer_byte_rate", 1e19), False),
+        ([("ip", None)], ("connection_creation_rate", 2.0**31), False),
+    ],
+)
+def test_quotas_that_make_sense(
+    entity: list[tuple[str, str | None]], quota: tuple[str, float], accepted: bool
+) -> None:
+    cluster = Cluster()
+    parts = [Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    ops = [Entry.OpData(key=quota[0], value=quota[1], remove=False)]
+    request = AlterClientQuotasRequest(entries=[Entry(entity=parts, ops=ops)], validate_only=False)
+    code = cluster.do(decide_alter_quotas, request).entries[0].error_code
+    assert code == (0 if accepted else errors.InvalidRequest.code)
+    assert cluster.kinds() == (["ClientQuota"] if accepted else [])
+    again = cluster.do(decide_alter_quotas, request).entries[0].error_code
+    assert (again, cluster.kinds()) == (code, []), "a repetition changes nothing"
+
+
+def test_a_level_that_some_controller_may_not_know() -> None:
+    """A voter that has not registered could not take over."""
+    voters = "1@localhost:9093,2@localhost:9094"
+    cluster = Cluster(controller_quorum_voters=voters)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature=ELR, max_version_level=1, upgrade_type=1
+    )
+    decide = partial(
+        decide_update_features, kraft_version=0, check_kraft_version=lambda level: None
+    )
+
+    def code() -> int:
+        reply = cluster.do(decide, UpdateFeaturesRequest(feature_updates=[update]))
+        return int(reply.error_code)
+
+    assert code() == errors.InvalidUpdateVersion.code
+    features = [
+        RegisterControllerRecord.ControllerFeature(
+            name=name, min_supported_version=low, max_supported_version=high
+        )
+        for name, (low, high) in SUPPORTED.items()
+    ]
+    registered = RegisterControllerRecord(
+        controller_id=2, incarnation_id=b"c" * 16, zk_migration_ready=False, features=features
+    )
+    cluster.write(registered)
+    assert code() == errors.NONE

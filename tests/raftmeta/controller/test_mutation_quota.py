@@ -1,0 +1,256 @@
+"""controller_mutation_rate (KIP-599): how much a client may create and delete a second."""
+
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire.codec.messages.delete_topics import DeleteTopicsRequest
+from kwire.handlers.create_partitions import create_partitions
+from kwire.handlers.create_topics import create_topics
+from kwire.handlers.delete_topics import delete_topics
+from kwire.handlers.dispatch import Context, Principal, Services
+from kwire.raftmeta.controller.mutation_quota import (
+    BUCKETS_MAX,
+    BURST_SECONDS,
+    RATE,
+    MutationQuotas,
+    Requester,
+)
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.types import ZERO_UUID
+from tests.support.raftmeta.clusters import Cluster, node_config
+from tests.support.raftmeta.one_leader import OneLeader, in_office
+
+REFUSED = errors.ThrottlingQuotaExceeded.code
+
+
+class Wall:
+    """A clock that a test moves."""
+
+    t = 100.0
+
+    def now(self) -> float:
+        return self.t
+
+    def now_ms(self) -> int:
+        return int(self.t * 1000)
+
+
+async def _at_once(names: Any) -> None:
+    """Nothing is published here."""
+
+
+class Client:
+    """A client of the active controller."""
+
+    def __init__(self, rate: float | None, version: int, **entity: str | None) -> None:
+        cluster = Cluster()
+        part = r.ClientQuotaRecord.EntityData
+        named = entity or {"user": "ann"}
+        if rate is not None:
+            parts = [
+                part(entity_type=kind.replace("_", "-"), entity_name=name)
+                for kind, name in named.items()
+            ]
+            cluster.write(r.ClientQuotaRecord(entity=parts, key=RATE, value=rate, remove=False))
+        self.clock = Wall()
+        self.quorum = OneLeader(at_once=True)
+        services = Services(controller=in_office(self.quorum, cluster))
+        services.controller._clock = self.clock
+        services.controller._seen_here = _at_once  # type: ignore[method-assign]
+        services.image = cluster.state.image
+        self.context = Context(
+            services=services,
+            client_id="tool",
+            principal=Principal("User", "ann"),
+            api_version=version,
+        )
+        self.made = 0
+
+    async def create(self, partitions: int) -> tuple[int, int]:
+        """The code and the throttle time of a creation."""
+        self.made += 1
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=f"t{self.made}", num_partitions=partitions, replication_factor=1
+        )
+        reply = await create_topics.function(self.context, CreateTopicsRequest(topics=[topic]))
+        assert reply is not None
+        return reply.topics[0].error_code, reply.throttle_time_ms
+
+
+async def test_client_in_debt_is_refused_until_the_rate_has_made_it_good() -> None:
+    """Kafka's token bucket: eleven seconds' worth at once, and one change may go beyond."""
+    client = Client(2.0, version=7)
+    assert await client.create(int(2 * BURST_SECONDS)) == (0, 0)
+    assert await client.create(10) == (0, 0), "the bucket is empty, not in debt"
+    assert await client.create(1) == (REFUSED, 5_000)
+    client.clock.t += 4.9
+    assert await client.create(1) == (REFUSED, 100)
+    client.clock.t += 0.2
+    assert await client.create(1) == (0, 0)
+
+
+async def test_old_clients_are_slowed_and_not_refused() -> None:
+    """They don't know the error: they are told to wait."""
+    client = Client(2.0, version=5)
+    assert await client.create(30) == (0, 4_000)
+    assert await client.create(2) == (0, 5_000)
+
+
+async def test_clients_without_a_quota_are_not_limited() -> None:
+    client = Client(None, version=7)
+    for _ in range(3):
+        assert await client.create(100) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("entity", "is_limited"),
+    [
+        ({"user": "ann"}, True),
+        ({"user": None}, True),
+        ({"client_id": "tool"}, True),
+        ({"client_id": None}, True),
+        ({"client_id": "tool", "user": "ann"}, True),
+        ({"client_id": None, "user": None}, True),
+        ({"user": "bob"}, False),
+        ({"client_id": "other"}, False),
+        ({"client_id": "other", "user": "ann"}, False),
+    ],
+)
+async def test_quota_of_whom_the_client_is(entity: dict[str, Any], is_limited: bool) -> None:
+    client = Client(1.0, 7, **entity)
+    await client.create(20)
+    assert (await client.create(1))[0] == (REFUSED if is_limited else 0)
+
+
+async def test_partitions_and_deletions_count_too() -> None:
+    client = Client(1.0, version=7)
+    await client.create(2)
+    for api, number in ((create_partitions, 14), (delete_topics, 1)):
+        asked: Any = CreatePartitionsRequest.CreatePartitionsTopic
+        request: Any = CreatePartitionsRequest(
+            topics=[asked(name="t1", count=number, assignments=None)],
+            timeout_ms=1000,
+            validate_only=False,
+        )
+        if api is delete_topics:
+            named = DeleteTopicsRequest.DeleteTopicState(name="t1", topic_id=ZERO_UUID)
+            request = DeleteTopicsRequest(topics=[named], timeout_ms=1000)
+        function: Any = api.function
+        reply = await function(client.context, request)
+        results = reply.responses if api is delete_topics else reply.results
+        expected = (REFUSED, 3_000) if api is delete_topics else (0, 0)
+        assert (results[0].error_code, reply.throttle_time_ms) == expected
+
+
+async def test_what_is_refused_for_another_reason_costs_nothing() -> None:
+    client = Client(1.0, version=7)
+    for _ in range(30):
+        client.made = 0
+        code, _ = await client.create(1)
+    assert code == errors.TopicAlreadyExists.code
+    assert await client.create(10) == (0, 0)
+
+
+def test_buckets_are_bounded() -> None:
+    quotas = MutationQuotas()
+    held: Any = {(("client-id", None),): {RATE: 1.0}}
+    for number in range(BUCKETS_MAX + 5):
+        quotas.permit(held, "ann", f"c{number}", 0.0, strict=True)
+    assert len(quotas._buckets) <= BUCKETS_MAX
+
+
+async def test_decision_that_is_made_again_counts_once() -> None:
+    """A record that raft wrote meanwhile took the offsets of a large decision."""
+    client = Client(100.0, version=7)
+    controller, quorum = client.context.controller, client.quorum
+
+    async def disturb() -> None:
+        while controller._large is None:
+            await trio.lowlevel.checkpoint()
+        quorum.next_offset += 1
+
+    decisions = 0
+
+    def decide(state: ControllerState, request: CreateTopicsRequest, now: float) -> Any:
+        nonlocal decisions
+        decisions += 1
+        return decide_create_topics(state, request, now, permit=permit)
+
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="large", num_partitions=1000, replication_factor=1
+    )
+    permit = client.context.mutation_permit(strict_since=6)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(disturb)
+        reply = await controller.call(decide, CreateTopicsRequest(topics=[topic]))
+    assert (decisions, reply.topics[0].error_code) == (2, 0)
+    assert permit.bucket is not None
+    assert permit.bucket.tokens == 100.0 * BURST_SECONDS - 1000
+
+
+@pytest.mark.parametrize("windows", [("1", "1"), ("3", "20")])
+async def test_rate_is_saved_up_for_as_long_as_the_windows_say(windows: tuple[str, str]) -> None:
+    number, seconds = windows
+    config = node_config(
+        controller_quota_window_num=number, controller_quota_window_size_seconds=seconds
+    )
+    state = ControllerState(config=config, random=Random(1))
+    held: Any = {(("user", "ann"),): {RATE: 2.0}}
+    permit = state.mutations.permit(held, "ann", "tool", 0.0, strict=True)
+    assert permit.bucket is not None
+    assert permit.bucket.tokens == 2.0 * int(number) * int(seconds)
+
+
+async def test_topic_made_on_first_use_counts_for_the_client_that_named_it() -> None:
+    """And is not made while the client is in debt; Kafka's broker asks in the client's name."""
+    client = Client(2.0, version=12)
+    controller = client.context.controller
+    made = await controller.ensure_topics(["free"], Requester(("User", "bob"), "tool"))
+    assert made["free"].error_code == 0
+    assert await client.create(30) == (0, 0)
+    made = await controller.ensure_topics(["a"], client.context.requester)
+    assert made["a"].error_code == REFUSED
+    client.clock.t += 5
+    for name in ("a", "b"):
+        made = await controller.ensure_topics([name], client.context.requester)
+        assert made[name].error_code == 0
+    assert (await client.create(1))[0] == 0
+    assert (await client.create(1))[0] == REFUSED, "three were made with credit for two"
+
+
+async def test_internal_topic_counts_for_the_broker_that_needs_it() -> None:
+    client = Client(1.0, 7, client_id=None)
+    await client.context.controller.ensure_topics(["__consumer_offsets"])
+    assert await client.create(1) == (0, 0)
+    broker = Requester(("User", "ANONYMOUS"), "1")
+    made = await client.context.controller.ensure_topics(["other"], broker)
+    assert made["other"].error_code == REFUSED
+
+
+async def test_active_controller_elsewhere_is_asked_in_the_clients_name() -> None:
+    asked = []
+
+    async def on_behalf(request: Any, requester: Requester) -> CreateTopicsResponse:
+        asked.append((request.topics[0].name, requester))
+        failed = CreateTopicsResponse.CreatableTopicResult(name="a", error_code=REFUSED)
+        return CreateTopicsResponse(topics=[failed])
+
+    async def elsewhere(request: Any) -> Any:
+        raise AssertionError("the broker asks for itself")
+
+    client = Client(1.0, version=12)
+    controller = client.context.controller
+    controller._elsewhere, controller._on_behalf = elsewhere, on_behalf
+    controller.on_leadership(LeaderAndEpoch(2, 6))
+    made = await controller.ensure_topics(["a"], client.context.requester)
+    assert made["a"].error_code == REFUSED
+    assert asked == [("a", Requester(("User", "ann"), "tool", "127.0.0.1"))]

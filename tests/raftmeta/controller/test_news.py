@@ -1,0 +1,63 @@
+"""What the active controller's log tells of the cluster."""
+
+from typing import Any
+
+from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.controller.change_log import news
+from kwire.raftmeta.metadata.image import MetadataImage
+
+
+def topic(number: int, partitions: int = 1) -> list[Any]:
+    topic_id = bytes(15) + bytes([number])
+    return [
+        r.TopicRecord(name=f"t{number}", topic_id=topic_id),
+        *(
+            r.PartitionRecord(topic_id=topic_id, partition_id=n, replicas=[1], isr=[1], leader=1)
+            for n in range(partitions)
+        ),
+    ]
+
+
+def told(*turns: list[Any]) -> list[list[str]]:
+    image = MetadataImage()
+    lines: list[list[str]] = []
+    for records in turns:
+        image, delta = image.apply(records)
+        lines.append(list(news(delta)))
+    return lines
+
+
+def test_a_broker_comes_is_fenced_and_goes() -> None:
+    change = r.BrokerRegistrationChangeRecord
+    registered = r.RegisterBrokerRecord(
+        broker_id=1, broker_epoch=5, incarnation_id=bytes(16), rack=None, fenced=True
+    )
+    assert told(
+        [registered],
+        [change(broker_id=1, broker_epoch=5, fenced=-1)],
+        [change(broker_id=1, broker_epoch=5, in_controlled_shutdown=1)],
+        [change(broker_id=1, broker_epoch=5, fenced=1)],
+        [r.UnregisterBrokerRecord(broker_id=1, broker_epoch=5)],
+    ) == [
+        ["broker id=1 is fenced, was unregistered"],
+        ["broker id=1 is serving, was fenced"],
+        ["broker id=1 is leaving, was serving"],
+        ["broker id=1 is fenced, was leaving"],
+        ["broker id=1 is unregistered, was fenced"],
+    ]
+
+
+def test_topics_and_features() -> None:
+    assert told(
+        [r.FeatureLevelRecord(name="metadata.version", feature_level=30)],
+        [*topic(1, 3), *topic(2)],
+        [r.PartitionChangeRecord(topic_id=bytes(15) + b"\x01", partition_id=0, leader=-1)],
+        [r.RemoveTopicRecord(topic_id=bytes(15) + b"\x01")],
+        [record for number in range(10, 21) for record in topic(number, 2)],
+    ) == [
+        ["feature name=metadata.version level=30"],
+        ["topics created name=t1 partitions=3", "topics created name=t2 partitions=1"],
+        [],
+        ["topics deleted name=t1 partitions=3"],
+        ["topics created count=11 partitions=22"],
+    ]

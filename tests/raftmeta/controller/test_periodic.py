@@ -1,0 +1,65 @@
+"""What the controller does by itself, now and then."""
+
+from typing import Any
+
+import trio
+import trio.testing
+
+from kwire.raftmeta.controller.brokers import fencing, unfencing
+from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
+from kwire.raftmeta.metadata.image import BROKER
+from tests.raftmeta.controller.test_configs import alter
+from tests.support.raftmeta.clusters import Cluster
+from tests.support.raftmeta.one_leader import OneLeader, in_office
+
+PATIENT = {"broker_session_timeout_ms": "3600000"}
+"""Nobody sends heartbeats here."""
+
+
+async def leaders_after(cluster: Cluster, *seconds: float) -> list[int]:
+    """Who leads ``t`` so long after the controller took office."""
+    controller = in_office(OneLeader(at_once=True), cluster)
+    found = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(controller.run)
+        for pause in seconds:
+            await trio.sleep(pause)
+            partition: Any = controller.state.image.partition("t", 0)
+            found.append(partition.leader)
+        nursery.cancel_scope.cancel()
+    return found
+
+
+async def test_leaders_go_back(autojump_clock: trio.testing.MockClock) -> None:
+    """auto.leader.rebalance.enable, every leader.imbalance.check.interval.seconds."""
+    for enabled, expected in (("true", [2, 1]), ("false", [2, 2])):
+        cluster = Cluster(
+            (1, 2),
+            auto_leader_rebalance_enable=enabled,
+            leader_imbalance_check_interval_seconds="100",
+            **PATIENT,
+        )
+        cluster.topic("t", [2, 1])
+        cluster.write(*reordered(cluster))
+        assert await leaders_after(cluster, 99, 2) == expected
+
+
+def reordered(cluster: Cluster) -> list[Any]:
+    change = cluster.state.change(cluster.state.image.topic_ids["t"], 0)
+    change.replicas = [1, 2]
+    return [change.build()]
+
+
+async def test_unclean_election_that_was_allowed_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Set at run time, it counts for what is leaderless already, within five minutes."""
+    for allowed, expected in (("true", [-1, 2]), ("false", [-1, -1])):
+        cluster = Cluster((1, 2), leader_imbalance_check_interval_seconds="10", **PATIENT)
+        cluster.topic("t", [1, 2])
+        for broker in (2, 1):
+            cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+        cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+        setting = ("unclean.leader.election.enable", SET, allowed)
+        cluster.do(decide_incremental_alter, alter(BROKER, "", setting))
+        assert await leaders_after(cluster, 299, 2) == expected

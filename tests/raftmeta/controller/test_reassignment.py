@@ -1,0 +1,134 @@
+"""Partitions that move: when they are there, what happens when they are told to go elsewhere."""
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+)
+from kwire.raftmeta.controller.brokers import fencing, unfencing
+from kwire.raftmeta.controller.partitions import decide_alter_partition, decide_reassign
+from kwire.raftmeta.controller.state import ELR
+from kwire.storage_format.format import feature_records
+from tests.support.raftmeta.clusters import Cluster, directory
+from tests.support.raftmeta.requests import isr_request, reassign, unclean_config
+
+
+def test_reassignment_waits_for_the_new_replicas() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([3, 4]))
+    moving = cluster.partition("t")
+    assert (moving.replicas, moving.adding, moving.removing) == ((3, 4, 1, 2), (3, 4), (1, 2))
+    assert (moving.leader, moving.isr) == (1, (1, 2))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    assert cluster.partition("t").is_reassigning, "4 is not in sync yet"
+    reply = cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3, 4]))
+    done = cluster.partition("t")
+    assert (done.replicas, done.isr, done.leader) == ((3, 4), (3, 4), 3)
+    assert done.directories == (directory(3), directory(4))
+    answer = reply.topics[0].partitions[0]
+    assert answer.error_code == errors.NewLeaderElected.code, "the old leader is told"
+
+
+def test_reassignment_cancelled_goes_back() -> None:
+    cluster = Cluster((1, 2, 3))
+    topic_id = cluster.topic("t", [1, 2])
+    before = cluster.partition("t")
+    cluster.do(decide_reassign, reassign([3, 1]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1]))
+    cluster.do(decide_reassign, reassign(None))
+    after = cluster.partition("t")
+    assert (after.replicas, after.adding, after.removing) == (before.replicas, (), ())
+    assert (after.leader, after.isr) == (1, (1,))
+
+
+def test_fewer_replicas_only_when_all_that_stay_are_in_sync() -> None:
+    """Otherwise the copies that go would be the ones that count."""
+    cluster = Cluster((1, 2, 3))
+    topic_id = cluster.topic("t", [1, 2, 3])
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2]))
+    cluster.do(decide_reassign, reassign([2, 3]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.removing, held.isr) == ((2, 3, 1), (1,), (1, 2))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.leader) == ((2, 3), (2, 3), 2)
+
+
+def test_another_aim_in_the_middle_of_a_reassignment() -> None:
+    """What was being added is in sync, even leads: it stays until the new ones are there."""
+    cluster = Cluster((1, 2, 3, 4, 5))
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([3, 4]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
+    for broker in (1, 2):
+        cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
+    cluster.do(decide_reassign, reassign([2, 5]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.adding, held.removing) == ((2, 5, 1, 3, 4), (5,), (1, 3, 4))
+    assert (held.leader, held.isr) == (3, (3,))
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [3, 5, 2]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.leader) == ((2, 5), (5, 2), 2)
+
+
+def test_back_to_the_old_replicas_by_naming_them() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([3, 4]))
+    cluster.do(decide_reassign, reassign([1, 2]))
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.is_reassigning) == ((1, 2), (1, 2), False)
+
+
+def test_replication_factor_is_that_of_the_aim() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.topic("t", [1])
+    cluster.do(decide_reassign, reassign([2, 3]))
+    for replicas, code in (([4], errors.InvalidReplicationFactor.code), ([2, 4], errors.NONE)):
+        request = reassign(replicas)
+        request.allow_replication_factor_change = False
+        reply = cluster.do(decide_reassign, request)
+        assert reply.responses[0].partitions[0].error_code == code
+
+
+def test_a_reassignment_of_what_nobody_leads_is_cancelled_without_an_unclean_leader() -> None:
+    """KIP-966: who is eligible stays so, and leads when it serves again."""
+    cluster = Cluster((1, 2, 3))
+    cluster.write(*feature_records({ELR: 1}), unclean_config(4, "", "true"))
+    cluster.topic("t", [2])
+    cluster.write(*fencing(cluster.state, cluster.state.image.brokers[2]))
+    cluster.write(unclean_config(4, "", "false"))
+    cluster.do(decide_reassign, reassign([3]))
+    reply = cluster.do(decide_reassign, reassign(None))
+    assert reply.responses[0].partitions[0].error_code == errors.NONE
+    held = cluster.partition("t")
+    assert (held.replicas, held.isr, held.elr, held.leader) == ((2,), (), (2,), -1)
+    cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
+    held = cluster.partition("t")
+    assert (held.leader, held.recovering) == (2, False)
+
+
+def test_order_of_replicas_changes_at_once() -> None:
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [1, 2])
+    cluster.do(decide_reassign, reassign([2, 1]))
+    after = cluster.partition("t")
+    assert (after.replicas, after.leader, after.is_reassigning) == ((2, 1), 1, False)
+    assert after.directories == (directory(2), directory(1)), "directories go with replicas"
+
+
+def test_too_much_at_once_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.raftmeta.controller.state.USER_RECORDS_MAX", 1)
+    cluster = Cluster((1, 2))
+    cluster.topic("t", [1], [1])
+    one = reassign([2])
+    assert not cluster.do(decide_reassign, one).responses[0].partitions[0].error_code
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    parts = [topic.ReassignablePartition(partition_index=n, replicas=[1, 2]) for n in (0, 1)]
+    both = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=parts)])
+    with pytest.raises(errors.PolicyViolation):
+        cluster.do(decide_reassign, both)

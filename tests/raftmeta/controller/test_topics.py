@@ -1,0 +1,69 @@
+"""Topics made and grown: what one request may ask for; the codes are Apache Kafka 4.3.1's."""
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages.create_partitions import CreatePartitionsRequest
+from kwire.codec.messages.create_topics import CreateTopicsRequest
+from kwire.raftmeta.controller.topics import decide_create_partitions, decide_create_topics
+from tests.support.raftmeta.clusters import Cluster
+
+Topic = CreateTopicsRequest.CreatableTopic
+
+
+def create(*counts: int) -> CreateTopicsRequest:
+    topics = [
+        Topic(name=f"t{number}", num_partitions=count, replication_factor=1)
+        for number, count in enumerate(counts)
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (100_000,),
+        (2**31 - 1,),
+        (10_000,),  # with the topic's own record one too many
+        (1, 10_000),  # nothing of the request is done
+        (6_000, 6_000),
+    ],
+)
+def test_too_many_partitions_at_once(counts: tuple[int, ...]) -> None:
+    cluster = Cluster()
+    with pytest.raises(errors.PolicyViolation):
+        decide_create_topics(cluster.state, create(*counts), cluster.now)
+
+
+def test_as_many_as_one_request_may_make() -> None:
+    cluster = Cluster()
+    reply = cluster.do(decide_create_topics, create(9_000, 0, -1))
+    assert [topic.error_code for topic in reply.topics] == [0, errors.InvalidPartitions.code, 0]
+
+
+def test_topics_grow_only_so_much_at_once() -> None:
+    cluster = Cluster()
+    cluster.do(decide_create_topics, create(1, 1))
+    topics = [
+        CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=6_000, assignments=None)
+        for name in ("t0", "t1")
+    ]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False)
+    with pytest.raises(errors.PolicyViolation):
+        decide_create_partitions(cluster.state, request, cluster.now)
+    request.topics = topics[:1]
+    reply = cluster.do(decide_create_partitions, request)
+    assert reply.results[0].error_code == 0
+
+
+def test_settings_are_told_per_topic() -> None:
+    """What topics without settings of their own share is not touched by those that have some."""
+    cluster = Cluster()
+    request = create(1, 1, 1)
+    config = Topic.CreatableTopicConfig
+    request.topics[1].configs = [config(name="retention.ms", value="5000")]
+    told = [
+        {shown.name: (shown.value, shown.config_source) for shown in topic.configs}["retention.ms"]
+        for topic in cluster.do(decide_create_topics, request).topics
+    ]
+    assert told == [("604800000", 5), ("5000", 1), ("604800000", 5)]

@@ -1,0 +1,318 @@
+"""kwire's broker half says to controllers what Apache Kafka's said, in its place, when it is due.
+
+Registrations, heartbeats, producer ids and what is passed on for clients are compared to the byte.
+Every frame of every recording is compared here, or in the replays of the quorum and of the
+controller, or stands in a table of what is not, with the reason.
+"""
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+import trio.testing
+
+from kwire.codec.json import to_json
+from kwire.configs.listeners import Endpoint
+from kwire.net.controller_channel import ControllerChannel
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, controller_registration
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.simulation.raft_quorums import TestClock
+from tests.support.raftmeta.broker_replay import (
+    INTERVAL,
+    MOVED,
+    ORDER,
+    SAID,
+    Channelled,
+    Comparison,
+    Exchange,
+    channelled,
+    config_of,
+    exchanges,
+    frame_of,
+    in_turn,
+    leaders,
+    node_of,
+    played,
+    sent,
+)
+from tests.support.raftmeta.conversations import CLUSTERS, CONTROLLER, Frame, Happening, recording
+from tests.support.raftmeta.deviations import Deviation
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "quorum-differences.md"
+REQUEST_TIMEOUT: Final = 30.0
+NUMBERS: Final = [number for listed in CLUSTERS.values() for number in listed]
+
+FEATURES: Final = (
+    "**Features in the order of their names.** In registrations they are a set; Kafka writes them "
+    "in the order of a hash table."
+)
+BELIEVED: Final = (
+    "**A new leader is believed at once.** Kafka's broker asks the controller that it asked last, "
+    "until that one refuses, though its own quorum has heard of a new leader; kwire's asks the new "
+    "one."
+)
+OFTEN: Final = (
+    "**Again after 50 ms.** Refused by a controller that is none any more, Kafka's broker comes to "
+    "the same one again 60 ms later or more, on a new connection; kwire's after 50 ms, or to "
+    "another leader as soon as it hears of it."
+)
+DIFFERENCES: Final = (FEATURES, BELIEVED, OFTEN)
+
+ELSEWHERE: Final = "compared where the quorum is"
+DECIDED: Final = "compared where the controller is"
+HERE: Final = "compared here"
+
+REPLICATION: Final = "kwire's brokers do not copy partitions from each other yet."
+TRANSACTIONS: Final = "kwire has no transactions yet."
+CLIENTS: Final = "What clients ask is compared wherever they are served."
+NOT_COMPARED: Final = {
+    "Fetch between brokers": REPLICATION,
+    "AlterPartition request": "Without copies there is no set of replicas in sync to change.",
+    "AssignReplicasToDirs request": (
+        "kwire's controller names the directory of each replica; its brokers put it there."
+    ),
+    "AddPartitionsToTxn between brokers": TRANSACTIONS,
+    "WriteTxnMarkers between brokers": TRANSACTIONS,
+    "CreateTopics bare": "It made the topic of transactions.",
+    "CreateTopics of a client": CLIENTS,
+    "InitProducerId of a client": CLIENTS,
+    "Produce of a client": CLIENTS,
+    "EndTxn of a client": CLIENTS,
+    "ApiVersions": (
+        "Every connection to a controller begins with it, Kafka's and kwire's; the name in it is "
+        "the software's, the answer what that supports."
+    ),
+}
+"""Frames that say nothing of kwire, and why."""
+
+
+# What is said, and when ---------------------------------------------------------------------
+COUNTS: Final = {
+    "first": {"BrokerRegistration": 7, "BrokerHeartbeat": 94, "BrokerHeartbeat again": 3},
+    "second": {"BrokerRegistration": 1, "BrokerHeartbeat": 16, "BrokerHeartbeat again": 3},
+    "third": {},
+    "fourth": {
+        "BrokerRegistration": 3,
+        "BrokerRegistration again": 1,
+        "BrokerHeartbeat": 26,
+    },
+}
+TIMED: Final = {"first": 67, "second": 12, "third": 0, "fourth": 23}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_says_what_was_recorded_when_it_was_due(cluster: str) -> None:
+    found = played(cluster)
+    wrong = [one for one in found.deviations if one.kind != ORDER]
+    assert not wrong, wrong[0]
+    assert found.compared == Counter({**COUNTS[cluster], "time": TIMED[cluster]})
+
+
+def other_requests(number: str) -> Iterable[Frame]:
+    apis = ("ControllerRegistration", "AllocateProducerIds")
+    return (f for f in recording(number).frames if f.is_request and f.api in apis)
+
+
+def ours(frame: Frame) -> Any:
+    """What kwire's node says in place of this one, with the facts of it."""
+    body = frame.message()
+    if frame.api == "AllocateProducerIds":
+        lifecycle = BrokerLifecycle(
+            config=config_of(node_of(frame.source)),
+            cluster_id="",
+            incarnation_id=bytes(16),
+            endpoints=[],
+            features={},
+            log_dirs=[],
+            publisher=MetadataPublisher(),
+            ask=never,
+            clock=TestClock(),
+        )
+        lifecycle.broker.epoch = body.broker_epoch
+        return lifecycle.producer_ids()
+    endpoints = [Endpoint(e.name, e.host, e.port, "PLAINTEXT") for e in body.listeners]
+    config = config_of(node_of(frame.source))
+    return controller_registration(config, body.incarnation_id, endpoints, SUPPORTED)
+
+
+async def never(request: Any) -> Any:
+    raise AssertionError("nobody is asked")
+
+
+@cache
+def others() -> Comparison:
+    """Registrations of controllers, and blocks of producer ids."""
+    found = Comparison()
+    for number in NUMBERS:
+        for frame in other_requests(number):
+            found.compare(number, frame, ours(frame))
+    return found
+
+
+def test_controllers_and_producer_ids() -> None:
+    found = others()
+    wrong = [one for one in found.deviations if one.kind != ORDER]
+    assert not wrong, wrong[0]
+    assert found.compared == {"ControllerRegistration": 15, "AllocateProducerIds": 4}
+
+
+# Whom it is said to, and again --------------------------------------------------------------
+async def passed_on(channel: ControllerChannel, frame: Frame) -> Any:
+    asked = frame.message()
+    host = str(ipaddress.ip_address(bytes(asked.client_host_address)))
+    return await channel.forward(bytes(asked.request_data), ("User", "ANONYMOUS"), host)
+
+
+async def asked_for(channel: ControllerChannel, frame: Frame) -> Any:
+    return await channel.ask(frame.message())
+
+
+async def by_kwire(exchange: Exchange) -> Channelled:
+    if exchange.api == "Envelope":
+        return await channelled(exchange, passed_on, REQUEST_TIMEOUT)
+    return await channelled(exchange, asked_for, INTERVAL)
+
+
+def stale(exchange: Exchange) -> list[int]:
+    """Nodes that were asked although another leader was known."""
+    told = list(leaders(exchange.number, exchange.source))
+    asked = []
+    for frame in exchange.requests:
+        known = [leader for t, leader in told if t <= frame.t]
+        if known and node_of(frame.target) != known[-1]:
+            asked.append(node_of(frame.target))
+    return in_turn(asked)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+async def test_asks_whom_it_was_said_to(
+    number: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    for exchange in exchanges(number):
+        found = await by_kwire(exchange)
+        recorded = in_turn(node_of(frame.target) for frame in exchange.requests)
+        late = stale(exchange)
+        assert found.asked == [node for node in recorded if node not in late], exchange
+        first = exchange.frames[0]
+        for _, _, request in found.peers.said:
+            assert frame_of(request, first, first.source) == bytes_of(exchange, request)
+        check_outcome(exchange, found)
+        check_pauses(exchange, found)
+
+
+def bytes_of(exchange: Exchange, request: Any) -> bytes:
+    """As recorded; features may have another order, so their frames are made anew."""
+    first = exchange.frames[0]
+    if "features" in first.body:
+        return frame_of(first.message(), first, first.source)
+    return sent(exchange.number)[first.key]
+
+
+def check_outcome(exchange: Exchange, found: Channelled) -> None:
+    """The last answer is handed on, no later; without one the connection is given up."""
+    last = exchange.frames[-1]
+    if exchange.is_answered:
+        assert found.ended <= last.t + 1
+        answer = last.message()
+        if exchange.api == "Envelope":
+            assert found.answer == answer.response_data
+        else:
+            assert to_json(found.answer, last.version) == last.body
+        return
+    assert found.timed_out
+    (closed,) = [
+        entry.t
+        for entry in recording(exchange.number).entries
+        if isinstance(entry, Happening) and entry.text == "close" and entry.conn == last.conn
+    ]
+    assert found.ended == pytest.approx(closed, abs=10)
+    dropped_at, dropped = found.peers.dropped[-1]
+    assert dropped_at == pytest.approx(closed, abs=10)
+    assert dropped == node_of(last.target)
+
+
+def check_pauses(exchange: Exchange, found: Channelled) -> None:
+    """Refused, it ends the connection and comes again a little sooner than Kafka's does."""
+    refused = [f for f in exchange.frames if not f.is_request and f.body["errorCode"] == MOVED]
+    times = [t for t, _, _ in found.peers.said]
+    for (ended, _), again in zip(found.peers.dropped, times[1:], strict=False):
+        assert again - ended <= 51
+    for answer in refused:
+        later = [f for f in exchange.requests if f.t > answer.t and f.target == answer.source]
+        assert not later or later[0].t - answer.t > 60
+
+
+def test_clients_requests_go_on_as_they_came() -> None:
+    """Where the client's own frame was recorded as well."""
+    found = 0
+    for number in NUMBERS:
+        inner = {
+            frame.message().request_data: frame.source
+            for frame in recording(number).frames
+            if frame.api == "Envelope" and frame.is_request
+        }
+        for frame in recording(number).frames:
+            if frame.api == "CreateTopics" and frame.is_request and frame.source == "client":
+                assert inner[sent(number)[frame.key][4:]] == frame.target.replace(
+                    "broker-2", "controller-2"
+                )
+                found += 1
+    assert found == 4
+
+
+# All frames ---------------------------------------------------------------------------------
+def kind_of(frame: Frame) -> str:
+    """Where a frame is compared, or which row of the table it stands in."""
+    if frame.is_raft:
+        return ELSEWHERE
+    if frame.api in CONTROLLER and not frame.is_request:
+        return DECIDED
+    if frame.api in SAID:
+        return HERE
+    if frame.api == "ApiVersions":
+        return frame.api
+    ends = {frame.source, frame.target}
+    if "client" in ends:
+        return f"{frame.api} of a client"
+    if frame.api in ("AlterPartition", "AssignReplicasToDirs"):
+        return f"{frame.api} request"
+    return f"{frame.api} bare" if frame.api == "CreateTopics" else f"{frame.api} between brokers"
+
+
+def test_no_frame_is_left_out() -> None:
+    frames = [frame for number in NUMBERS for frame in recording(number).frames]
+    kinds = Counter(kind_of(frame) for frame in frames)
+    assert set(kinds) == {ELSEWHERE, DECIDED, HERE, *NOT_COMPARED}
+    requests = Counter(f.api for f in frames if f.is_request and f.api in SAID)
+    compared = others().compared.copy()
+    for cluster in CLUSTERS:
+        for api, count in played(cluster).compared.items():
+            compared[api.split()[0]] += count
+    del compared["time"]
+    compared["Envelope"] = sum(
+        len(one.requests) for n in NUMBERS for one in exchanges(n) if one.api == "Envelope"
+    )
+    assert compared == requests
+    envelopes = sum(f.api == "Envelope" for f in frames)
+    assert kinds[HERE] == sum(requests.values()) + envelopes - requests["Envelope"]
+
+
+# The page -----------------------------------------------------------------------------------
+def test_every_difference_is_met_and_told() -> None:
+    everything: list[Deviation] = list(others().deviations)
+    for cluster in CLUSTERS:
+        everything += played(cluster).deviations
+    assert any(one.kind == ORDER for one in everything)
+    found = [exchange for number in NUMBERS for exchange in exchanges(number)]
+    assert any(stale(exchange) for exchange in found)
+    assert any(len(exchange.requests) > 1 and not stale(exchange) for exchange in found)
+    page = " ".join(PAGE.read_text().split())
+    assert [line for line in DIFFERENCES if line not in page] == []
+    rows = [f"| {name} | {reason} |" for name, reason in NOT_COMPARED.items()]
+    assert [row for row in rows if row not in page] == []

@@ -1,0 +1,56 @@
+"""The replay of the recorded conversations notices mistakes, made here on purpose."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from kwire.raftmeta.raft import messages, progress, replication, voting
+from kwire.raftmeta.raft import quorum_epochs as neighbours
+from kwire.raftmeta.raft.state import RaftState
+from tests.support.raftmeta.differences import excuse
+from tests.support.raftmeta.scenes import SCENES
+from tests.support.raftmeta.stage import play
+
+poll_fetch = replication.poll_fetch
+preferred_candidates = progress.preferred_candidates
+
+
+def ask_one_more(state: RaftState) -> None:
+    """A second Fetch is under way, to somebody who does not lead."""
+    poll_fetch(state)
+    for node in state.other_voters:
+        if node.id != state.leader_id:
+            state.send(node, messages.fetch_request(state))
+
+
+MISTAKES: Final[dict[str, tuple[str, Any, str, Callable[..., Any]]]] = {
+    "pre-votes while the leader is heard": ("04-n2", voting, "_would_vote", lambda _: True),
+    "a second vote in an epoch": ("15-n3", voting, "_may_vote", lambda *_: True),
+    "candidates in reverse order": (
+        "13-n2",
+        progress,
+        "preferred_candidates",
+        lambda *given: preferred_candidates(*given)[::-1],
+    ),
+    "a farewell without end": ("13-n2", neighbours, "on_end_answer", lambda *_: None),
+    "no pause after a refusal": ("06f-n2", RaftState, "pause_fetching", lambda *_: None),
+    "one Fetch too many": ("02-n1", replication, "poll_fetch", ask_one_more),
+    "a broker asks one node too many": ("03-n11", replication, "poll_fetch", ask_one_more),
+    "no truncation": ("04-n11", replication, "_truncate", lambda *_: None),
+    "the high watermark is kept back": (
+        "07-n2",
+        progress,
+        "own_high_watermark",
+        lambda state: None,
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_is_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, where, function, wrong = MISTAKES[mistake]
+    (scene,) = (scene for scene in SCENES if str(scene) == name)
+    assert not [found for found in play(scene).deviations if excuse(found) is None]
+    monkeypatch.setattr(where, function, wrong)
+    assert [found for found in play(scene).deviations if excuse(found) is None]

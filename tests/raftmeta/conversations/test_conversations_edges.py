@@ -1,0 +1,102 @@
+"""What stands at both ends of a conversation with a controller: its versions, and the Envelope.
+
+Every controller was asked for its versions on every connection. Every Envelope was packed by a
+broker, which is kwire's work as much as the answer is.
+"""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from kwire.codec.compile import encode
+from kwire.codec.frame import read_response
+from kwire.codec.messages.api_versions import ApiVersionsResponse
+from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.unserved import UNSERVED
+from kwire.net.controller_channel import ControllerChannel
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.metadata.image import Applied, MetadataImage
+from kwire.storage_format.format import feature_records
+from tests.support.raftmeta.controller_log import frames_of
+from tests.support.raftmeta.controller_replay import LEVELS
+from tests.support.raftmeta.conversations import CLUSTERS, Frame, recording
+
+ASKED = {"ApiVersions": 138, "Envelope": 15}
+"""How many of these requests reached controllers."""
+UNKNOWN = {"metadata.version": 7}
+"""What Kafka's controller tells as finalized before it has read any level."""
+
+
+def asked(api: str) -> Iterator[tuple[str, Frame]]:
+    for number in (number for numbers in CLUSTERS.values() for number in numbers):
+        for frame in recording(number).frames:
+            if frame.is_request and frame.api == api and frame.target.startswith("controller-"):
+                yield number, frame
+
+
+def levels(told: ApiVersionsResponse) -> dict[str, int]:
+    return {feature.name: feature.max_version_level for feature in told.finalized_features}
+
+
+def supported(told: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
+    return {one.name: (one.min_version, one.max_version) for one in told.supported_features}
+
+
+def apis(told: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {one.api_key: (one.min_version, one.max_version) for one in told.api_keys}
+
+
+async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
+    """The answer of kwire's controller in the same state."""
+    quorum: Any = SimpleNamespace(kraft_version=kraft_version)
+    services = Services(image=image, quorum=quorum, supported_features=SUPPORTED)
+    session = Dispatcher(services, Side.CONTROLLER).session("CONTROLLER", "127.0.0.1")
+    parts = await session.answer(memoryview(request))
+    assert parts is not None
+    return read_response(18, 4, b"".join(parts)[4:])[1]
+
+
+async def test_controllers_tell_the_same_versions() -> None:
+    """The APIs of Kafka's controllers as far as they are built, and all features."""
+    for number, frame in asked("ApiVersions"):
+        frames = frames_of(number)
+        if (frame.key, False) not in frames:
+            continue
+        _, theirs = read_response(18, 4, frames[frame.key, False])
+        finalized = levels(theirs)
+        kraft_version = finalized.pop("kraft.version", 0)
+        known = theirs.finalized_features_epoch >= 0
+        assert finalized == (LEVELS if known else UNKNOWN), (number, frame)
+        image = MetadataImage()
+        if known:
+            applied = Applied(theirs.finalized_features_epoch)
+            image, _ = image.apply(feature_records(LEVELS), applied)
+        answer = await ours(frames[frame.key, True], image, kraft_version)
+        told = levels(answer)
+        assert told.pop("kraft.version", 0) == kraft_version
+        assert told == (LEVELS if known else {})
+        assert supported(answer) == supported(theirs)
+        assert apis(answer).items() <= apis(theirs).items()
+        assert apis(theirs).keys() - apis(answer).keys() <= UNSERVED.keys()
+
+
+async def test_envelopes_are_packed_as_brokers_packed_them() -> None:
+    sent: list[EnvelopeRequest] = []
+
+    class Channel(ControllerChannel):
+        async def insist(self, request: EnvelopeRequest) -> EnvelopeResponse:
+            sent.append(request)
+            return EnvelopeResponse(response_data=b"")
+
+    nothing: Any = SimpleNamespace(add_listener=lambda listener: None)
+    channel = Channel(nothing, nothing, nothing)
+    for number, frame in asked("Envelope"):
+        inside = bytes(frame.message().request_data)
+        await channel.forward(inside, ("User", "ANONYMOUS"), "127.0.0.1")
+        assert frames_of(number)[frame.key, True].endswith(encode(sent[-1], 0))
+
+
+def test_all_of_them_are_there() -> None:
+    assert {api: len(list(asked(api))) for api in ASKED} == ASKED

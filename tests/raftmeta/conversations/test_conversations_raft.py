@@ -1,0 +1,124 @@
+"""kwire's raft says what Apache Kafka's nodes said, in their recorded conversations.
+
+Each scene replays one node. Everything it says is compared field by field with what the
+recorded node said, batches that a leader writes byte by byte; what differs must stand in the
+table of differences. How many messages each scene compares, and how often it meets each of the
+differences, is part of the test: one request too many is noticed.
+"""
+
+import os
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kwire.codec.messages.control_records import LeaderChangeMessage
+from kwire.raftmeta.raft.control_records import control_records
+from kwire.records.header import parse
+from tests.raftmeta.conversations import test_conversations_broker, test_conversations_controller
+from tests.support.raftmeta.conversations import CLUSTERS, name_of, recording
+from tests.support.raftmeta.differences import CHANCE, DIFFERENCES, OURS, excuse
+from tests.support.raftmeta.replay import Replay
+from tests.support.raftmeta.scenes import SCENES, Scene
+from tests.support.raftmeta.stage import play, standalone
+
+PAGE = Path(__file__).parents[3] / "docs" / "quorum-differences.md"
+COUNTED = Path(__file__).parents[2] / "golden" / "conversations.txt"
+
+
+@cache
+def played(scene: Scene) -> Replay:
+    return play(scene)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=str)
+def test_says_what_was_recorded(scene: Scene) -> None:
+    replay = played(scene)
+    unexcused = [found for found in replay.deviations if excuse(found) is None]
+    assert not unexcused, unexcused[0]
+
+
+def tally(scene: Scene) -> str:
+    """How much was compared, and how often which difference was met."""
+    replay = played(scene)
+    met = Counter(
+        f"{row.name} ({found.api.split()[0]})"
+        for found in replay.deviations
+        if (row := excuse(found))
+    )
+    lines = [f"{times:4} {name}" for name, times in sorted(met.items())]
+    return "\n".join([f"{scene}: {sum(replay.compared.values())} compared", *lines, ""])
+
+
+def test_as_much_differs_as_was_counted() -> None:
+    """``KWIRE_REWRITE=1`` counts anew; the difference is then read in review."""
+    told = "".join(tally(scene) for scene in SCENES)
+    if os.environ.get("KWIRE_REWRITE"):
+        COUNTED.write_text(told)
+    assert COUNTED.read_text() == told
+
+
+def test_every_difference_is_met() -> None:
+    met = {excuse(found) for scene in SCENES for found in played(scene).deviations}
+    assert set(DIFFERENCES) <= met
+
+
+def test_every_scenario_is_played() -> None:
+    numbers = {number for listed in CLUSTERS.values() for number in listed}
+    assert {scene.number for scene in SCENES} == numbers
+
+
+def test_the_pages_say_how_many() -> None:
+    total = sum(sum(played(scene).compared.values()) for scene in SCENES)
+    for page in (PAGE, PAGE.with_name("testing.md")):
+        text = " ".join(page.read_text().split())
+        assert f"{len(SCENES)} scenes of one node each" in text
+        assert f"{total} " in text
+
+
+def test_every_frame_is_compared_or_accounted_for() -> None:
+    """No frame of the quorum is passed over: who said it was played, and what came of it is known.
+
+    Clients are not played, and who is asked for its versions answers without its raft.
+    """
+    frames = [
+        frame
+        for number in {scene.number for scene in SCENES}
+        for frame in recording(number).frames
+        if frame.is_raft and frame.source != "client"
+        if frame.is_request or frame.api != "ApiVersions"
+    ]
+    seen: Counter[str] = Counter()
+    for scene in SCENES:
+        replay = played(scene)
+        seen["compared"] += sum(replay.compared.values()) - replay.compared["batch"]
+        own = f" {name_of(scene.node)}>"
+        seen.update(found.kind for found in replay.deviations if own in found.where)
+    passed = ("itself", "busy re-fetch", "overtaken", "asked before", "of an earlier life")
+    assert len(frames) == seen["compared"] + sum(seen[kind] for kind in passed)
+
+
+def test_a_controller_alone() -> None:
+    """06a: it leads at once, tells nobody, and its voters move from the format into the log."""
+    (scene,) = (scene for scene in SCENES if scene.alone)
+    replay = played(scene)
+    assert replay.raft.state.leader_id == scene.node
+    assert replay.raft.state.epoch == 1
+    formatted = [message for _, message in control_records(standalone(), 0, parse(standalone()))]
+    ((base, following, data),) = replay.disk.batches
+    written = [message for _, message in control_records(data, 0, parse(data))]
+    assert (base, following) == (0, 3)
+    assert written[1:] == formatted[1:]
+    change = written[0]
+    assert isinstance(change, LeaderChangeMessage)
+    assert change.leader_id == 1
+    assert [v.voter_id for v in change.voters] == [v.voter_id for v in change.granting_voters]
+
+
+def test_the_page_lists_every_difference() -> None:
+    text = " ".join(PAGE.read_text().split())
+    listed = [f"- **{row.name}.** {row.reason}" for row in (*OURS, *CHANCE)]
+    assert [line for line in listed if line not in text] == []
+    others = (test_conversations_controller, test_conversations_broker)
+    assert text.count("- **") == len(listed) + sum(len(other.DIFFERENCES) for other in others)

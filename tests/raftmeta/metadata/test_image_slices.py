@@ -1,0 +1,219 @@
+"""Large changes of the metadata come into force as a whole, and hold nobody up meanwhile."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.metadata.image import Applied, MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, ImageLoader
+from kwire.raftmeta.metadata.image_records import image_records
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack, unpack
+from kwire.simulation.raft_quorums import quorum_of_one
+from tests.support.raftmeta.clusters import registration
+
+
+def topic(number: int, partitions: int, *, replicas: Sequence[int] = (1, 2, 3)) -> list[Any]:
+    topic_id = number.to_bytes(16)
+    return [
+        r.TopicRecord(name=f"t{number}", topic_id=topic_id),
+        *(
+            r.PartitionRecord(
+                partition_id=n,
+                topic_id=topic_id,
+                replicas=list(replicas),
+                isr=list(replicas),
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[registration(broker).log_dirs[0] for broker in replicas],
+            )
+            for n in range(partitions)
+        ),
+    ]
+
+
+def read(records: Sequence[Any]) -> tuple[Any, ...]:
+    """The records as they come from disk: nothing in them is shared."""
+    return tuple(unpack(pack(record)) for record in records)
+
+
+def commit(base: int, records: Sequence[Any]) -> CommittedBatch:
+    return CommittedBatch(base, base + len(records) - 1, 1, 0, tuple(records))
+
+
+def snapshot(end: int, records: Sequence[Any]) -> SnapshotReader:
+    return SnapshotReader(SnapshotId(end, 1), b"", (commit(0, records),))
+
+
+async def looks(publisher: MetadataPublisher, work: Any) -> list[MetadataImage]:
+    """What another task sees in each of its turns while the publisher works."""
+    seen = []
+    done = False
+
+    async def look() -> None:
+        while not done:
+            seen.append(publisher.image)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        if work is not None:
+            await work
+        done = True
+    return seen
+
+
+async def test_large_snapshot_is_seen_as_a_whole_or_not_at_all() -> None:
+    """Invariant 49: others have their turns, and all they see is the image before."""
+    publisher = MetadataPublisher()
+    publisher.on_commit([commit(0, topic(1, 10))])
+    before = publisher.image
+    seen = await looks(publisher, publisher.on_snapshot(snapshot(9000, topic(2, 20_000))))
+    assert len(seen) > 3, "somebody else had a turn"
+    assert all(image is before for image in seen)
+    assert [t.name for t in publisher.image.topics.values()] == ["t2"]
+    assert publisher.image.applied.offset == 8999
+
+
+async def test_large_batch_is_seen_as_a_whole_or_not_at_all() -> None:
+    """Invariant 49, for a creation of 20,000 partitions."""
+    publisher = MetadataPublisher()
+    publisher.on_commit([commit(0, topic(1, 10))])
+    before = publisher.image
+    seen = await looks(publisher, publisher.on_commit([commit(11, topic(2, 20_000))]))
+    assert len(seen) > 3
+    assert all(image is before for image in seen)
+    assert len(publisher.image.topics[(2).to_bytes(16)].partitions) == 20_000
+
+
+def test_a_step_of_a_load_is_short() -> None:
+    """As many steps as there are records by the dozen, also where topics have one partition."""
+    records = [record for number in range(1, 2001) for record in topic(number, 1)]
+    loader = ImageLoader()
+    steps = sum(1 for _ in loader.loading_snapshot(records, Applied(9, 1)))
+    assert steps >= 2 * (len(records) // 2 // STEP_RECORDS)
+    assert len(loader.image.topics) == 2000
+
+
+async def test_the_quorum_delivers_nothing_behind_a_load_that_goes_on() -> None:
+    """Invariant 49: a later batch waits until the listener has taken the one before it."""
+
+    @attrs.define
+    class Slow:
+        heard: list[int] = attrs.field(factory=list)
+        gate: trio.Event = attrs.field(factory=trio.Event)
+
+        async def _rest(self, offset: int) -> None:
+            await self.gate.wait()
+            self.heard.append(offset)
+
+        def on_commit(self, batches: Sequence[CommittedBatch]) -> Any:
+            return self._rest(batches[-1].last_offset)
+
+        def on_snapshot(self, reader: SnapshotReader) -> None: ...
+
+        def on_leadership(self, leader: Any) -> None: ...
+
+    slow = Slow()
+    async with quorum_of_one(slow) as quorum:
+        await trio.testing.wait_all_tasks_blocked()
+        commits = [await quorum.append([r.NoOpRecord()], quorum.state.epoch) for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert slow.heard == []
+        slow.gate.set()
+        await commits[-1].wait()
+        assert slow.heard == sorted(slow.heard)
+        assert slow.heard[-1] == commits[-1].offset
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_published_images_are_prefixes_of_the_log(seed: int) -> None:
+    """Invariant 49: through batches, metadata transactions and snapshots, whole or half read.
+
+    A topic that was seen and is gone is not seen again: its id is not given to another.
+    """
+    random = Random(seed)
+    batches: list[tuple[Any, ...]] = []
+    alive: list[int] = []
+    in_transaction = False
+    for number in range(1, 40):
+        records: list[Any] = topic(number, random.choice((1, 5, 300)))
+        alive.append(number)
+        if len(alive) > 3 and random.random() < 0.4:
+            gone = alive.pop(random.randrange(len(alive)))
+            records.append(r.RemoveTopicRecord(topic_id=gone.to_bytes(16)))
+        if not in_transaction and random.random() < 0.2:
+            records = [r.BeginTransactionRecord(name="t"), *records]
+            in_transaction = True
+        elif in_transaction and random.random() < 0.5:
+            records.append(r.EndTransactionRecord())
+            in_transaction = False
+        batches.append(tuple(records))
+    prefixes: dict[int, MetadataImage] = {-1: MetadataImage()}
+    loader, base = ImageLoader(), 0
+    for batch in batches:
+        base += len(batch)
+        if loader.load(batch, Applied(base - 1, 1, 0)) is not None:
+            prefixes[base - 1] = loader.image
+
+    publisher = MetadataPublisher()
+    published: list[int] = []
+    vanished: set[bytes] = set()
+
+    def check(image: MetadataImage, delta: MetadataDelta) -> None:
+        expected = attrs.evolve(prefixes[image.applied.offset], applied=image.applied)
+        assert image == expected
+        assert not vanished & set(image.topics)
+        vanished.update(delta.deleted_topics)
+        published.append(image.applied.offset)
+
+    publisher.subscribe(check)
+    base = 0
+    skipped_to = 0
+    for batch in batches:
+        first, base = base, base + len(batch)
+        if first < skipped_to:
+            continue
+        if random.random() < 0.1:
+            skipped_to = (
+                random.choice([end for end in prefixes if end >= first][:3] or [base - 1]) + 1
+            )
+            if skipped_to - 1 in prefixes:
+                image = prefixes[skipped_to - 1]
+                work = publisher.on_snapshot(snapshot(skipped_to, list(image_records(image))))
+                for seen in await looks(publisher, work):
+                    assert seen.applied.offset in prefixes
+                continue
+            skipped_to = 0
+        for seen in await looks(publisher, publisher.on_commit([commit(first, batch)])):
+            assert seen.applied.offset in prefixes
+    assert published == sorted(published)
+    assert len(published) > 5
+
+
+def test_ids_and_replicas_are_in_memory_once() -> None:
+    """Objects, not bytes: 100,000 partitions on three brokers have three directory ids."""
+    brokers = [registration(broker) for broker in (1, 2, 3)]
+    loader = ImageLoader()
+    loader.load_snapshot(read([*brokers, *topic(1, 500), *topic(2, 500)]), Applied(9, 1))
+    loader.load(read(topic(3, 500)), Applied(20, 1))
+    change = r.PartitionChangeRecord(
+        topic_id=(1).to_bytes(16),
+        partition_id=0,
+        isr=[1, 2],
+        directories=[registration(broker).log_dirs[0] for broker in (1, 2, 3)],
+    )
+    loader.load(read([change]), Applied(21, 1))
+    partitions = [p for t in loader.image.topics.values() for p in t.partitions.values()]
+    assert len({id(one) for p in partitions for one in p.directories}) == 3
+    assert len({id(p.directories) for p in partitions}) <= 3, "one tuple a load"
+    assert len({id(p.replicas) for p in partitions} | {id(p.isr) for p in partitions}) <= 4

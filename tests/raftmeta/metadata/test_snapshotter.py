@@ -1,0 +1,151 @@
+"""Snapshots of the metadata: when they are made, and what becomes of the log behind them."""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kwire.codec.messages.metadata_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    TopicRecord,
+)
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
+from kwire.raftmeta.metadata.snapshotter import Snapshotter
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
+from kwire.simulation.raft_quorums import Watcher as Listener
+
+
+def test_bytes_make_one_due() -> None:
+    cadence = SnapshotCadence(max_bytes=100, max_seconds=10)
+    assert not cadence.due(0)
+    cadence.committed(99, 0)
+    assert not cadence.due(9.9)
+    cadence.committed(1, 1)
+    assert cadence.due(1)
+    cadence.taken()
+    assert not cadence.due(100)
+
+
+def test_time_makes_one_due_only_after_a_change() -> None:
+    cadence = SnapshotCadence(max_bytes=100, max_seconds=10)
+    assert cadence.deadline == math.inf
+    cadence.committed(1, 5)
+    cadence.committed(1, 14)
+    assert cadence.deadline == 15
+    assert cadence.due(15)
+    cadence.taken()
+    assert cadence.deadline == math.inf
+
+
+def test_an_interval_of_zero_is_none() -> None:
+    cadence = SnapshotCadence(max_bytes=100, max_seconds=0)
+    cadence.committed(1, 5)
+    assert cadence.deadline == math.inf
+
+
+class Node:
+    """A quorum of one with its image and its snapshots."""
+
+    def __init__(self, storage: MetadataStorage, **limits: float) -> None:
+        self.clock = TestClock()
+        self.quorum = Quorum(
+            config_of(1), storage, clock=self.clock, random=Random(1), configured=voters_of(1)
+        )
+        self.publisher = MetadataPublisher()
+        self.quorum.add_listener(self.publisher)
+        self.heard = Listener()
+        self.quorum.add_listener(self.heard)
+        cadence = SnapshotCadence(
+            max_bytes=int(limits.get("max_bytes", 1 << 40)),
+            max_seconds=limits.get("max_seconds", 3600),
+        )
+        self.snapshotter = Snapshotter(self.quorum, self.publisher, cadence, self.clock)
+
+    async def add(self, *records: object) -> None:
+        commit = await self.quorum.append(records, self.quorum.leader().epoch)
+        await commit.wait()
+
+
+@asynccontextmanager
+async def node(storage: MetadataStorage, **limits: float) -> AsyncIterator[Node]:
+    made = Node(storage, **limits)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.quorum.run)
+        await nursery.start(made.snapshotter.run)
+        while not made.quorum.leader().is_active:
+            await trio.lowlevel.checkpoint()
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+def topic(number: int) -> TopicRecord:
+    return TopicRecord(name=f"topic-{number}", topic_id=number.to_bytes(16, "big"))
+
+
+async def test_a_change_is_in_a_snapshot_within_the_interval(autojump_clock: MockClock) -> None:
+    storage = MemoryStorage()
+    async with node(storage) as made:
+        await made.add(topic(1))
+        await trio.sleep(3599)
+        assert not storage.snapshots
+        await trio.sleep(2)
+        assert [s.end_offset for s in storage.snapshots] == [made.quorum.next_offset]
+        await trio.sleep(50_000)
+        assert len(storage.snapshots) == 1, "nothing changed"
+
+
+async def test_no_snapshot_within_a_metadata_transaction(autojump_clock: MockClock) -> None:
+    storage = MemoryStorage()
+    async with node(storage) as made:
+        await made.add(BeginTransactionRecord(), topic(1))
+        await trio.sleep(10_000)
+        assert not storage.snapshots
+        await made.add(EndTransactionRecord())
+        await wait_all_tasks_blocked()
+        assert [s.end_offset for s in storage.snapshots] == [made.quorum.next_offset]
+
+
+class InlineDisk(DiskStorage):
+    """Without threads, for which the tests' clock would not wait."""
+
+    blocks = False
+
+
+def disk_storage(disk: SimDisk) -> DiskStorage:
+    return InlineDisk(disk, now_ms=0)
+
+
+@pytest.mark.parametrize("end", ["clean stop", "kill", "power loss"])
+async def test_many_changes_leave_a_short_log(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def inline(call, *args):
+        await trio.lowlevel.checkpoint()
+        return call(*args)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", inline)
+    disk = SimDisk()
+    async with node(disk_storage(disk), max_bytes=4_000) as made:
+        for number in range(600):
+            await made.add(topic(number))
+        image = made.publisher.image
+        left = {"kill": disk.killed, "power loss": lambda: disk.power_loss(Random(3))}
+        disk = left[end]() if end in left else disk
+    names = sorted(entry.name for entry in disk.entries("__cluster_metadata-0"))
+    assert len([n for n in names if n.endswith(".checkpoint")]) == 2, names
+    assert len([n for n in names if n.endswith(".log")]) <= 3, names
+    assert "00000000000000000000.log" not in names
+    async with node(disk_storage(disk), max_bytes=4_000) as made:
+        assert made.publisher.image.topics == image.topics
+        assert len(made.heard.snapshots) == 1
+        assert len(made.heard.batches) < 200, "what the snapshot holds is not replayed"
+        await made.add(topic(1000))
+        assert len(made.publisher.image.topics) == 601

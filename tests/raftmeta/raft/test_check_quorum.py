@@ -1,0 +1,54 @@
+"""A leader stays in office only while a majority of the voters' own replicas fetch from it."""
+
+import pytest
+
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.voters import ReplicaKey
+from kwire.simulation.raft_quorums import directory_of
+from tests.support.raftmeta.one_node import dynamic, fetch, leader, say
+
+FETCH_TIMEOUT_S = 2.0
+
+
+def key_of(node_id: int) -> ReplicaKey:
+    return ReplicaKey(node_id, directory_of(node_id))
+
+
+def leads_while_fetched_by(raft: Raft, *replicas: ReplicaKey) -> bool:
+    """Whether the leader leads on while these replicas fetch twice a second."""
+    state = raft.state
+    until = state.now + 5 * FETCH_TIMEOUT_S
+    while state.now < until and isinstance(state.role, Leader):
+        raft.step(None, state.now + 0.5, 0)
+        for key in replicas:
+            end = state.log.end_offset
+            request = fetch(key.id, epoch=state.epoch, offset=end, last_epoch=state.log.last_epoch)
+            request.topics[0].partitions[0].replica_directory_id = key.directory_id
+            say(raft, request, state.now)
+    return isinstance(state.role, Leader)
+
+
+@pytest.mark.parametrize(
+    ("third", "leads_on"),
+    [
+        (key_of(3), True),
+        (ReplicaKey(3, bytes([9]) * 16), False),
+        (key_of(7), False),
+    ],
+    ids=["voter", "voter's id on another disk", "observer"],
+)
+def test_only_fetches_of_voters_keep_a_leader_in_office(third: ReplicaKey, leads_on: bool) -> None:
+    """KIP-595, KIP-853, invariant 44: a majority of the voters, by id and directory, has to fetch.
+
+    A voter that came back with an empty disk is an observer that has the voter's id.
+    """
+    raft = leader(voters=dynamic(1, 2, 3, 4, 5), kraft_version=1)
+    assert leads_while_fetched_by(raft, key_of(2), third) is leads_on
+
+
+def test_a_leader_that_was_voted_out_counts_on_the_others_alone() -> None:
+    """KIP-853: a leader that is removing itself is no part of the majority that it needs."""
+    raft = leader(voters=dynamic(1, 2, 3, 4), kraft_version=1)
+    raft.state.history.add(raft.state.log.end_offset - 1, dynamic(2, 3, 4))
+    assert not leads_while_fetched_by(raft, key_of(2))

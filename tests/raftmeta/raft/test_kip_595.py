@@ -1,0 +1,399 @@
+"""KIP-595, a Raft protocol for the metadata quorum: the follower's and the leader's side of it.
+
+The docstring of a test says the sentence in our words; `docs/quorum-rules.md` lists them all.
+"""
+
+from typing import Any
+
+import pytest
+
+from kwire.codec.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kwire.codec.messages.control_records import LeaderChangeMessage
+from kwire.codec.messages.describe_quorum import DescribeQuorumRequest
+from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.vote import VoteRequest
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.control_records import control_records
+from kwire.raftmeta.raft.election import become_candidate, become_leader
+from kwire.raftmeta.raft.events import (
+    Answered,
+    Append,
+    AppendLog,
+    LogSlice,
+    Reply,
+    Resign,
+    SaveElection,
+    Send,
+    Shutdown,
+)
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Candidate, Follower, Leader, Resigned
+from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.raft.voters import ReplicaKey
+from kwire.records.build import New, batch
+from kwire.records.header import parse
+from kwire.simulation.raft_quorums import voters_of
+from tests.support.raftmeta.one_node import (
+    answer,
+    fetch,
+    follower,
+    leader,
+    node,
+    of_epoch_1,
+    part,
+    say,
+    sends,
+    vote,
+    with_cluster_id,
+)
+
+
+def records(base_offset: int, epoch: int, *values: bytes) -> bytes:
+    found = [New(None, value) for value in values]
+    return batch(found, timestamp_ms=7, base_offset=base_offset, leader_epoch=epoch)
+
+
+def leader_state(raft: Raft) -> RaftState:
+    """The leader of a follower's epoch, as far as answers name it."""
+    return follower(epoch=raft.state.epoch).state
+
+
+def fetch_under_way(raft: Raft) -> int:
+    return next(c.id for c in raft.state.calls.open.values() if isinstance(c.request, FetchRequest))
+
+
+def fetch_offset(send: Send) -> int:
+    asked = messages.partition_of(send.request)
+    assert asked is not None
+    return int(asked.fetch_offset)
+
+
+def answered(raft: Raft, data: bytes, now: float) -> tuple[object, ...]:
+    """The leader's answer to the Fetch that is under way."""
+    response = messages.fetch_response(leader_state(raft), records=LogSlice(5, 9, 1000))
+    response.responses[0].partitions[0].records = data
+    return raft.step(Answered(fetch_under_way(raft), response), now, 0)
+
+
+SOUND = records(5, 2, b"first", b"second")
+DAMAGED = SOUND[:-1] + bytes([SOUND[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DAMAGED,
+        SOUND + records(7, 2, b"third")[:-1] + b"!",
+        SOUND[:16] + b"\x01" + SOUND[17:],
+        records(6, 2, b"beyond a gap"),
+        records(4, 2, b"what is there already"),
+        records(5, 3, b"of an epoch that nobody has told of"),
+        SOUND + records(7, 1, b"of an earlier epoch than the batch before"),
+    ],
+    ids=["CRC", "CRC of the second", "magic", "gap", "overlap", "epoch ahead", "epoch falls"],
+)
+def test_damaged_records_are_refused_and_fetched_again(data: bytes) -> None:
+    """A follower appends nothing of an answer with a damaged batch, follows on, and asks for the
+    same offset again (KafkaRaftClient.appendAsFollower of 4.3.1)."""
+    raft = follower()
+    assert not [e for e in answered(raft, data, 0.1) if isinstance(e, AppendLog)]
+    assert isinstance(raft.state.role, Follower)
+    assert raft.state.log.end_offset == 5
+    asked = [e for e in raft.step(None, raft.deadline, 0) if isinstance(e, Send)]
+    assert [(e.node.id, fetch_offset(e)) for e in asked] == [(2, 5)]
+    assert raft.state.now < 0.2  # at once, but not in a busy loop
+    assert [e for e in answered(raft, SOUND, 0.3) if isinstance(e, AppendLog)]
+    assert raft.state.log.end_offset == 7
+
+
+def test_the_end_of_an_answer_may_be_cut_off() -> None:
+    """A Fetch answer is limited in bytes: the last batch may have been cut and comes again."""
+    raft = follower()
+    answered(raft, SOUND + records(7, 2, b"third")[:-3], 0.1)
+    assert raft.state.log.end_offset == 7
+
+
+def test_records_of_an_epoch_ahead_wait_until_that_epoch_is_known() -> None:
+    """A replica appends only what is of no later epoch than its own, and stops there."""
+    raft = follower()
+    answered(raft, SOUND + records(7, 3, b"third"), 0.1)
+    assert raft.state.log.end_offset == 7
+
+
+# Epochs and who may ask ---------------------------------------------------------------------
+def begin(epoch: int, *, of: int = 2) -> Any:
+    return messages.begin_request(node(of, saved=ElectionState(epoch)).state, ReplicaKey(1))
+
+
+def end(epoch: int, *preferred: int, of: int = 2) -> Any:
+    sender = node(of, saved=ElectionState(epoch)).state
+    return messages.end_request(sender, tuple(ReplicaKey(n) for n in preferred))
+
+
+def test_a_leader_makes_itself_known_by_begin_quorum_epoch() -> None:
+    """A node that hears BeginQuorumEpoch of its epoch or a later one follows the sender."""
+    raft = node(saved=ElectionState(2))
+    response, effects = say(raft, begin(3))
+    assert (part(response).error_code, part(response).leader_id) == (0, 2)
+    assert isinstance(raft.state.role, Follower)
+    assert raft.state.election == ElectionState(3, 2)
+    assert [e.state for e in effects if isinstance(e, SaveElection)] == [ElectionState(3, 2)]
+
+
+@pytest.mark.parametrize("request_of", [begin, end], ids=["BeginQuorumEpoch", "EndQuorumEpoch"])
+def test_begin_and_end_of_an_old_epoch_are_fenced(request_of: Any) -> None:
+    """FENCED_LEADER_EPOCH, with the epoch and leader that are known instead."""
+    raft = follower(epoch=4, of=3)
+    response, _ = say(raft, request_of(3))
+    assert (part(response).error_code, part(response).leader_epoch) == (74, 4)
+    assert part(response).leader_id == 3
+    assert raft.state.leader_id == 3
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"), [(1, 74), (3, 75)], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"]
+)
+def test_the_leader_serves_its_own_epoch_alone(epoch: int, error: int) -> None:
+    """A Fetch of an earlier epoch is fenced, one of a later epoch is told that it is unknown."""
+    response, _ = say(leader(), fetch(epoch=epoch))
+    assert part(response).error_code == error
+    assert part(response).current_leader.leader_epoch == 2
+
+
+def test_a_follower_says_who_leads() -> None:
+    """A Fetch to a node that does not lead gets NOT_LEADER_OR_FOLLOWER, the leader and its
+    address."""
+    response, _ = say(follower(of=2), fetch(3))
+    assert part(response).error_code == 6
+    known = part(response).current_leader
+    assert (known.leader_id, known.leader_epoch) == (2, 2)
+    assert [(n.node_id, n.host, n.port) for n in response.node_endpoints] == [(2, "node-2", 9093)]
+
+
+def test_who_hears_of_a_later_epoch_leads_no_longer() -> None:
+    """Raft 5.1: a leader that hears of a later term steps down."""
+    raft = leader()
+    say(raft, vote(3, 5, last=(2, 6)))
+    assert not isinstance(raft.state.role, Leader)
+    assert raft.state.epoch == 5
+
+
+ALL = {
+    "Vote": lambda: vote(2, 3),
+    "BeginQuorumEpoch": lambda: begin(3),
+    "EndQuorumEpoch": lambda: end(3),
+    "Fetch": lambda: fetch(),
+    "FetchSnapshot": lambda: messages.snapshot_request(
+        follower(3, of=1).state, SnapshotId(5, 1), 0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nodes_of_another_cluster_are_refused(name: str) -> None:
+    """INCONSISTENT_CLUSTER_ID for the whole request, and nothing changes."""
+    raft = leader()
+    before = raft.state.election
+    response, _ = say(raft, with_cluster_id(ALL[name](), "another"))
+    assert response.error_code == 104
+    assert raft.state.election == before
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_node_that_does_not_know_its_cluster_is_not_refused(name: str) -> None:
+    """The cluster id is compared only if it was sent."""
+    response, _ = say(leader(), with_cluster_id(ALL[name](), None))
+    assert response is None or response.error_code == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_only_the_metadata_partition_is_known(name: str) -> None:
+    """INVALID_REQUEST for anything but partition 0 of __cluster_metadata."""
+    request = ALL[name]()
+    request.topics[0].partitions.append(request.topics[0].partitions[0])
+    response, _ = say(leader(), request)
+    assert response.error_code == 42
+
+
+# Electing -----------------------------------------------------------------------------------
+def test_a_vote_is_not_given_in_an_epoch_that_has_a_leader() -> None:
+    """Who knows the epoch's leader votes for nobody in it."""
+    raft = follower()
+    response, _ = say(raft, vote(3, 2, last=(1, 5)))
+    assert (part(response).error_code, part(response).vote_granted) == (0, False)
+
+
+def test_a_node_that_does_not_know_that_it_votes_gives_its_vote() -> None:
+    """KIP-853: who is behind in its log may be a voter without knowing; the candidate knows."""
+    raft = node(9)
+    response, _ = say(raft, vote(2, 1, to=9))
+    assert part(response).vote_granted
+
+
+def test_the_first_record_of_an_epoch_is_leader_change() -> None:
+    """It names the leader, the voters and who granted, and its commit commits what was before."""
+    raft = node(log=of_epoch_1(), saved=ElectionState(1))
+    become_candidate(raft.state)
+    become_leader(raft.state, frozenset((1, 3)))
+    written = next(e for e in raft.step(None, 0.1, 0) if isinstance(e, AppendLog))
+    assert written.base_offset == 5
+    ((_, record),) = control_records(written.records, 0, parse(written.records))
+    assert isinstance(record, LeaderChangeMessage)
+    assert record.leader_id == 1
+    assert [v.voter_id for v in record.voters] == [1, 2, 3]
+    assert [v.voter_id for v in record.granting_voters] == [1, 3]
+
+
+def test_a_leader_tells_each_voter_until_it_fetches() -> None:
+    """BeginQuorumEpoch goes to all other voters, and again to those that do not fetch."""
+    raft = node(log=of_epoch_1(), saved=ElectionState(1))
+    become_candidate(raft.state)
+    become_leader(raft.state, frozenset((1, 2)))
+    told = sends(raft.step(None, 0.0, 0), BeginQuorumEpochRequest)
+    assert [s.node.id for s in told] == [2, 3]
+    for send in told:
+        known = messages.begin_response(node(send.node.id, saved=ElectionState(2, 1)).state)
+        raft.step(Answered(send.call_id, known), 0.01, 0)
+    say(raft, fetch(2), 0.5)
+    again: list[int] = []
+    while raft.state.now < 1.4:
+        again += [
+            s.node.id
+            for s in sends(raft.step(None, max(raft.deadline, 0.5), 0), BeginQuorumEpochRequest)
+        ]
+    assert set(again) == {3}
+
+
+def test_a_leader_that_stops_prefers_the_longest_log() -> None:
+    """EndQuorumEpoch names the other voters, furthest log first."""
+    raft = leader()
+    say(raft, fetch(2, offset=5), 0.2)
+    say(raft, fetch(3, offset=6, last_epoch=2), 0.3)
+    told = sends(raft.step(Shutdown(), 0.4, 0), EndQuorumEpochRequest)
+    assert {s.node.id for s in told} == {2, 3}
+    asked = messages.partition_of(told[0].request)
+    assert asked is not None
+    assert [c.candidate_id for c in asked.preferred_candidates] == [3, 2]
+
+
+def test_the_preferred_candidate_stands_at_once_and_the_others_later() -> None:
+    """After EndQuorumEpoch the first of the preferred does not wait; the next do, each longer."""
+    waits = {}
+    for number in (1, 2, 4):
+        raft = follower(number, of=3, voters=voters_of(1, 2, 3, 4))
+        response, effects = say(raft, end(2, 1, 2, 4, of=3))
+        assert part(response).error_code == 0
+        stands = any(isinstance(s.request, VoteRequest) for s in sends(effects))
+        waits[number] = 0.0 if stands else raft.state.role.deadline - 0.2  # type: ignore[union-attr]
+    assert waits[1] == 0.0
+    assert 0.0 < waits[2] < waits[4] < 1.0
+
+
+def test_a_candidate_that_lost_waits_at_most_the_back_off() -> None:
+    """A lost election is followed by a random wait of up to election.backoff.max, not by another
+    one at once."""
+    raft = node()
+    become_candidate(raft.state)
+    raft.step(None, 0.1, 0)
+    for voter in (2, 3):
+        refused = messages.vote_response(node(voter, saved=ElectionState(1)).state)
+        effects = answer(raft, VoteRequest, voter, refused, 0.2)
+    assert not sends(effects, VoteRequest)
+    role = raft.state.role
+    assert isinstance(role, Candidate)
+    assert 0.2 < role.deadline <= 0.2 + raft.state.config.election_backoff_max
+
+
+def test_an_observer_finds_the_leader_through_any_voter() -> None:
+    """It fetches from voters in no order, and follows whom the answer names."""
+    raft = node(9)
+    (asked,) = raft.state.calls.open.values()
+    assert isinstance(asked.request, FetchRequest)
+    other = node(asked.node.id, saved=ElectionState(4, 2)).state
+    raft.step(Answered(asked.id, messages.fetch_response(other, error=6)), 0.1, 0)
+    assert isinstance(raft.state.role, Follower)
+    assert (raft.state.role.leader.id, raft.state.epoch) == (2, 4)
+    assert raft.deadline > 0.1
+
+
+# Replicating --------------------------------------------------------------------------------
+def test_a_fetch_is_sent_after_what_it_promises_is_written() -> None:
+    """The next Fetch stands behind the append in the same turn, so that the sync lies between."""
+    raft = follower()
+    effects = [*answered(raft, SOUND, 0.1)]
+    written = next(n for n, e in enumerate(effects) if isinstance(e, AppendLog))
+    asked = next(n for n, e in enumerate(effects) if isinstance(e, Send))
+    assert written < asked
+
+
+@pytest.mark.parametrize(("told", "known"), [(3, 3), (7, 7), (99, 7)])
+def test_a_follower_takes_the_high_watermark_as_far_as_its_log_goes(told: int, known: int) -> None:
+    """Its own is the smaller of the leader's and its log's end, and never falls."""
+    raft = follower()
+    response = messages.fetch_response(leader_state(raft), records=LogSlice(5, 9, 1000))
+    response.responses[0].partitions[0].records = SOUND
+    response.responses[0].partitions[0].high_watermark = told
+    raft.step(Answered(fetch_under_way(raft), response), 0.1, 0)
+    assert raft.state.high_watermark == known
+
+
+def test_a_fetch_without_news_is_held_and_answered_when_there_is_some() -> None:
+    """The leader answers when something was appended, at the latest after max.wait.ms."""
+    raft = leader()
+    response, _ = say(raft, fetch(2, offset=6, last_epoch=2), 0.2)  # commits the epoch's record
+    assert part(response).high_watermark == 6
+    request = fetch(2, offset=6, last_epoch=2)
+    request.topics[0].partitions[0].high_watermark = 6
+    held, _ = say(raft, request, 0.3)
+    assert held is None
+    effects = raft.step(Append("append", 2, (b"value",)), 0.4, 0)
+    assert [e for e in effects if isinstance(e, Reply)]
+    request.topics[0].partitions[0].fetch_offset = raft.state.log.end_offset
+    held, _ = say(raft, request, 0.5)
+    if held is not None:  # it has committed what was appended: that is news too
+        request.topics[0].partitions[0].high_watermark = part(held).high_watermark
+        held, _ = say(raft, request, 0.5)
+    assert held is None
+    assert not [e for e in raft.step(None, 0.99, 0) if isinstance(e, Reply)]
+    assert [e for e in raft.step(None, 1.01, 0) if isinstance(e, Reply)]
+
+
+def test_who_waits_for_a_leader_that_ends_is_told() -> None:
+    """Fetches that are held are answered with NOT_LEADER_OR_FOLLOWER when it resigns."""
+    raft = leader()
+    request = fetch(2, offset=6, last_epoch=2)
+    request.topics[0].partitions[0].high_watermark = 6
+    say(raft, request)
+    say(raft, request)
+    effects = raft.step(Resign(2), 0.3, 0)
+    codes = [part(e.response).error_code for e in effects if isinstance(e, Reply)]
+    assert set(codes) == {6}
+
+
+def test_only_the_leader_describes_the_quorum() -> None:
+    """DescribeQuorum to another node gets NOT_LEADER_OR_FOLLOWER."""
+    topic = DescribeQuorumRequest.TopicData
+    request = DescribeQuorumRequest(
+        topics=[
+            topic(
+                topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)]
+            )
+        ]
+    )
+    assert part(say(follower(), request)[0]).error_code == 6
+    assert part(say(leader(), request)[0]).error_code == 0
+
+
+def test_a_node_that_stops_stands_for_nothing() -> None:
+    """After its farewell a leader takes part in no election but by its vote."""
+    raft = leader()
+    raft.step(Shutdown(), 0.3, 0)
+    assert isinstance(raft.state.role, Resigned)
+    for _ in range(20):
+        raft.step(None, min(raft.deadline, 100.0), 0)
+    assert not isinstance(raft.state.role, Candidate | Leader)
+    response, _ = say(raft, vote(2, 9, last=(2, 6)), 200.0)
+    assert part(response).vote_granted

@@ -1,0 +1,152 @@
+"""KIP-996, pre-vote: nobody raises the epoch before a majority would vote for it.
+
+The docstring of a test says the sentence in our words; `docs/quorum-rules.md` lists them all.
+"""
+
+import pytest
+
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.vote import VoteRequest
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.election import become_candidate, become_prospective
+from kwire.raftmeta.raft.events import Resign, Send
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Candidate, Follower, Prospective, Resigned, Unattached
+from tests.support.raftmeta.one_node import (
+    answer,
+    follower,
+    leader,
+    node,
+    of_epoch_1,
+    part,
+    say,
+    sends,
+    vote,
+)
+
+
+def granted(raft: Raft, now: float, *, epoch: int = 2, last: tuple[int, int] = (1, 5)) -> bool:
+    """Whether node 3 would get a vote for its pre-vote."""
+    response, _ = say(raft, vote(3, epoch, last=last, pre=True), now)
+    assert part(response).error_code == 0
+    return bool(part(response).vote_granted)
+
+
+def heard(raft: Raft, now: float) -> None:
+    """The leader answers a Fetch."""
+    assert isinstance(raft.state.role, Follower)
+    leading = raft.state.role.leader.id
+    response = messages.fetch_response(follower(epoch=raft.state.epoch, of=leading).state)
+    answer(raft, FetchRequest, leading, response, now)
+
+
+def lose_leader(raft: Raft) -> list[Send]:
+    """Nothing is heard for a fetch timeout: the votes that are asked for then."""
+    asked: list[Send] = []
+    while len(asked) < 2:
+        asked += sends(raft.step(None, raft.deadline, 0), VoteRequest)
+    assert raft.state.now < 2.2
+    return asked
+
+
+def test_a_follower_that_hears_its_leader_grants_no_pre_vote() -> None:
+    """It has fetched successfully: there is no need for another leader."""
+    raft = follower()
+    heard(raft, 0.1)
+    assert not granted(raft, 0.2)
+
+
+def test_a_follower_that_has_heard_nothing_yet_grants_a_pre_vote() -> None:
+    """A leader that is only known by name may be gone."""
+    assert granted(follower(), 0.2)
+
+
+def test_a_follower_that_lost_its_leader_grants_a_pre_vote() -> None:
+    """After the fetch timeout it would vote for another."""
+    raft = follower()
+    heard(raft, 0.1)
+    raft.step(None, 2.9, 0)
+    assert granted(raft, 2.9)
+
+
+def test_a_leader_grants_no_pre_vote() -> None:
+    """It knows of a leader that is there."""
+    assert not granted(leader(), 0.2, last=(2, 9))
+
+
+@pytest.mark.parametrize("role", [Unattached, Prospective, Candidate, Resigned])
+def test_who_has_no_leader_grants_a_pre_vote(role: type) -> None:
+    """Even if it stands itself, or has given its vote of this epoch away."""
+    raft = node(log=of_epoch_1(), saved=ElectionState(2))
+    if role is Unattached:
+        say(raft, vote(2, 3, last=(1, 5)))
+    elif role is Prospective:
+        become_prospective(raft.state)
+    elif role is Candidate:
+        become_candidate(raft.state)
+    else:
+        raft = leader()
+        raft.step(Resign(2), 0.2, 0)
+    assert isinstance(raft.state.role, role)
+    assert granted(raft, 0.2, epoch=raft.state.epoch, last=raft.state.log.end)
+
+
+@pytest.mark.parametrize(("last", "is_granted"), [((1, 4), False), ((1, 5), True), ((2, 1), True)])
+def test_a_pre_vote_is_for_a_log_that_is_not_behind(
+    last: tuple[int, int], is_granted: bool
+) -> None:
+    """The log has to be as good as for a vote."""
+    raft = node(log=of_epoch_1(), saved=ElectionState(2))
+    assert granted(raft, 0.1, last=last) is is_granted
+
+
+def test_a_pre_vote_of_a_later_epoch_tells_of_that_epoch() -> None:
+    """The sender's epoch is learnt like any other; the vote in it stays free."""
+    raft = node(log=of_epoch_1(), saved=ElectionState(2))
+    assert granted(raft, 0.1, epoch=5)
+    assert raft.state.election == ElectionState(5)
+
+
+def test_a_pre_vote_of_an_old_epoch_is_fenced() -> None:
+    """FENCED_LEADER_EPOCH, as for a vote."""
+    response, _ = say(follower(epoch=4), vote(3, 3, last=(1, 5), pre=True))
+    assert (part(response).error_code, part(response).vote_granted) == (74, False)
+
+
+def test_a_follower_asks_before_it_stands() -> None:
+    """When its fetch timeout is over it asks for pre-votes in the epoch it is in, and raises it
+    only when a majority has granted."""
+    raft = follower()
+    asked = lose_leader(raft)
+    parts = [messages.partition_of(s.request) for s in asked]
+    assert [(p.pre_vote, p.replica_epoch) for p in parts if p] == [(True, 2)] * 2
+    assert isinstance(raft.state.role, Prospective)
+    assert raft.state.election == ElectionState(2, 2)
+    yes = messages.vote_response(node(3, saved=ElectionState(2, 2)).state, granted=True)
+    effects = answer(raft, VoteRequest, 3, yes, raft.state.now)
+    parts = [messages.partition_of(s.request) for s in sends(effects, VoteRequest)]
+    assert {(p.pre_vote, p.replica_epoch) for p in parts if p} == {(False, 3)}
+    assert raft.state.election.epoch == 3
+
+
+def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
+    """Refused by a majority, the node follows the leader it knows in the epoch it was in."""
+    raft = follower()
+    lose_leader(raft)
+    for voter in (2, 3):
+        no = messages.vote_response(node(voter, saved=ElectionState(2, 2)).state)
+        if isinstance(raft.state.role, Prospective):
+            answer(raft, VoteRequest, voter, no, raft.state.now)
+    assert isinstance(raft.state.role, Follower)
+    assert raft.state.election == ElectionState(2, 2)
+
+
+def test_a_refusal_that_names_a_leader_of_a_later_epoch_ends_the_round() -> None:
+    """Who learns of a new leader follows it."""
+    raft = follower()
+    lose_leader(raft)
+    no = messages.vote_response(node(2, saved=ElectionState(7, 3)).state)
+    answer(raft, VoteRequest, 2, no, raft.state.now)
+    assert isinstance(raft.state.role, Follower)
+    assert raft.state.election == ElectionState(7, 3)

@@ -1,0 +1,144 @@
+"""A leader whose process is gone is replaced at once; one that only this node cannot reach, not."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+
+from kwire.codec.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.election import leader_heard
+from kwire.raftmeta.raft.events import Answered, Effect, Received, Reply, Send
+from kwire.raftmeta.raft.log_state import LogState
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Raft, Recovered
+from kwire.raftmeta.raft.roles import Follower, Leader, Prospective
+from kwire.raftmeta.raft.voters import VoterHistory
+from kwire.simulation.raft_quorums import config_of, voters_of
+from kwire.simulation.raft_script import Fixed
+
+FETCH_TIMEOUT = config_of(1).fetch_timeout
+
+
+def follower(number: int) -> tuple[Raft, int]:
+    """A follower of node 1, and its Fetch, which is under way at second 1."""
+    history = VoterHistory([(-1, voters_of(1, 2, 3))])
+    raft = Raft(config_of(number), Recovered(ElectionState(1), LogState(), history), Fixed(0.5))
+    leader = Raft(config_of(1), Recovered(ElectionState(1), LogState(), history), Fixed(0.5))
+    leader.state.role = Leader(0, frozenset((1,)))
+    request = messages.begin_request(leader.state, raft.state.voters.key_of(number))
+    assert isinstance(request, BeginQuorumEpochRequest)
+    effects = raft.step(Received("begin", request), 0.0, 0)
+    first = call_of(effects, FetchRequest)
+    answer = messages.fetch_response(leader.state)
+    answer.responses[0].partitions[0].current_leader.leader_id = 1
+    answer.responses[0].partitions[0].current_leader.leader_epoch = 1
+    return raft, call_of(raft.step(Answered(first, answer), 1.0, 0), FetchRequest)
+
+
+def call_of(effects: Iterable[Effect], kind: type) -> int:
+    return next(e.call_id for e in effects if isinstance(e, Send) and isinstance(e.request, kind))
+
+
+def asked(effects: Iterable[Effect]) -> list[tuple[int, bool]]:
+    """Who was asked for a vote, and whether it was a pre-vote."""
+    return [
+        (e.node.id, e.request.topics[0].partitions[0].pre_vote)
+        for e in effects
+        if isinstance(e, Send) and isinstance(e.request, VoteRequest)
+    ]
+
+
+def until_it_stands(raft: Raft) -> float:
+    """When it asks for pre-votes, while nothing else happens."""
+    while True:
+        now = raft.deadline
+        assert now < 60
+        if (3, True) in asked(raft.step(None, now, 0)) or isinstance(raft.state.role, Prospective):
+            return now
+
+
+def test_nobody_listens_where_the_leader_was() -> None:
+    raft, fetch = follower(2)
+    raft.step(Answered(fetch, None, refused=True), 1.1, 0)
+    assert 1.1 < until_it_stands(raft) < 1.2
+
+
+def test_a_lost_connection_alone_says_nothing() -> None:
+    """The leader may be slow, or the network; the fetch timeout decides."""
+    raft, fetch = follower(2)
+    raft.step(Answered(fetch, None), 1.1, 0)
+    assert until_it_stands(raft) == pytest.approx(1 + FETCH_TIMEOUT)
+
+
+def test_followers_take_turns() -> None:
+    """All lose the leader at the same moment; standing together they would split the vote."""
+    times = []
+    for number in (2, 3):
+        raft, fetch = follower(number)
+        raft.step(Answered(fetch, None, refused=True), 1.1, 0)
+        times.append(until_it_stands(raft))
+    assert times[1] - times[0] == pytest.approx(0.15)
+
+
+def test_who_knows_that_the_leader_is_gone_grants_pre_votes() -> None:
+    raft, fetch = follower(2)
+    request = messages.vote_request(raft.state, raft.state.voters.key_of(3), pre_vote=True)
+    request.voter_id = 3
+
+    def granted(voter: Raft, now: float) -> bool:
+        effects = voter.step(Received("vote", request), now, 0)
+        (reply,) = (effect for effect in effects if isinstance(effect, Reply))
+        assert isinstance(reply.response, VoteResponse)
+        return reply.response.topics[0].partitions[0].vote_granted
+
+    voter, fetch = follower(3)
+    assert not granted(voter, 1.05)
+    voter.step(Answered(fetch, None, refused=True), 1.1, 0)
+    assert granted(voter, 1.11)
+
+
+def test_refused_by_the_others_it_asks_less_and_less() -> None:
+    """A firewall between the leader and this node: the others hear the leader still."""
+    raft, fetch = follower(2)
+    voter, _ = follower(3)
+    raft.step(Answered(fetch, None, refused=True), 1.1, 0)
+    times: list[float] = []
+    now = 1.1
+    refusal = messages.vote_response(voter.state, granted=False)
+    while len(times) < 8:
+        now = max(now, raft.deadline)
+        effects = raft.step(None, now, 0)
+        if (3, True) in asked(effects):
+            times.append(now)
+        for effect in effects:
+            if isinstance(effect, Send) and effect.node.id == 1:
+                raft.step(Answered(effect.call_id, None, refused=True), now, 0)
+            elif isinstance(effect, Send) and isinstance(effect.request, VoteRequest):
+                raft.step(Answered(effect.call_id, refusal), now, 0)
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert waits[0] < 0.3
+    assert all(wait > 0.9 * FETCH_TIMEOUT for wait in waits[-3:])
+    assert raft.state.epoch == 1
+
+
+def test_a_leader_that_answers_again_is_followed_again() -> None:
+    raft, fetch = follower(2)
+    effects = list(raft.step(Answered(fetch, None, refused=True), 1.1, 0))
+    role = raft.state.role
+    assert isinstance(role, Follower)
+    assert role.ended
+    leader_heard(raft.state, role)
+    assert not role.ended
+    assert role.deadline == pytest.approx(1.1 + FETCH_TIMEOUT)
+    assert asked(effects) == []
+
+
+def test_an_observer_never_stands() -> None:
+    raft, fetch = follower(4)
+    raft.step(Answered(fetch, None, refused=True), 1.1, 0)
+    for _ in range(50):
+        assert asked(raft.step(None, raft.deadline, 0)) == []
+    assert raft.state.epoch == 1

@@ -1,0 +1,124 @@
+"""A leader of many brokers: what one event costs it, in Fetches looked at and reads of the log."""
+
+from typing import Any
+
+import pytest
+
+from kwire.raftmeta.raft import messages, replication
+from kwire.raftmeta.raft.events import Append, Effect, Received, Reply
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.voters import ReplicaKey
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.raftmeta.storage.storage_turn import write
+from tests.support.raftmeta.one_node import dynamic, fetch, follower, leader, say, vote
+
+OBSERVERS = 1000
+
+
+def fetch_of(node_id: int, raft: Raft) -> Any:
+    """The Fetch of a replica that has everything and knows it to be committed."""
+    state = raft.state
+    end, epoch = state.log.end_offset, state.log.last_epoch
+    request = fetch(node_id, epoch=state.epoch, offset=end, last_epoch=epoch)
+    request.topics[0].partitions[0].high_watermark = state.high_watermark or -1
+    return request
+
+
+def with_observers(count: int = OBSERVERS) -> Raft:
+    """Node 1 leads voters 1 and 2, has committed all, and holds one Fetch of each observer."""
+    raft = leader(voters=dynamic(1, 2), kraft_version=1)
+    say(raft, fetch_of(2, raft))
+    for node_id in range(100, 100 + count):
+        raft.step(Received(node_id, fetch_of(node_id, raft)), 0.3, 0)
+    raft.step(Received(2, fetch_of(2, raft)), 0.3, 0)
+    return raft
+
+
+def replies(effects: tuple[Effect, ...]) -> list[Reply]:
+    return [e for e in effects if isinstance(e, Reply)]
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The Fetches that are compared with the log."""
+    compared: list[Any] = []
+    answer = replication._answer
+
+    def counted(state: Any, request: Any, *rest: Any, **named: Any) -> Any:
+        compared.append(request)
+        return answer(state, request, *rest, **named)
+
+    monkeypatch.setattr(replication, "_answer", counted)
+    return compared
+
+
+def test_event_without_news_looks_at_no_held_fetch(looked_at: list[Any]) -> None:
+    """A vote request, a repeated announcement, a timer: they concern no broker that waits."""
+    raft = with_observers()
+    looked_at.clear()
+    say(raft, vote(2, 1), 0.31)
+    say(raft, messages.begin_request(follower().state, ReplicaKey(1)), 0.32)
+    raft.step(None, 0.33, 0)
+    assert looked_at == []
+
+
+def test_fetch_of_one_broker_looks_at_its_own_only(looked_at: list[Any]) -> None:
+    raft = with_observers()
+    looked_at.clear()
+    request = fetch_of(5000, raft)
+    say(raft, request, 0.31)
+    assert looked_at == [request]
+
+
+def test_append_answers_everybody_once(looked_at: list[Any]) -> None:
+    """Each held Fetch is looked at once, when there are records, and is then answered."""
+    raft = with_observers()
+    looked_at.clear()
+    effects = raft.step(Append("token", raft.state.epoch, (b"value",)), 0.31, 0)
+    assert len(looked_at) == len(replies(effects)) == OBSERVERS + 1
+
+
+def test_fetches_end_when_they_have_waited_long_enough(looked_at: list[Any]) -> None:
+    """Those that came later go on waiting, and are not looked at."""
+    raft = with_observers()
+    for node_id in range(9000, 9010):
+        raft.step(Received(node_id, fetch_of(node_id, raft)), 0.5, 0)
+    looked_at.clear()
+    assert raft.deadline == pytest.approx(0.8)
+    effects = raft.step(None, raft.deadline, 0)
+    assert len(looked_at) == len(replies(effects)) == OBSERVERS + 1
+    assert raft.deadline == pytest.approx(1.0)
+
+
+def test_identical_answers_share_one_read_and_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    raft = with_observers()
+    disk = MemoryStorage()
+    disk.start_offset = disk.end_offset = raft.state.log.end_offset
+    reads: list[int] = []
+    read = disk.read
+
+    def counted(start_offset: int, *rest: int) -> Any:
+        reads.append(start_offset)
+        return read(start_offset, *rest)
+
+    monkeypatch.setattr(disk, "read", counted)
+    effects = raft.step(Append("token", raft.state.epoch, (b"value",)), 0.31, 0)
+    outcomes = [e for e in write(disk, effects).outcomes if isinstance(e, Reply)]
+    sent = {id(messages.answer_of(reply.response).records) for reply in outcomes}  # type: ignore[union-attr]
+    assert (len(outcomes), len(reads), len(sent)) == (OBSERVERS + 1, 1, 1)
+    own = [id(reply.response) for reply in outcomes]
+    assert len(set(own)) == len(own)  # each may be given a throttle time of its own
+
+
+def test_replicas_that_are_silent_for_long_are_forgotten() -> None:
+    """Every new disk of a broker is another replica; those of the past do not add up."""
+    raft = with_observers()
+    role = raft.state.role
+    assert isinstance(role, Leader)
+    for second in range(300):
+        say(raft, fetch_of(2, raft), 1.0 + second)
+        if second == 200:
+            say(raft, fetch_of(100, raft), raft.state.now)
+    say(raft, fetch_of(7777, raft), raft.state.now + 1)
+    assert {key.id for key in role.replicas} == {2, 100, 7777}

@@ -1,0 +1,196 @@
+"""Answers and requests that no sound node would send: refused or ignored; no node ends of them."""
+
+from typing import Any
+
+import pytest
+
+from kwire import errors
+from kwire.codec.messages.begin_quorum_epoch import BeginQuorumEpochResponse
+from kwire.codec.messages.fetch import FetchRequest, FetchResponse
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.control_records import control_batch, leader_change
+from kwire.raftmeta.raft.events import Answered, Received
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Follower, Leader, Prospective
+from kwire.raftmeta.raft.voters import Node, to_record
+from kwire.records.build import New, batch
+from kwire.records.crc import crc32c
+from kwire.simulation.raft_quorums import voters_of
+from tests.support.raftmeta.one_node import (
+    answer,
+    dynamic,
+    fetch,
+    follower,
+    leader,
+    node,
+    of_epoch_1,
+    part,
+    say,
+    vote,
+)
+
+
+def records_from(raft: Raft, data: bytes) -> None:
+    """The leader, node 2, answers the Fetch under way with this."""
+    told = messages.fetch_response(raft.state, records=data)
+    answer(raft, FetchRequest, 2, told, 0.2)
+
+
+@pytest.mark.parametrize("topics", [True, False])
+def test_an_answer_about_no_partition(topics: bool) -> None:
+    raft = follower()
+    told = messages.fetch_response(raft.state)
+    told.responses = [FetchResponse.FetchableTopicResponse(partitions=[])] if topics else []
+    answer(raft, FetchRequest, 2, told, 0.2)
+    assert isinstance(raft.state.role, Follower)
+
+
+@pytest.mark.parametrize("kind", [VoteResponse, BeginQuorumEpochResponse])
+def test_an_answer_about_no_partition_of_a_topic(kind: Any) -> None:
+    raft = follower()
+    call = raft.state.send(Node(3, "node-3", 9093), vote(1, 2, to=3))
+    assert call is not None
+    raft.step(Answered(call, kind(topics=[kind.TopicData(topic_name="", partitions=[])])), 0.2, 0)
+    assert isinstance(raft.state.role, Follower)
+
+
+def test_a_vote_about_no_partition() -> None:
+    raft = node()
+    raft.step(None, raft.deadline, 0)
+    assert isinstance(raft.state.role, Prospective)
+    told = VoteResponse(topics=[VoteResponse.TopicData(topic_name="", partitions=[])])
+    answer(raft, VoteRequest, 2, told, raft.state.now)
+    assert isinstance(raft.state.role, Prospective)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_two_leaders_of_one_epoch(ends: bool) -> None:
+    """Whoever is told first is believed; the other one is refused."""
+    raft = follower()
+    other = leader()
+    other.state.config = node(3).state.config
+    request: Any = messages.begin_request(other.state, raft.state.voters.key_of(1))
+    if ends:
+        request = messages.end_request(other.state, ())
+    told, _ = say(raft, request)
+    assert part(told).error_code == errors.InvalidRequest.code
+    assert (part(told).leader_id, part(told).leader_epoch) == (2, 2)
+    role = raft.state.role
+    assert isinstance(role, Follower)
+    assert role.leader.id == 2
+    assert not role.ended
+
+
+def test_two_leaders_of_one_epoch_where_none_has_an_address() -> None:
+    raft = follower(of=4)  # no voter: where it is, nobody told yet
+    other = leader()
+    other.state.config = node(3).state.config
+    told, _ = say(raft, messages.begin_request(other.state, raft.state.voters.key_of(1)))
+    assert part(told).error_code == errors.InvalidRequest.code
+    refused = messages.fetch_response(other.state, error=errors.NotLeaderOrFollower.code)
+    asked = next(iter(raft.state.calls.open.values())).node.id
+    answer(raft, FetchRequest, asked, refused, 0.3)
+    assert raft.state.leader_id == 4
+
+
+def with_crc(data: bytes) -> bytes:
+    return data[:17] + crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+
+
+def test_records_that_go_backwards() -> None:
+    raft = follower()
+    data = batch([New(None, b"x")], timestamp_ms=0, base_offset=5, leader_epoch=2)
+    records_from(raft, with_crc(data[:23] + (-3).to_bytes(4, "big", signed=True) + data[27:]))
+    assert raft.state.log.end_offset == 5
+
+
+def test_control_records_that_are_none() -> None:
+    raft = follower()
+    good = control_batch(
+        [leader_change(2, voters_of(1, 2, 3), frozenset((2,)))],
+        base_offset=5, epoch=2, timestamp_ms=0,
+    )  # fmt: skip
+    records_from(raft, with_crc(good[:61] + b"\xff" * (len(good) - 61)))
+    assert raft.state.log.end_offset == 5
+    records_from_again = messages.fetch_response(raft.state, records=good)
+    raft.step(None, 1.0, 0)
+    answer(raft, FetchRequest, 2, records_from_again, 1.1)
+    assert raft.state.log.end_offset == 6
+
+
+def test_who_fetched_once_is_forgotten() -> None:
+    """Brokers come and go with new directory ids; a leader may lead for a year."""
+    raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
+    voter = fetch(2, wait_ms=0)
+    for number in range(1000):
+        request = fetch(4, offset=0, last_epoch=0, wait_ms=0)
+        partition_of(request).replica_directory_id = number.to_bytes(16, "big")
+        for asked in (request, voter):
+            raft.step(Received("token", asked), 0.2 + number, number * 1000)
+    role = raft.state.role
+    assert isinstance(role, Leader)
+    assert len(role.replicas) < 400
+
+
+def test_an_empty_disk_does_not_hold_what_the_lost_one_did() -> None:
+    """Under kraft.version 0 the disks of a voter are told apart by nothing but their Fetches."""
+    raft = leader(voters=voters_of(1, 2, 3, 4, 5))
+    raft.step(Received("token", fetch(2, offset=6, last_epoch=2)), 0.2, 0)
+    wiped = fetch(2, offset=0, last_epoch=0)
+    partition_of(wiped).replica_directory_id = b"another disk 16b"
+    raft.step(Received("token", wiped), 0.3, 0)
+    raft.step(Received("token", fetch(3, offset=6, last_epoch=2)), 0.4, 0)
+    assert raft.state.high_watermark is None
+    raft.step(Received("token", fetch(4, offset=6, last_epoch=2)), 0.5, 0)
+    assert raft.state.high_watermark == 6
+
+
+def partition_of(request: Any) -> Any:
+    return request.topics[0].partitions[0]
+
+
+def test_who_becomes_a_voter_by_the_last_record_stands() -> None:
+    """The leader falls silent right after it wrote the new set: only the new voter has it all."""
+    raft = node(4, voters=dynamic(1, 2, 3), log=of_epoch_1(), saved=ElectionState(2, 2),
+                kraft_version=1)  # fmt: skip
+    added = control_batch([to_record(dynamic(1, 2, 3, 4))], base_offset=5, epoch=2, timestamp_ms=0)
+    told = messages.fetch_response(raft.state, records=added)
+    answer(raft, FetchRequest, 2, told, 0.2)
+    assert raft.state.is_voter
+    while not isinstance(raft.state.role, Prospective):
+        assert raft.deadline < 10
+        raft.step(None, raft.deadline, 0)
+
+
+def requests_of_epoch(epoch: int) -> list[Any]:
+    sender = node(2, saved=ElectionState(1, 2)).state
+    sender.election = ElectionState(epoch, 2)
+    key = sender.voters.key_of(1)
+    return [
+        vote(2, epoch),
+        vote(2, epoch, pre=True),
+        messages.begin_request(sender, key),
+        messages.end_request(sender, ()),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_the_last_epoch_there_is(kind: int) -> None:
+    """After it nobody could be elected any more, and no message could say so."""
+    raft = follower()
+    told, _ = say(raft, requests_of_epoch(2**31 - 1)[kind])
+    assert part(told).error_code == errors.InvalidRequest.code
+    assert raft.state.epoch == 2
+    told, _ = say(raft, requests_of_epoch(7)[kind])
+    assert part(told).error_code == 0
+    assert raft.state.epoch == 7
+
+
+def test_an_answer_of_the_last_epoch_there_is() -> None:
+    raft, other = follower(), follower(2, of=3)
+    other.state.election = ElectionState(2**31 - 1, 3)
+    told = messages.fetch_response(other.state, error=errors.FencedLeaderEpoch.code)
+    answer(raft, FetchRequest, 2, told, 0.2)
+    assert raft.state.epoch == 2

@@ -1,0 +1,135 @@
+"""A snapshot of the leader's comes while this node is still busy with what was before it."""
+
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest
+from kwire.codec.messages.metadata_records import TopicRecord
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
+from kwire.raftmeta.raft.log_state import NeedsSnapshot, SnapshotId, Valid
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.voters import Node
+from kwire.raftmeta.service import DELIVERY_BYTES, Quorum
+from kwire.raftmeta.storage.records import pack, snapshot_chunks
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.records.build import New, batch
+from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
+from tests.support.raftmeta.one_node import answer, dynamic, follower, sends
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
+
+
+def test_our_own_snapshot_is_finished_too_late() -> None:
+    """It was being written while a later one was fetched: it must not become the oldest one."""
+    raft = follower(voters=dynamic(1, 2, 3), kraft_version=1)
+    state = raft.state
+    state.advance_high_watermark(5)
+    fetched = SnapshotId(40, 2)
+    state.installing = fetched
+    raft.step(SnapshotLoaded(fetched, dynamic(1, 3, 4), 1), 0.2, 0)
+    effects = raft.step(SnapshotTaken(SnapshotId(5, 1)), 0.3, 0)
+    assert state.log.snapshots == [fetched]
+    assert not isinstance(state.log.place(5, 1), Valid)
+    assert CleanLog(40) in effects  # which removes it from the disk
+
+
+class SlowStorage(MemoryStorage):
+    """Syncing what was installed takes until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+        self.is_installed = False
+
+    def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
+        self.is_installed = True
+        return super().install_snapshot(snapshot)
+
+    def start_sync(self) -> Callable[[], None] | None:
+        return self.sync if self.is_installed else None
+
+    def sync(self) -> None:
+        assert self.go_on.wait(60)
+        self.is_installed = False
+
+
+@attrs.define(eq=False)
+class LeaderOfMany:
+    """Node 1, the leader: gives ``log``, then a snapshot of much more, then nothing new."""
+
+    log: bytes
+    end_offset: int
+    later: SnapshotId
+    content: bytes
+
+    async def call(self, node: Node, request: "OwnRequest") -> "RaftResponse | None":
+        await trio.lowlevel.checkpoint()
+        state = follower(2, of=1, epoch=1).state
+        if isinstance(request, FetchSnapshotRequest):
+            told = messages.snapshot_response(state, self.later, piece=self.content)
+            told.topics[0].partitions[0].size = len(self.content)
+            return told
+        if not isinstance(request, FetchRequest) or node.id != 1:
+            return None
+        offset = request.topics[0].partitions[0].fetch_offset
+        if offset == self.later.end_offset:
+            await trio.sleep_forever()
+        place = NeedsSnapshot(self.later) if offset else None
+        answer = messages.fetch_response(state, records=b"" if offset else self.log, place=place)
+        answer.responses[0].partitions[0].high_watermark = self.end_offset
+        return answer
+
+
+async def test_the_log_goes_while_it_is_being_delivered() -> None:
+    count = 600
+    value = pack(TopicRecord(name="x" * (DELIVERY_BYTES // 3), topic_id=bytes(16)))
+    log = b"".join(
+        batch([New(None, value)] * 3, timestamp_ms=0, base_offset=n, leader_epoch=1)
+        for n in range(0, count, 3)
+    )
+    later = SnapshotId(count + 100, 1)
+    content = b"".join(
+        snapshot_chunks(
+            later, [], voters=voters_of(1), kraft_version=0, last_timestamp_ms=0, now_ms=0
+        )
+    )
+    storage, watcher = SlowStorage(), Watcher()
+    storage.election = ElectionState(1, 1)
+    quorum = Quorum(
+        config_of(2, fetch_timeout=1000.0, request_timeout=1000.0),
+        storage,
+        clock=TestClock(),
+        random=Random(1),
+        configured=voters_of(1, 2, 3),
+        peers=LeaderOfMany(log, count, later, content),
+    )
+    quorum.add_listener(watcher)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(quorum.run)
+        await wait_all_tasks_blocked()
+        assert storage.is_installed
+        assert quorum.delivered_offset < count, "nothing was left to deliver"
+        storage.go_on.set()
+        await quorum.wait_until(later.end_offset)
+        assert [s.id for s in watcher.snapshots] == [later]
+        nursery.cancel_scope.cancel()
+
+
+def test_a_piece_of_nothing_is_not_asked_for_again_at_once() -> None:
+    raft = follower()
+    later = SnapshotId(40, 2)
+    where = messages.fetch_response(raft.state, place=NeedsSnapshot(later))
+    answer(raft, FetchRequest, 2, where, 0.2)
+    told = messages.snapshot_response(raft.state, later, piece=b"")
+    told.topics[0].partitions[0].size = 100
+    effects = answer(raft, FetchSnapshotRequest, 2, told, 0.3)
+    assert not sends(effects, FetchSnapshotRequest)

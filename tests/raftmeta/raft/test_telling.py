@@ -1,0 +1,92 @@
+"""What a node tells of its part in the quorum: Kafka's words for its state, lines of its log."""
+
+import logging
+from random import Random
+
+import pytest
+import trio
+
+from kwire import errors
+from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
+from kwire.raftmeta.raft import election
+from kwire.raftmeta.raft.raft_metrics import (
+    STATES,
+    is_changing_voters,
+    observer_count,
+    state_name,
+    vote,
+)
+from kwire.raftmeta.raft.roles import VoterChange
+from kwire.raftmeta.raft.voters import Node, ReplicaKey
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
+from tests.support.raftmeta.one_node import follower, leader, node
+
+
+def test_names_of_states() -> None:
+    seen = [state_name(follower().state), state_name(follower(9).state)]
+    raft = node()
+    seen.append(state_name(raft.state))
+    election.become_candidate(raft.state)
+    seen.append(state_name(raft.state))
+    assert vote(raft.state) == 1
+    raft = leader()
+    seen.append(state_name(raft.state))
+    election.become_resigned(raft.state, ())
+    seen.append(state_name(raft.state))
+    assert seen == ["follower", "observer", "unattached", "candidate", "leader", "unattached-voted"]
+    assert set(seen) <= set(STATES)
+    assert [vote(raft.state), vote(follower().state)] == [1, -1]
+
+
+def test_what_only_a_leader_counts() -> None:
+    raft = leader()
+    assert (observer_count(raft.state), is_changing_voters(raft.state)) == (0, False)
+    seen = raft.state.role.replicas[ReplicaKey(2)]  # type: ignore[union-attr]
+    raft.state.role.replicas[ReplicaKey(9)] = seen  # type: ignore[union-attr]
+    seen.fetched_at = raft.state.now
+    assert observer_count(raft.state) == 1
+    raft.state.role.change = VoterChange("t", "add", config_of(9).as_voter, 9.0)  # type: ignore[union-attr]
+    assert is_changing_voters(raft.state)
+    assert observer_count(follower().state) == 0
+
+
+class Strangers:
+    """Controllers of another cluster."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def call(self, node: Node, request: object) -> VoteResponse | FetchResponse:
+        self.calls += 1
+        await trio.sleep(0.01)
+        code = errors.InconsistentClusterId.code
+        if isinstance(request, VoteRequest):
+            return VoteResponse(error_code=code)
+        return FetchResponse(error_code=code)
+
+
+async def test_controllers_of_another_cluster_are_named_once(
+    caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
+    peers = Strangers()
+    quorum = Quorum(
+        config_of(1),
+        MemoryStorage(),
+        clock=TestClock(),
+        random=Random(1),
+        configured=voters_of(1, 2, 3),
+        peers=peers,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(quorum.run)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    assert peers.calls > 10
+    told = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+    assert sorted(told) == [
+        f"another cluster's controller id={n} address=node-{n}:9093 own cluster=test-cluster"
+        for n in (2, 3)
+    ]

@@ -1,0 +1,124 @@
+"""Records of a cluster at an older metadata.version can be read by software of that level."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.levels import NEWEST, at_level, version_at
+from kwire.raftmeta.storage.records import SnapshotReader, pack, snapshot_chunks, unpack
+from kwire.records import iterate
+from kwire.records.header import headers
+from kwire.storage_format.directories import format_node
+from kwire.storage_format.releases import metadata_level
+from tests.support.server.nodes import config, create, running, topics
+
+DIRECTORY = b"d" * 16
+TOPIC = b"t" * 16
+
+
+def registration() -> Any:
+    return r.RegisterBrokerRecord(
+        broker_id=1,
+        incarnation_id=b"i" * 16,
+        broker_epoch=5,
+        rack=None,
+        log_dirs=[DIRECTORY],
+        cordoned_log_dirs=[],
+    )
+
+
+def partition() -> Any:
+    return r.PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC,
+        replicas=[1],
+        isr=[1],
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[DIRECTORY],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "broker", "part"),
+    [(7, 1, 0), (8, 2, 0), (16, 2, 0), (17, 3, 1), (22, 3, 1), (23, 3, 2), (29, 3, 2), (30, 4, 2)],
+)
+def test_versions_by_level(level: int, broker: int, part: int) -> None:
+    """As MetadataVersion of Apache Kafka 4.3.1 has them."""
+    assert version_at(registration(), level) == broker
+    assert version_at(partition(), level) == part
+    assert version_at(r.PartitionChangeRecord(topic_id=TOPIC), level) == part
+
+
+@pytest.mark.parametrize("level", range(7, NEWEST + 1))
+def test_what_is_kept_is_what_is_read_again(level: int) -> None:
+    records = at_level(
+        [registration(), partition(), r.TopicRecord(name="t", topic_id=TOPIC)], level
+    )
+    assert tuple(unpack(pack(record, level)) for record in records) == records
+
+
+def test_what_a_level_cannot_say_is_left_out() -> None:
+    (before,) = at_level([registration()], 16)
+    assert (before.log_dirs, before.cordoned_log_dirs) == ([], None)
+    (before,) = at_level([partition()], 22)
+    assert before.directories == [DIRECTORY]
+    assert (before.eligible_leader_replicas, before.last_known_elr) == (None, None)
+
+
+def test_what_was_decided_is_not_changed() -> None:
+    given = registration()
+    at_level([given], 7)
+    assert given.log_dirs == [DIRECTORY]
+
+
+def test_snapshots_too() -> None:
+    chunks = snapshot_chunks(
+        SnapshotId(3, 1),
+        [[registration(), partition()]],
+        voters=VoterSet(),
+        kraft_version=0,
+        last_timestamp_ms=0,
+        now_ms=0,
+        level=21,
+    )
+    broker, part = SnapshotReader(SnapshotId(3, 1), b"".join(chunks)).records()
+    assert (broker.log_dirs, broker.cordoned_log_dirs) == ([DIRECTORY], None)
+    assert part.eligible_leader_replicas is None
+
+
+def versions_in(log: Path) -> dict[str, set[int]]:
+    """The versions of all metadata records of a log, by their kind."""
+    found: dict[str, set[int]] = {}
+    data = memoryview(log.read_bytes())
+    for pos, header in headers(data):
+        for record in () if header.is_control else iterate.records(data, pos, header):
+            value = bytes(record.value or b"")
+            kind = type(unpack(value)).__name__.removesuffix("Record")
+            found.setdefault(kind, set()).add(value[2])
+    return found
+
+
+@pytest.mark.slow
+async def test_a_cluster_at_an_older_release(tmp_path: Path) -> None:
+    features = {"metadata.version": metadata_level("3.9")}
+    cluster_id = "MkU3OEVBNTcwNTJENDM2Qg"
+    assert list(format_node(config(tmp_path), cluster_id, False, features=features))
+    async with running(tmp_path) as node:
+        assert await create(node, "t", 2) == 0
+        controller = node.core.controller.state.image
+        published = node.core.publisher.image
+        assert controller.topics == published.topics
+        assert controller.brokers == published.brokers
+    found = versions_in(tmp_path / "__cluster_metadata-0" / "00000000000000000000.log")
+    assert found["RegisterBroker"] == {3}
+    assert found["Partition"] == {1}
+    async with running(tmp_path) as node:
+        assert await topics(node) == {"t"}

@@ -1,0 +1,57 @@
+"""What a cluster begins with: releases and features by name."""
+
+import pytest
+
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.storage_format.releases import BadLevelError, feature_levels, metadata_level
+
+
+@pytest.mark.parametrize(
+    ("release", "level"),
+    [
+        ("3.3-IV3", 7),
+        ("3.4", 8),
+        ("3.7", 19),
+        ("3.7.2", 19),
+        ("4.0-IV1", 23),
+        ("4.1", 27),
+        ("4.2-IV0", 28),
+        ("4.3", 30),
+    ],
+)
+def test_a_release_is_its_last_level(release: str, level: int) -> None:
+    assert metadata_level(release) == level
+
+
+@pytest.mark.parametrize("release", ["9.9", "3.2", "4.1-IV7", "4", "", "4.4"])
+def test_other_names_are_none(release: str) -> None:
+    with pytest.raises(BadLevelError, match=r"4\.3-IV0"):
+        metadata_level(release)
+
+
+def test_levels() -> None:
+    assert feature_levels(None, [], SUPPORTED, dynamic=False) == {"metadata.version": 30}
+    asked = ["group.version=1", "kraft.version=1"]
+    assert feature_levels("4.1", asked, SUPPORTED, dynamic=True) == {
+        "metadata.version": 27,
+        "group.version": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "asked", "dynamic", "told"),
+    [
+        (None, ["foo.version=1"], True, "transaction.version"),
+        (None, ["transaction.version=9"], True, "0 to 2"),
+        (None, ["transaction.version"], True, "NAME=LEVEL"),
+        (None, ["transaction.version=-1"], True, "NAME=LEVEL"),
+        (None, ["group.version=1", "group.version=0"], True, "more than once"),
+        ("4.3", ["metadata.version=29"], True, "--release-version"),
+        ("3.9", ["eligible.leader.replicas.version=1"], True, "metadata.version 23"),
+        (None, ["kraft.version=0"], True, "controller.quorum.voters"),
+        (None, ["kraft.version=1"], False, "controller.quorum.voters"),
+    ],
+)
+def test_what_cannot_be(release: str | None, asked: list[str], dynamic: bool, told: str) -> None:
+    with pytest.raises(BadLevelError, match=told):
+        feature_levels(release, asked, SUPPORTED, dynamic=dynamic)

@@ -1,0 +1,163 @@
+"""A process that has too many files open: its part in the quorum waits, and loses nothing."""
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+import trio
+
+from kwire.errors import KafkaStorageError
+from kwire.log.config import LogConfig
+from kwire.raftmeta import service
+from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, TruncateLog
+from kwire.raftmeta.raft.messages import answer_of
+from kwire.raftmeta.raft.quorum_state import ElectionState
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.storage_turn import Turn
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
+from tests.raftmeta.raft.test_service import topic
+from tests.raftmeta.storage.test_raft_storage import data
+from tests.support.raftmeta.one_node import vote
+
+SCARCE = OSError(errno.EMFILE, "too many open files")
+VOTED = ElectionState(5, None, ReplicaKey(2, bytes(16)))
+MADE_AGAIN = 3
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "SCARCE_SECONDS", 0)
+
+
+@asynccontextmanager
+async def node(
+    disk: SimDisk, voters: VoterSet, watcher: Watcher | None = None
+) -> AsyncIterator[Quorum]:
+    """Node 1 on a disk, which then lacks descriptors at the calls that a test names."""
+    quorum = Quorum(
+        config_of(1),
+        DiskStorage(disk, now_ms=1),
+        clock=TestClock(),
+        random=Random(1),
+        configured=voters,
+    )
+    quorum.add_listener(watcher or Watcher())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(quorum.run)
+        yield quorum
+        nursery.cancel_scope.cancel()
+
+
+def close_files(quorum: Quorum) -> None:
+    """As other files' use closes those of the log."""
+    for segment in quorum._storage._log.segments:  # type: ignore[attr-defined]
+        segment.file.close()
+
+
+@pytest.mark.parametrize("path", ["quorum-state", "__cluster_metadata-0"])
+async def test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor(path: str) -> None:
+    """Invariants 42 and 90. The node neither ends nor forgets what it was about to grant."""
+    disk = SimDisk()
+    voters = voters_of(1, 2, 3)
+    async with node(disk, voters) as quorum:
+        close_files(quorum)
+        disk.fail_at("open", SCARCE, path=path, times=MADE_AGAIN)
+        with trio.fail_after(60):
+            answer = answer_of(await quorum.handle(vote(2, 5)))
+        assert answer is not None
+        assert answer.vote_granted
+        found = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters)
+        voted = found.election.voted
+        assert voted is not None
+        assert (found.election.epoch, voted.id) == (5, 2)
+
+
+async def test_records_are_written_committed_and_told_when_there_are_descriptors_again() -> None:
+    disk, watcher = SimDisk(), Watcher()
+    async with node(disk, voters_of(1), watcher) as quorum:
+        await quorum.wait_until(1)
+        close_files(quorum)
+        disk.fail_at("open", SCARCE, times=MADE_AGAIN)
+        with trio.fail_after(60):
+            await quorum.append_nowait([topic(1)], quorum.leader().epoch).wait()
+            close_files(quorum)
+            disk.fail_at("open", SCARCE, times=MADE_AGAIN)
+            await quorum.append_nowait([topic(2)], quorum.leader().epoch).wait()
+        heard = [batch.records for batch in watcher.batches[1:]]
+        assert heard == [(topic(1),), (topic(2),)]
+
+
+async def test_snapshot_is_written_when_there_are_descriptors_again() -> None:
+    disk = SimDisk()
+    async with node(disk, voters_of(1)) as quorum:
+        await quorum.wait_until(1)
+        disk.fail_at("open", SCARCE, path=".checkpoint", times=MADE_AGAIN)
+        with trio.fail_after(60):
+            await quorum.write_snapshot(1, 1, [[topic(1)]], last_timestamp_ms=1)
+        assert [s.end_offset for s in quorum.state.log.snapshots] == [1]
+
+
+async def test_other_errors_end_the_node() -> None:
+    disk = SimDisk()
+
+    async def ask() -> None:
+        async with node(disk, voters_of(1, 2, 3)) as quorum:
+            disk.fail_at("open", OSError(errno.EIO, "unreadable"), path="quorum-state")
+            await quorum.handle(vote(2, 5))
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await ask()
+    _, rest = raised.value.split((OSError, KafkaStorageError))
+    assert rest is None
+
+
+def test_sync_that_could_not_begin_still_has_the_vote() -> None:
+    """Invariant 42: the next one takes it along."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.append(data(0, 1, 1), 0)
+    storage.save_election(VOTED, voters_of(1, 2, 3), 0)
+    storage._log.active.file.close()
+    disk.fail_at("open", SCARCE, times=20)
+    with pytest.raises(KafkaStorageError):
+        storage.start_sync()
+    disk.mend()
+    sync = storage.start_sync()
+    assert sync is not None
+    sync()
+    storage.end_sync()
+    found = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters_of(1, 2, 3))
+    assert (found.election, found.log.end_offset) == (VOTED, 1)
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_turn_goes_on_with_the_write_that_failed(after: int) -> None:
+    """Batches that fill segments: those that were written are not written again."""
+    disk = SimDisk()
+    config = LogConfig(segment_bytes=200)
+    storage = DiskStorage(disk, now_ms=1, config=config)
+    batches = [data(n, 1, 1) for n in range(6)]
+    turn: list[Effect] = [
+        AppendLog(b"".join(batches[:2]), 0),
+        SaveElection(VOTED, voters_of(1), 0),
+        AppendLog(b"".join(batches[2:]), 2),
+    ]
+    work = Turn(turn)
+    disk.fail_at("open", SCARCE, path=".log", after=after, times=20)
+    with pytest.raises(KafkaStorageError):
+        work.write(storage)
+    disk.mend()
+    assert work.can_go_on
+    assert work.write(storage).needs_sync
+    whole = b"".join(bytes(storage.read(n, n + 1, 1)) for n in range(6))
+    assert whole == b"".join(batches)
+
+
+def test_log_that_was_cut_in_part_is_not_worked_on_any_more() -> None:
+    work = Turn([TruncateLog(1)])
+    assert not work.can_go_on

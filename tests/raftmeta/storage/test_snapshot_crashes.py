@@ -1,0 +1,121 @@
+"""The process dies at any step of putting a fetched snapshot in the log's place."""
+
+from pathlib import Path
+
+import pytest
+
+from kwire.errors import CorruptMessage
+from kwire.log.disk import RealDisk
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.raft import Recovered
+from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.simulation.disk import Killed, SimDisk
+from kwire.simulation.raft_quorums import voters_of
+from tests.raftmeta.storage.test_raft_storage import data, snapshot, sync
+
+OLD, NEW = voters_of(1, 2), voters_of(1, 3)
+
+
+def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool, Recovered]:
+    """Whether it died, and what the next process finds.
+
+    The log is ``own``, of epoch 1, and has a snapshot at 3 that names other voters.
+    """
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.append(own, 0)
+    snapshot(storage, 3, 1, OLD)
+    sync(storage)
+    storage.write_snapshot(fetched, 0, snapshot(MemoryStorage(), *fetched, NEW))
+    disk.changes_left = changes
+    died = False
+    try:
+        storage.install_snapshot(fetched)
+        sync(storage)
+    except Killed:
+        died = True
+    return died, DiskStorage(disk.killed(), now_ms=2).load(VoterSet())
+
+
+@pytest.mark.parametrize(
+    ("count", "fetched"),
+    [
+        (5, SnapshotId(40, 3)),  # far behind the leader
+        (50, SnapshotId(40, 3)),  # a longer log, but nobody else's: the leader's epoch is later
+    ],
+)
+def test_before_it_or_after_it(count: int, fetched: SnapshotId) -> None:
+    """Never the voters of one with the log of the other."""
+    changes, died = 0, True
+    while died:
+        died, found = died_installing(data(0, count, 1), fetched, changes)
+        changes += 1
+        log = found.log
+        state = (log.start_offset, log.end_offset, log.snapshots, found.history.latest)
+        after = (40, 40, [fetched], NEW)
+        assert state in ((0, count, [SnapshotId(3, 1)], OLD), after), changes
+    assert state == after
+    assert changes > 5
+
+
+def test_a_snapshot_left_behind_says_nothing() -> None:
+    """Its removal may not have reached the disk when that of the log before the next one had."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.append(data(0, 3, 1), 0)
+    snapshot(storage, 3, 1, OLD)
+    storage.append(data(3, 37, 3), 3)
+    snapshot(storage, 40, 3, NEW)
+    storage.append(data(40, 2, 3), 40)
+    name = f"__cluster_metadata-0/{3:020d}-{1:010d}.checkpoint"
+    left = disk.read(name)
+    storage.clean(40)
+    snapshot(storage, 42, 3, NEW)
+    storage.append(data(42, 1, 3), 42)
+    storage.clean(42)
+    sync(storage)
+    disk.write(name, left)
+    found = DiskStorage(disk.killed(), now_ms=2).load(VoterSet())
+    assert found.log.snapshots == [SnapshotId(42, 3)]
+    assert found.history.latest == NEW
+    assert name not in disk.files
+
+
+def test_a_damaged_snapshot_costs_no_log() -> None:
+    """Whoever puts the right one in its place finds everything else as it was."""
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    storage.append(data(0, 3, 1), 0)
+    content = snapshot(storage, 40, 3, NEW)
+    sync(storage)
+    name = f"__cluster_metadata-0/{40:020d}-{3:010d}.checkpoint"
+    log = disk.read(f"__cluster_metadata-0/{0:020d}.log")
+    disk.write(name, content[:-1])
+    survivor = disk.killed()
+    with pytest.raises(CorruptMessage):
+        DiskStorage(survivor, now_ms=2).load(VoterSet())
+    assert survivor.read(f"__cluster_metadata-0/{0:020d}.log") == log
+
+
+def test_pieces_of_snapshots_that_were_given_up_go() -> None:
+    disk = SimDisk()
+    storage = DiskStorage(disk, now_ms=1)
+    content = snapshot(MemoryStorage(), 40, 3, NEW)
+    for end_offset in (20, 30, 40):
+        storage.write_snapshot(SnapshotId(end_offset, 3), 0, content[:50])
+    assert len([name for name in disk.files if name.endswith(".part")]) == 1
+
+
+def test_snapshots_are_not_kept_open(tmp_path: Path) -> None:
+    """What is open takes its room on the disk, also after it was removed."""
+    disk = RealDisk(str(tmp_path))
+    storage = DiskStorage(disk, now_ms=1)
+    before = len(disk.descriptors)
+    snapshot(storage, 40, 3, NEW)
+    for position in range(5):
+        assert storage.read_snapshot(SnapshotId(40, 3), position, 1)
+        assert storage.snapshot_size(SnapshotId(40, 3)) > 5
+    assert len(disk.descriptors) == before
+    storage.close()

@@ -1,0 +1,101 @@
+"""A combined node without a data path, for admin requests: quorum, controller, handlers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import trio
+
+from kwire.configs.listeners import Endpoint
+from kwire.handlers import Side
+from kwire.handlers.dispatch import Dispatcher, Services, Session
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, controller_registration, directly
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image_change import MetadataDelta
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.node_settings import settings_in_force
+from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
+from kwire.storage_format.format import feature_records
+from tests.support.raftmeta.clusters import CLUSTER, node_config
+
+ENDPOINTS = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+CONTROLLERS = (Endpoint("CONTROLLER", "127.0.0.1", 9093),)
+
+
+class AdminNode:
+    """The node; ``session`` answers frames."""
+
+    def __init__(self, **settings: str) -> None:
+        base = node_config(**settings)
+        self.quorum = Quorum(
+            config_of(1),
+            MemoryStorage(),
+            clock=TestClock(),
+            random=Random(1),
+            configured=voters_of(1),
+        )
+        self.publisher = MetadataPublisher()
+        state = ControllerState(
+            config=base,
+            random=Random(2),
+            cluster_id=CLUSTER,
+            supported_features=dict(SUPPORTED),
+        )
+        self.controller = Controller(
+            self.quorum,
+            self.publisher,
+            state,
+            TestClock(),
+            bootstrap=feature_records({name: high for name, (_, high) in SUPPORTED.items()}),
+            own_broker=1,
+        )
+        self.services = Services(
+            config=base,
+            clock=TestClock(),
+            image=self.publisher.image,
+            controller=self.controller,
+            quorum=self.quorum,
+            cluster_id=CLUSTER,
+            supported_features=SUPPORTED,
+        )
+        self.publisher.subscribe(self._in_force)
+        self.broker = BrokerLifecycle(
+            config=base,
+            cluster_id=CLUSTER,
+            incarnation_id=b"i" * 16,
+            endpoints=ENDPOINTS,
+            features=SUPPORTED,
+            log_dirs=[b"d" * 16],
+            publisher=self.publisher,
+            ask=directly(self.controller),
+            clock=TestClock(),
+            local=self.controller,
+        )
+
+    def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        self.services.image = image
+        if delta.configs:
+            self.services.config = settings_in_force(self.broker.config, image)
+
+    def session(self, side: Side = Side.BROKER) -> Session:
+        listener = "PLAINTEXT" if side is Side.BROKER else "CONTROLLER"
+        return Dispatcher(self.services, side).session(listener, "127.0.0.1")
+
+
+@asynccontextmanager
+async def admin_node(**settings: str) -> AsyncIterator[AdminNode]:
+    """A running node whose broker serves."""
+    node = AdminNode(**settings)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.controller.run)
+        ask = directly(node.controller)
+        await ask(controller_registration(node.broker.config, b"c" * 16, CONTROLLERS, SUPPORTED))
+        await node.broker.start()
+        yield node
+        nursery.cancel_scope.cancel()

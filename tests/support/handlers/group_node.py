@@ -1,0 +1,195 @@
+"""One broker with groups for tests: the real codec, handlers, coordinator and partitions."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import attrs
+import trio
+
+from kwire.codec.apis import BY_KEY
+from kwire.codec.compile import decode, encode
+from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire.codec.messages.offset_commit import OffsetCommitRequest
+from kwire.codec.messages.offset_fetch import OffsetFetchRequest
+from kwire.codec.schema import spec_of
+from kwire.configs.broker import BrokerConfig
+from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
+from kwire.handlers import HANDLERS
+from kwire.handlers.dispatch import Context, handler_of
+from kwire.replica.coordinator_log import CoordinatorLog
+from tests.support.handlers.broker import NODE, Broker, broker, topic_id
+
+PARTITIONS = 5
+
+
+@attrs.define
+class Creator:
+    """The controller's part: makes a topic when it is first used."""
+
+    subject: Broker
+    asked: list[str] = attrs.field(factory=list)
+    failure: Exception | None = None
+
+    made: Any = None
+    """What comes of the creation instead of a topic."""
+
+    async def ensure_topic(self, name: str) -> Any:
+        self.asked.append(name)
+        if self.failure is not None:
+            raise self.failure
+        if self.made is not None:
+            return self.made
+        await self.subject.create(name, partitions=PARTITIONS)
+
+
+@attrs.define
+class GroupNode:
+    """What a test talks to."""
+
+    broker: Broker
+    groups: GroupCoordinator
+    controller: Creator
+
+    async def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:
+        """The answer as a client of that version decodes it."""
+        key = spec_of(type(request)).api_key
+        row = next(row for row in HANDLERS if row.key == key)
+        version = row.last if version is None else version
+        api = BY_KEY[row.key]
+        shapes = __import__(f"kwire.codec.messages.{api.module}", fromlist=["x"])
+        request = decode(type(request), encode(request, version), version)
+        if hasattr(shapes, "widen_request"):
+            request = shapes.widen_request(request, version)
+        fields: dict[str, Any] = {"client_id": "c"}
+        chosen = Context(services=self.broker.services, **(fields | context))
+        answer = await handler_of(row)(chosen, request)
+        if hasattr(shapes, "narrow_response"):
+            answer = shapes.narrow_response(answer, version, request)
+        return decode(type(answer), encode(answer, version), version)
+
+    async def join(
+        self, group: str = "g", member: str = "", version: int = 9, **fields: Any
+    ) -> JoinGroupResponse:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")
+        chosen: dict[str, Any] = {
+            "group_id": group,
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 5_000 if version else -1,
+            "member_id": member,
+            "protocol_type": "consumer",
+            "protocols": [protocol],
+        }
+        reply: JoinGroupResponse = await self.ask(JoinGroupRequest(**(chosen | fields)), version)
+        return reply
+
+    async def commit(
+        self,
+        topics: dict[str | bytes, dict[int, int]],
+        group: str = "g",
+        version: int = 9,
+        **fields: Any,
+    ) -> dict[str | bytes, dict[int, int]]:
+        """Commit offsets by topic and partition; the error codes in the same shape."""
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        asked = [
+            topic(
+                **_called(name),
+                partitions=[
+                    topic.OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=offset, committed_metadata="m"
+                    )
+                    for index, offset in offsets.items()
+                ],
+            )
+            for name, offsets in topics.items()
+        ]
+        request = OffsetCommitRequest(
+            **({"group_id": group, "member_id": "", "topics": asked} | fields)
+        )
+        reply = await self.ask(request, version)
+        return {
+            t.name or t.topic_id: {p.partition_index: p.error_code for p in t.partitions}
+            for t in reply.topics
+        }
+
+    async def fetch(
+        self,
+        topics: dict[str | bytes, list[int]] | None,
+        group: str = "g",
+        version: int = 9,
+    ) -> dict[str | bytes, dict[int, int]]:
+        """Committed offsets by topic and partition; an error's code negative."""
+        shape = OffsetFetchRequest.OffsetFetchRequestGroup
+        asked = None
+        if topics is not None:
+            asked = [
+                shape.OffsetFetchRequestTopics(**_called(name), partition_indexes=indexes)
+                for name, indexes in topics.items()
+            ]
+        request = OffsetFetchRequest(groups=[shape(group_id=group, topics=asked)])
+        (found,) = (await self.ask(request, version)).groups
+        if found.error_code:
+            return {"error": {0: found.error_code}}
+        return {
+            t.name or t.topic_id: {
+                p.partition_index: -p.error_code if p.error_code else p.committed_offset
+                for p in t.partitions
+            }
+            for t in found.topics
+        }
+
+
+def _called(name: str | bytes) -> dict[str, Any]:
+    return {"topic_id": name} if isinstance(name, bytes) else {"name": name}
+
+
+@asynccontextmanager
+async def group_node(
+    settings: dict[str, str] | None = None, *, topics: bool = True
+) -> AsyncIterator[GroupNode]:
+    """A broker with topics ``t`` (3 partitions) and ``u``, and with the groups' own topic."""
+    subject = broker()
+    config = BrokerConfig({"group.initial.rebalance.delay.ms": "0"} | (settings or {}))
+    subject.services.config = config
+    names = count(1)
+    groups = GroupCoordinator.build(
+        CoordinatorLog(subject.replicas, subject.wall),
+        subject.wall,
+        config=lambda: config,
+        partitions=lambda: PARTITIONS,
+        new_id=lambda: str(next(names)),
+        topic_ids=lambda: subject.services.image.topic_ids,
+    )
+    subject.replicas.on_role(groups.role_changed)
+    subject.services.groups = groups
+    creator = Creator(subject)
+    subject.services.controller = creator  # type: ignore[assignment]
+    await subject.publish(
+        r.RegisterBrokerRecord(
+            broker_id=NODE,
+            incarnation_id=bytes(16),
+            broker_epoch=1,
+            end_points=[
+                r.RegisterBrokerRecord.BrokerEndpoint(
+                    name="PLAINTEXT", host="here", port=9092, security_protocol=0
+                )
+            ],
+            features=[],
+            rack=None,
+            fenced=False,
+        )
+    )
+    await subject.create("t", partitions=3)
+    await subject.create("u")
+    if topics:
+        await subject.create(GROUPS_TOPIC, partitions=PARTITIONS)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(groups.service.run)
+        yield GroupNode(subject, groups, creator)
+        nursery.cancel_scope.cancel()
+
+
+__all__ = ["GroupNode", "group_node", "topic_id"]

@@ -1,0 +1,70 @@
+"""Batches for tests of the log."""
+
+from kwire.log import timestamp_search as lookup
+from kwire.log.partition_log import Appended, PartitionLog
+from kwire.records.build import New, batch
+from kwire.records.control import end_txn_marker
+from kwire.records.header import headers, parse
+from kwire.records.iterate import records
+
+TIME_MS = 1_700_000_000_000
+
+
+def made(values: list[bytes], *, timestamp_ms: int = TIME_MS, **more: object) -> bytes:
+    return batch([New(None, v) for v in values], timestamp_ms=timestamp_ms, **more)  # type: ignore[arg-type]
+
+
+def append(
+    log: PartitionLog,
+    values: list[bytes],
+    *,
+    epoch: int = 0,
+    now_ms: int = TIME_MS,
+    timestamp_ms: int = TIME_MS,
+    **more: object,
+) -> Appended:
+    """Append one batch as the leader does."""
+    data = made(values, timestamp_ms=timestamp_ms, **more)
+    return log.append_leader(memoryview(data), parse(data), epoch, now_ms)
+
+
+def content(log: PartitionLog, offset: int | None = None) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record that can be read."""
+    offset = log.start_offset if offset is None else offset
+    found = []
+    while offset < log.written_offset:
+        with log.read(offset, 10_000, end_offset=log.written_offset) as region:
+            data = region.read()
+        if not data:
+            break
+        before = offset
+        for pos, header in headers(data):
+            found += [(r.offset, r.value) for r in records(data, pos, header) if r.offset >= before]
+            offset = header.next_offset
+        assert offset > before
+    return found
+
+
+def marker(producer_id: int, *, commit: bool, **more: int) -> bytes:
+    """The batch that ends a transaction of a producer's first epoch."""
+    fields = {"coordinator_epoch": 0, "producer_epoch": 0, "timestamp_ms": TIME_MS, **more}
+    return end_txn_marker(commit=commit, producer_id=producer_id, **fields)
+
+
+def end_transaction(
+    log: PartitionLog, producer_id: int, *, commit: bool, epoch: int = 0
+) -> Appended:
+    """Append a marker as the leader does for the coordinator."""
+    data = marker(producer_id, commit=commit)
+    return log.append_leader(memoryview(data), parse(data), epoch, TIME_MS, from_client=False)
+
+
+def offset_for_timestamp(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record at least as young as ``timestamp``."""
+    return lookup.run(lookup.first_at_least(log, timestamp))
+
+
+def max_timestamp(log: PartitionLog) -> tuple[int, int]:
+    """The largest timestamp and the first record that has it, (-1, -1) without one."""
+    found = lookup.run(lookup.youngest(log))
+    return (-1, -1) if found is None else (found.timestamp, found.offset)

@@ -1,0 +1,81 @@
+"""The data directories that Kafka 4.3.1 wrote, unpacked once, and what is in them."""
+
+import gzip
+import json
+import shutil
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kwire.log.config import DAY_MS, LogConfig
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "disk"
+SETS = ("clean", "killed", "torn", "three", "quorum")
+
+
+@cache
+def expected(name: str) -> dict[str, Any]:
+    """The JSON beside a set."""
+    with gzip.open(VECTORS / f"{name}.json.gz") as file:
+        loaded: dict[str, Any] = json.load(file)
+        return loaded
+
+
+def disk_part(name: str) -> dict[str, Any]:
+    """What was on disk, as Kafka's own classes read it."""
+    found: dict[str, Any] = expected(name)["disk"]
+    return found
+
+
+SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python before 3.11.4 has no filters."""
+
+
+def unpack(name: str, target: Path) -> Path:
+    """The set's files below ``target``; sparse where they were sparse."""
+    with tarfile.open(VECTORS / f"{name}.tar.gz") as tar:
+        tar.extractall(target, **SAFELY)
+    return target
+
+
+def copy(source: Path, target: Path) -> Path:
+    """A directory that a test may change."""
+    return Path(shutil.copytree(source, target, copy_function=copy_sparse))
+
+
+def copy_sparse(source: str, target: str) -> str:
+    """Copy one file; trailing zeros stay a hole, as in preallocated indexes."""
+    data = Path(source).read_bytes()
+    with open(target, "wb") as file:
+        file.write(data.rstrip(b"\0") if len(data) > 1 << 20 else data)
+        file.truncate(len(data))
+    return target
+
+
+def root(name: str, unpacked: Path) -> Path:
+    """Where the JSON's paths begin: sets with one log directory leave its name out."""
+    return unpacked / "data" if name in ("clean", "quorum") else unpacked
+
+
+def expected_files(name: str) -> dict[str, Any]:
+    """Log directory/partition -> file stem -> suffix -> content."""
+    key = "disk_after_recovery_and_clean_shutdown" if name == "torn" else "disk"
+    found: dict[str, Any] = expected(name)[key]["partitions"]
+    return found
+
+
+def topic_config(name: str, directory: str) -> LogConfig:
+    """The settings under which Kafka wrote this partition."""
+    topic = directory.rsplit("/", 1)[-1].rsplit("-", 1)[0]
+    found = expected(name).get("observed") or expected(name)["observed_after_restart"]
+    given = {k: v["value"] for k, v in found["configs"].get(f"TOPIC:{topic}", {}).items()}
+    size = given.get("internal.segment.bytes", given.get("segment.bytes", 1 << 30))
+    return LogConfig(
+        segment_bytes=int(size),
+        segment_ms=int(given.get("segment.ms", 7 * DAY_MS)),
+        index_interval_bytes=int(given.get("index.interval.bytes", 4096)),
+        log_append_time=given.get("message.timestamp.type") == "LogAppendTime",
+        # Made-up timestamps of 2023 must not expire while the tests run.
+        producer_id_expiration_ms=1 << 62,
+    )

@@ -1,0 +1,123 @@
+"""A running service for tests, over real loopback sockets, and what answers on it."""
+
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from struct import pack
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from kwire.net.framing import Disconnect
+from kwire.net.limits import Limits
+from kwire.net.service import NetService
+from kwire.testing.wire import TrioWireClient
+
+BULK_BYTES = 4000
+"""The largest answers that are held back for the next one, nearly."""
+
+
+@attrs.define
+class Echo:
+    """Answers a frame with itself; some words do more."""
+
+    waiting: trio.Event = attrs.field(factory=trio.Event)
+    go: trio.Event = attrs.field(factory=trio.Event)
+    cancelled: bool = False
+    answered: int = 0
+    muted_s: float = 0.0
+
+    async def answer(self, frame: memoryview) -> Sequence[Any] | None:
+        word = bytes(frame[:5])
+        if word == b"wait.":
+            self.waiting.set()
+            try:
+                await self.go.wait()
+            except trio.Cancelled:
+                self.cancelled = True
+                raise
+        elif word == b"none.":
+            return None
+        elif word == b"stop.":
+            raise Disconnect("asked to stop")
+        elif word == b"crash":
+            raise ZeroDivisionError("a bug")
+        elif word == b"mute.":
+            self.muted_s = 5.0
+        elif word == b"bulk.":
+            self.answered += 1
+            return [pack(">i", BULK_BYTES), bytes(BULK_BYTES)]
+        elif word == b"large":
+            return [pack(">i", 50 << 20), bytes(50 << 20)]
+        elif word == b"write":
+            self.waiting.set()
+            await self.go.wait()
+        self.answered += 1
+        return [pack(">i", len(frame)), bytes(frame)]
+
+    def only_reads(self, frame: memoryview) -> bool:
+        return bytes(frame[:5]) != b"write"
+
+
+@attrs.define
+class Node:
+    """A running service and the sessions it made."""
+
+    service: NetService
+    sessions: list[Echo]
+    nursery: trio.Nursery
+    started: float = attrs.field(factory=trio.current_time)
+    port: int = 0
+
+    def session(self, listener: str, host: str) -> Echo:
+        self.sessions.append(Echo())
+        return self.sessions[-1]
+
+    def listen(self, name: str = "A", **more: Any) -> int:
+        self.port = self.service.bind(name, "127.0.0.1", 0, self.session, **more).port
+        self.service.accept(name)
+        return self.port
+
+    async def connect(self, port: int = 0) -> TrioWireClient:
+        client = await TrioWireClient.connect("127.0.0.1", port or self.port)
+        await settled()
+        return client
+
+    async def connect_narrow(self) -> TrioWireClient:
+        """A client whose socket holds little that it has not read."""
+        sock = trio.socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        await sock.connect(("127.0.0.1", self.port))
+        await settled()
+        return TrioWireClient(trio.SocketStream(sock))
+
+    async def open_connections(self, count: int) -> None:
+        """Wait until so many are open."""
+        while len(self.service.connections) != count:
+            await trio.testing.wait_all_tasks_blocked()
+
+
+async def settled() -> None:
+    """Give the other tasks, and the loopback device, their turns."""
+    for _ in range(3):
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def running(limits: Limits | None = None) -> AsyncIterator[Node]:
+    async with trio.open_nursery() as nursery:
+        node = Node(NetService(limits or Limits()), [], nursery)
+        await nursery.start(node.service.run)
+        yield node
+        nursery.cancel_scope.cancel()
+
+
+async def echo(client: TrioWireClient, body: bytes) -> bytes:
+    await client.send_bytes(pack(">i", len(body)) + body)
+    return await client.read_frame()
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(pack(">i", len(body)) + body for body in bodies)

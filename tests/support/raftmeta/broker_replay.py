@@ -1,0 +1,429 @@
+"""kwire's broker half in the place of recorded brokers: what it says to the controller, and when.
+
+Two machines are played. What is said when is a stepper's business: it hears what the recorded
+broker heard and has to say the same, byte for byte, no later. Whom it is said to, and again after
+what, is the channel's: it runs on a clock of its own, between peers that answer as recorded.
+"""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from typing import Any, Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.codec.apis import BY_KEY
+from kwire.codec.frame import request_frame
+from kwire.codec.json import to_json
+from kwire.codec.schema import spec_of
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.listeners import Endpoint
+from kwire.net.connection_pool import OutOfReach
+from kwire.net.controller_channel import ControllerChannel
+from kwire.raftmeta.broker.lifecycle import broker_registration
+from kwire.raftmeta.broker.state import BrokerState, State
+from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.raft.voters import Node
+from kwire.raftmeta.service import LeaderAndEpoch
+from tests.support.raftmeta.clusters import node_config
+from tests.support.raftmeta.conversations import CLUSTERS, VECTORS, Frame, Happening, recording
+from tests.support.raftmeta.deviations import Deviation, differences
+
+LIFE: Final = ("BrokerRegistration", "BrokerHeartbeat")
+SAID: Final = (*LIFE, "ControllerRegistration", "AllocateProducerIds", "Envelope")
+"""What is compared here."""
+INTERVAL: Final = 2.0
+"""``broker.heartbeat.interval.ms`` of all recorded nodes, in seconds."""
+EARLY: Final = 0.01
+"""How much earlier: the recording proxy wrote answers down when it had handed them on."""
+LATE: Final = 0.15
+"""How much later than due a recorded node may speak: two cores carried all of them."""
+MOVED: Final = errors.NotController.code
+PERIODIC: Final = (State.RUNNING, State.STARTING)
+"""When equal heartbeats follow each other, most of which were left out of the recordings."""
+
+ORDER: Final = "order of features"
+
+
+@cache
+def sent(number: str) -> dict[tuple[int, int], bytes]:
+    """The bytes of every request of a scenario, by connection and correlation id."""
+    (path,) = VECTORS.glob(f"{number}-*.jsonl.gz")
+    with gzip.open(path, "rt") as lines:
+        made = [json.loads(line) for line in lines]
+    return {
+        (line["conn"], line["header"]["correlationId"]): bytes.fromhex(line["hex"])
+        for line in made
+        if line.get("dir") == "request"
+    }
+
+
+def node_of(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def config_of(node: int) -> BrokerConfig:
+    return node_config(node_id=str(node), controller_quorum_voters=f"{node}@localhost:9093")
+
+
+def frame_of(request: Any, recorded: Frame, source: str) -> bytes:
+    """A request as kwire sends it, but for the number that it counts itself."""
+    key = spec_of(type(request)).api_key
+    assert key is not None
+    version = BY_KEY[key].stable
+    return request_frame(key, version, recorded.correlation, str(node_of(source)), request)
+
+
+@attrs.define
+class Comparison:
+    """What was compared, and what differed."""
+
+    compared: Counter[str] = attrs.field(factory=Counter)
+    deviations: list[Deviation] = attrs.field(factory=list)
+
+    def differs(self, frame: Frame, kind: str, path: str, recorded: Any, ours: Any) -> None:
+        where = f"{frame.t:.0f} ms {frame.source}"
+        self.deviations.append(Deviation(kind, frame.api, path, recorded, ours, where))
+
+    def compare(self, number: str, frame: Frame, ours: Any) -> None:
+        """A request of kwire's with the recorded one."""
+        self.compared[frame.api] += 1
+        body = to_json(ours, frame.version)
+        recorded = dict(frame.body)
+        if "features" in recorded:
+            by_name = sorted(recorded["features"], key=lambda feature: str(feature["name"]))
+            if by_name != recorded["features"]:
+                self.differs(frame, ORDER, "features", recorded["features"], body["features"])
+                recorded["features"] = by_name
+        for path, theirs, mine in differences(recorded, body):
+            self.differs(frame, "field", path, theirs, mine)
+        made = frame_of(ours, frame, frame.source)
+        recorded_bytes = sent(number)[frame.key]
+        size = len(made) if "features" in recorded else None
+        if (made if size is None else sorted(made)) != (
+            recorded_bytes if size is None else sorted(recorded_bytes)
+        ):
+            self.differs(frame, "bytes", "", recorded_bytes.hex(), made.hex())
+
+
+def registration_of(frame: Frame, previous_epoch: int) -> Any:
+    """What kwire would tell of a broker with this one's facts."""
+    body = frame.message()
+    made = broker_registration(
+        config_of(body.broker_id),
+        cluster_id=body.cluster_id,
+        incarnation_id=body.incarnation_id,
+        endpoints=[Endpoint(e.name, e.host, e.port, "PLAINTEXT") for e in body.listeners],
+        features=SUPPORTED,
+        log_dirs=sorted(body.log_dirs),
+    )
+    made.previous_broker_epoch = previous_epoch
+    return made
+
+
+@attrs.define
+class Life:
+    """One broker of a recorded cluster, kwire's in its place."""
+
+    name: str
+    broker: BrokerState
+    is_timed: bool = False
+    """Whether it is known when it is to speak: not at the beginning of a scenario."""
+    asked: Frame | None = None
+    """The request under way."""
+    refused: bool = False
+    """Whether it was told that it asks the wrong one: it asks again, the same."""
+
+
+@attrs.define
+class Cluster:
+    """The brokers of one recorded cluster, through all its scenarios."""
+
+    comparison: Comparison
+    lives: dict[str, Life] = attrs.field(factory=dict)
+    ended: dict[str, int] = attrs.field(factory=dict)
+    """Epochs of brokers that stopped in order."""
+
+    def play(self, number: str) -> None:
+        for life in self.lives.values():
+            life.is_timed, life.asked = False, None
+        for entry in recording(number).entries:
+            if isinstance(entry, Happening):
+                self._happens(entry)
+            elif entry.api in LIFE:
+                self._said(number, entry) if entry.is_request else self._answered(entry)
+
+    def _happens(self, entry: Happening) -> None:
+        what, _, name = entry.text.partition(" ")
+        name = name.replace("node-", "controller-")
+        life = self.lives.get(name)
+        if what == "SIGTERM" and life is not None:
+            life.broker.begin_controlled_shutdown(entry.t / 1000)
+        elif what == "start" and life is not None:
+            if life.broker.state is State.SHUTTING_DOWN:
+                self.ended[name] = life.broker.epoch
+            del self.lives[name]
+        elif what == "SIGKILL":
+            self.ended.pop(name, None)
+
+    def _life(self, frame: Frame) -> Life:
+        life = self.lives.get(frame.source)
+        if life is not None:
+            return life
+        if frame.api == "BrokerRegistration":
+            made = registration_of(frame, self.ended.pop(frame.source, -1))
+            life = Life(frame.source, BrokerState(registration=made, interval=INTERVAL))
+        else:  # it came up where nobody recorded
+            body = frame.message()
+            made = broker_registration(
+                config_of(body.broker_id),
+                cluster_id="",
+                incarnation_id=bytes(16),
+                endpoints=[],
+                features={},
+                log_dirs=[],
+            )
+            broker = BrokerState(registration=made, interval=INTERVAL, state=State.RUNNING)
+            broker.epoch, broker.registered = body.broker_epoch, True
+            broker.ready_to_unfence(0.0)
+            life = Life(frame.source, broker)
+        self.lives[frame.source] = life
+        return life
+
+    def _said(self, number: str, frame: Frame) -> None:
+        life = self._life(frame)
+        if life.refused:  # the channel's business, whom it asks now
+            assert life.asked is not None
+            if frame.body != life.asked.body:
+                self.comparison.differs(frame, "again", "", frame.body, life.asked.body)
+            self.comparison.compared[f"{frame.api} again"] += 1
+            life.asked, life.refused = frame, False
+            return
+        broker = life.broker
+        if life.asked is not None:
+            broker.failed(errors.RequestTimedOut(), life.asked.t / 1000 + INTERVAL)
+        if frame.body.get("wantFence") is False and broker.request(0).want_fence:  # type: ignore[union-attr]
+            broker.ready_to_unfence(frame.t / 1000)
+        self._timed(life, frame)
+        offset = frame.body.get("currentMetadataOffset", -1)
+        self.comparison.compare(number, frame, broker.request(offset))
+        life.asked, life.is_timed = frame, True
+
+    def _timed(self, life: Life, frame: Frame) -> None:
+        """kwire is never later than the recorded broker, nor earlier than two cores explain."""
+        late = frame.t / 1000 - life.broker.due
+        if not life.is_timed:
+            return
+        self.comparison.compared["time"] += 1
+        allowed = LATE
+        if life.broker.state in PERIODIC and life.broker.registered and late > LATE:
+            period = INTERVAL if life.broker.state is State.RUNNING else 0.01
+            left_out = round(late / period)
+            late -= left_out * period
+            allowed = LATE + 0.01 * left_out
+        if not -EARLY <= late <= allowed:
+            self.comparison.differs(frame, "time", "", frame.t, life.broker.due * 1000)
+
+    def _answered(self, frame: Frame) -> None:
+        life = self.lives.get(frame.target)
+        if life is None or life.asked is None or life.asked.key != frame.key:
+            return
+        code = frame.body["errorCode"]
+        now = frame.t / 1000
+        life.refused = code == MOVED
+        if code == MOVED:
+            return
+        life.asked = None
+        if code:
+            life.broker.failed(errors.BY_CODE[code](), now)
+        else:
+            life.broker.answered(frame.message(), now)
+
+
+@cache
+def played(cluster: str) -> Comparison:
+    """All that a cluster's brokers said of themselves."""
+    made = Cluster(Comparison())
+    for number in CLUSTERS[cluster]:
+        made.play(number)
+    return made.comparison
+
+
+# Whom it is said to -------------------------------------------------------------------------
+@attrs.define
+class Exchange:
+    """A request, and how often it was sent until somebody took it."""
+
+    number: str
+    frames: list[Frame]
+    """Requests and the answers to them."""
+
+    @property
+    def requests(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame.is_request]
+
+    @property
+    def source(self) -> str:
+        return self.frames[0].source
+
+    @property
+    def api(self) -> str:
+        return self.frames[0].api
+
+    @property
+    def is_answered(self) -> bool:
+        last = self.frames[-1]
+        return not last.is_request and last.body["errorCode"] != MOVED
+
+    def answer(self, request: Frame) -> Frame | None:
+        return next((f for f in self.frames if not f.is_request and f.key == request.key), None)
+
+
+def exchanges(number: str) -> list[Exchange]:
+    """What nodes asked controllers, attempts at the same in one."""
+    found: list[Exchange] = []
+    running: dict[tuple[str, str], Exchange] = {}
+    for frame in recording(number).frames:
+        if frame.api not in SAID:
+            continue
+        if frame.is_request:
+            known = running.get((frame.source, frame.api))
+            if known is None or not _again(known, frame):
+                known = running[frame.source, frame.api] = Exchange(number, [])
+                found.append(known)
+            known.frames.append(frame)
+        elif (frame.target, frame.api) in running:
+            running[frame.target, frame.api].frames.append(frame)
+    return found
+
+
+def _again(known: Exchange, frame: Frame) -> bool:
+    last = known.frames[-1]
+    moved = not last.is_request and last.body["errorCode"] == MOVED
+    return moved and known.frames[0].body == frame.body
+
+
+def leaders(number: str, node: str) -> Iterator[tuple[float, int]]:
+    """When a node heard of which leader: from answers to its Fetches, or from the leader."""
+    last = -1
+    for frame in recording(number).frames:
+        leader = -1
+        if frame.api == "BeginQuorumEpoch" and frame.is_request:
+            if node in (frame.source, frame.target):
+                leader = frame.part["leaderId"]
+        elif frame.is_raft and frame.api == "Fetch" and frame.target == node:
+            leader = frame.part.get("currentLeader", {}).get("leaderId", -1)
+        if leader not in (-1, last):
+            last = leader
+            yield frame.t, leader
+
+
+@attrs.define
+class Quorum:
+    """What the node knows of the quorum."""
+
+    leader: Node | None = None
+
+    def leader_node(self) -> Node | None:
+        return self.leader
+
+    def add_listener(self, listener: Any) -> None:
+        pass
+
+
+@attrs.define
+class Peers:
+    """The recorded controllers: answer as they did, and when."""
+
+    exchange: Exchange
+    began: float
+    timeout_s: float = INTERVAL
+    started: float = attrs.field(factory=trio.current_time)
+    said: list[tuple[float, int, Any]] = attrs.field(factory=list)
+    dropped: list[tuple[float, int]] = attrs.field(factory=list)
+    used: set[tuple[int, int]] = attrs.field(factory=set)
+
+    @property
+    def now(self) -> float:
+        """On the recording's clock, in milliseconds."""
+        return self.began + (trio.current_time() - self.started) * 1000
+
+    async def call(self, host: str, port: int, request: Any) -> Any:
+        self.said.append((self.now, port, request))
+        there = [f for f in self.exchange.requests if node_of(f.target) == port]
+        if not there:
+            raise OutOfReach(host)
+        left = [f for f in there if f.key not in self.used]
+        asked = left[0] if left else there[-1]
+        self.used.add(asked.key)
+        answer = self.exchange.answer(asked)
+        if answer is None:
+            await trio.sleep(self.timeout_s)
+            self.drop(host, port)
+            raise OutOfReach(host)
+        took = answer.t - asked.t
+        if len(left) > 1 and self.now < asked.t:  # an attempt that the recording does not have
+            took = 1.0
+        await trio.sleep(took / 1000)
+        return answer.message()
+
+    def drop(self, host: str, port: int) -> None:
+        if not self.dropped or self.dropped[-1] != (self.now, port):
+            self.dropped.append((self.now, port))
+
+
+@attrs.define
+class Channelled:
+    """An exchange as kwire's channel had it."""
+
+    peers: Peers
+    answer: Any = None
+    ended: float = 0.0
+    timed_out: bool = False
+
+    @property
+    def asked(self) -> list[int]:
+        """Whom, in order."""
+        return in_turn(node for _, node, _ in self.peers.said)
+
+
+def in_turn(nodes: Iterable[int]) -> list[int]:
+    """Nodes in order, each once as long as no other comes."""
+    return [node for node, _ in groupby(nodes)]
+
+
+Way = Callable[[ControllerChannel, Frame], Awaitable[Any]]
+
+
+async def channelled(exchange: Exchange, way: Way, timeout_s: float) -> Channelled:
+    """Send an exchange's request by kwire's channel; on a clock that nobody waits for."""
+    first = exchange.frames[0]
+    peers = Peers(exchange, first.t, timeout_s)
+    quorum = Quorum()
+    channel = ControllerChannel(quorum, peers, peers)  # type: ignore[arg-type]
+    told = list(leaders(exchange.number, exchange.source))
+    known = [leader for t, leader in told if t <= first.t] or [node_of(first.target)]
+    quorum.leader = Node(known[-1], "h", known[-1])
+    news = [(t, leader) for t, leader in told if t > first.t and leader != known[-1]]
+    found = Channelled(peers)
+
+    async def announce(t: float, leader: int) -> None:
+        await trio.sleep(max(0.0, (t - peers.now) / 1000))
+        quorum.leader = Node(leader, "h", leader)
+        channel.on_leadership(LeaderAndEpoch(leader, 1))
+
+    async with trio.open_nursery() as nursery:
+        for t, leader in news:
+            nursery.start_soon(announce, t, leader)
+        try:
+            found.answer = await way(channel, first)
+        except errors.RequestTimedOut:
+            found.timed_out = True
+        found.ended = peers.now
+        nursery.cancel_scope.cancel()
+    return found

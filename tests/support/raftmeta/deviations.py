@@ -1,0 +1,95 @@
+"""What differs, and the small tools of the comparison."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from kwire.codec.messages.control_records import LeaderChangeMessage
+from kwire.codec.messages.metadata_records import NoOpRecord
+from kwire.raftmeta.raft.control_records import control_records
+from kwire.raftmeta.storage.records import pack
+from kwire.records.build import New, batch
+from kwire.records.header import parse
+from tests.support.raftmeta.conversations import Frame
+
+
+@attrs.frozen
+class Deviation:
+    """Something that differs."""
+
+    kind: str
+    api: str
+    path: str
+    recorded: Any
+    ours: Any
+    where: str
+
+
+@attrs.define(eq=False)
+class Said:
+    """A request that kwire has sent and the recording has not had yet."""
+
+    call_id: int
+    target: str
+    api: str
+    version: int
+    body: dict[str, Any]
+    at: float
+    by_chance: bool
+    """Whether it was by chance that this node was asked: the recorded one knew no leader either."""
+    is_hanging: bool = False
+    """The node that was asked takes connections and answers nothing."""
+
+
+def differences(recorded: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two JSON values differ; list positions are left out of the path."""
+    if isinstance(recorded, dict) and isinstance(ours, dict):
+        for name in sorted(recorded.keys() | ours.keys()):
+            inner = f"{path}.{name}" if path else name
+            yield from differences(recorded.get(name), ours.get(name), inner)
+    elif isinstance(recorded, list) and isinstance(ours, list) and len(recorded) == len(ours):
+        for mine, yours in zip(recorded, ours, strict=True):
+            yield from differences(mine, yours, path)
+    elif recorded != ours:
+        yield path, recorded, ours
+
+
+def rounds(votes: list[Frame]) -> list[float]:
+    """When this node began to ask for pre-votes: each voter is asked once a round."""
+    found: list[float] = []
+    heard: set[str] = set()
+    for frame in votes:
+        if not frame.is_request:
+            continue
+        if not frame.part["preVote"]:
+            heard.clear()
+        elif not heard or frame.target in heard:
+            found.append(frame.t)
+            heard = {frame.target}
+        else:
+            heard.add(frame.target)
+    return found
+
+
+def ordered(data: bytes) -> list[Any]:
+    """A control batch's messages, with those who granted in order."""
+    found = []
+    for _, message in control_records(data, 0, parse(data)):
+        if isinstance(message, LeaderChangeMessage):
+            message.granting_voters.sort(key=lambda voter: voter.voter_id)
+        found.append(message)
+    return found
+
+
+def idle_log(library: dict[tuple[int, int], bytes], epoch: int, start: int, end: int) -> bytes:
+    """Batches of a piece of the log, no-ops where nobody saw them."""
+    out = b""
+    while start < end:
+        data = library.get((epoch, start))
+        if data is None or parse(data).next_offset > end:
+            record = New(None, pack(NoOpRecord()))
+            data = batch([record], timestamp_ms=0, base_offset=start, leader_epoch=epoch)
+        out += data
+        start = parse(data).next_offset
+    return out

@@ -1,0 +1,49 @@
+"""A quorum in which whoever is asked leads, and a controller in office there."""
+
+from typing import Any
+
+from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+from kwire.raftmeta.service import Commit, LeaderAndEpoch
+from kwire.simulation.raft_quorums import TestClock
+from tests.support.raftmeta.clusters import CLUSTER, Cluster
+
+
+class OneLeader:
+    """Unless it commits at once, nothing is committed until somebody says so."""
+
+    is_alone = False
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self.next_offset = 0
+        self.at_once = at_once
+        self.commits: list[Commit] = []
+        self.written: list[Any] = []
+
+    def add_listener(self, listener: Any) -> None:
+        """Nobody is told anything."""
+
+    def append_nowait(self, records: Any, epoch: int, level: int, packed: object = None) -> Commit:
+        del level
+        last = self.next_offset + len(records) - 1
+        self.commits.append(Commit(self.next_offset, last, epoch))
+        self.next_offset = last + 1
+        self.written += records
+        if self.at_once:
+            self.commits[-1]._finish()
+        return self.commits[-1]
+
+
+def in_office(quorum: OneLeader, cluster: Cluster) -> Controller:
+    """An active controller that knows what ``cluster`` knows."""
+    publisher = MetadataPublisher()
+    publisher._loader.image = cluster.state.image
+    state = ControllerState(
+        config=cluster.state.config, random=cluster.state.random, cluster_id=CLUSTER
+    )
+    quorum.next_offset = cluster.state.next_offset
+    as_quorum: Any = quorum
+    controller = Controller(as_quorum, publisher, state, TestClock())
+    controller.on_leadership(LeaderAndEpoch(1, 5, is_active=True))
+    return controller

@@ -1,0 +1,118 @@
+"""What a recording shows of a node's place among the others, at the moment of the story.
+
+Whom it can reach, whether it knows whom to fetch from, and what it was told is committed: by
+this alone, and not by what kwire makes of it, a difference is excused.
+"""
+
+from math import inf
+from typing import Final
+
+import attrs
+
+from tests.support.raftmeta.conversations import Frame, Happening, name_of
+
+CONTROLLERS: Final = frozenset(map(name_of, (1, 2, 3)))
+
+
+@attrs.define
+class Reach:
+    """As seen by one node."""
+
+    me: str
+    leader: tuple[int, int]
+    """The epoch and who leads it, or -1."""
+    seeking: bool = False
+    """Nobody is known that it could fetch from."""
+    down: set[str] = attrs.field(factory=set)
+    """Until somebody is connected to it again."""
+    cut: set[str] = attrs.field(factory=set)
+    """Until the links are healed."""
+    stopped: set[str] = attrs.field(factory=set)
+    """Connections to it are made, and nothing on them is answered."""
+    farewell_at: float = -inf
+    """When a leader said that it leads no longer."""
+    committed: set[int] = attrs.field(factory=set)
+    """High watermarks that were told."""
+
+    def has(self, name: str) -> bool:
+        return name not in self.down and name not in self.cut
+
+    def started(self) -> None:
+        """It knows nobody yet."""
+        self.seeking, self.leader = True, (-1, -1)
+
+    def note(self, what: Happening) -> set[str]:
+        """Something happened; who is lost by it."""
+        lost: set[str] = set()
+        match what.text.replace("node ", "controller-").split():
+            case ["SIGKILL" | "exited", name] if name != self.me:
+                self.down.add(name)
+                lost = {name}
+            case ["SIGSTOP", name] if name != self.me:
+                self.stopped.add(name)
+            case ["SIGCONT", name]:
+                self.stopped.discard(name)
+            case ["connect"]:
+                self.down.discard(what.target)
+            case ["connection", "refused:", *_] if what.source == self.me:
+                lost = {what.target}
+            case ["close"] if what.source == self.me:
+                self._lose(what.target)
+            case ["cut", source, "->", target] if source == self.me:
+                lost = {target}
+            case ["cut", one, "<->", other] if self.me in (one, other):
+                lost = {one, other} - {self.me}
+            case ["cut", name, "from", *_] if self.me in CONTROLLERS:
+                lost = set(CONTROLLERS - {name}) if name == self.me else {name}
+            case ["heal", *_]:
+                self.cut.clear()
+            case _:
+                pass
+        if what.text.startswith("cut"):
+            self.cut |= lost
+        for name in lost:
+            self._lose(name)
+        return lost
+
+    def _lose(self, name: str) -> None:
+        if name == name_of(self.leader[1]):
+            self.seeking = True
+
+    def hear(self, frame: Frame) -> None:
+        """Something was said to this node, or by it."""
+        part = frame.part
+        if frame.is_request:
+            self._hear_request(frame)
+        elif frame.api == "Fetch":
+            if part["errorCode"] == 0:
+                self.committed |= {
+                    part["highWatermark"],
+                    part.get("snapshotId", {}).get("endOffset", -1),
+                }
+            if frame.target == self.me:
+                said = part.get("currentLeader", {})
+                self._learn(
+                    said.get("leaderEpoch", -1), said.get("leaderId", -1), part["errorCode"]
+                )
+        elif frame.target == self.me and "leaderId" in part:
+            self._learn(part["leaderEpoch"], part["leaderId"], 1)
+
+    def _hear_request(self, frame: Frame) -> None:
+        part = frame.part
+        if frame.api == "EndQuorumEpoch" and frame.target == self.me:
+            self.farewell_at, self.seeking = frame.t, True
+        elif frame.api == "BeginQuorumEpoch" and frame.target == self.me:
+            self._learn(part["leaderEpoch"], part["leaderId"], 0)
+        elif frame.api == "Vote" and part["replicaEpoch"] > self.leader[0]:
+            self._learn(part["replicaEpoch"], -1, 1)
+        elif frame.api == "Vote" and frame.source == self.me:
+            self.seeking = True
+
+    def _learn(self, epoch: int, leader: int, error: int) -> None:
+        """An answer that was no refusal, or that names a leader who was not known."""
+        if epoch < self.leader[0]:
+            return
+        is_news = leader >= 0 and (epoch, leader) != self.leader
+        if leader >= 0 or epoch > self.leader[0]:
+            self.leader = epoch, leader
+        self.seeking = bool(error) and not is_news

@@ -1,0 +1,514 @@
+"""One node of a recorded conversation played by kwire's raft, and what it says compared.
+
+The node hears what Apache's node heard, when it heard it, and has to say the same: to each
+request the same answer, and of its own accord the same requests in the same order to each
+node. Where chance decides (who asks for votes first, whom a node without a leader asks) the
+recording decides instead, within the bounds that the settings give chance. What differs is
+put down as a :class:`Deviation`, to be excused by the table of differences or not at all.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from math import inf
+from typing import Any, Final
+
+import attrs
+
+from kwire.codec.apis import APIS
+from kwire.codec.json import to_json
+from kwire.codec.messages.fetch import FetchRequest
+from kwire.raftmeta.raft.events import (
+    Answered,
+    AppendLog,
+    Event,
+    Received,
+    Reply,
+    Send,
+    Shutdown,
+    SnapshotLoaded,
+    Started,
+)
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.storage.storage import MemoryStorage
+from kwire.raftmeta.storage.storage_turn import write
+from kwire.records.header import parse
+from tests.support.raftmeta.conversations import (
+    Entry,
+    Frame,
+    Happening,
+    Key,
+    Recording,
+    Refusals,
+    gaps,
+    name_of,
+    refusals,
+)
+from tests.support.raftmeta.deviations import Deviation, Said, differences, ordered
+from tests.support.raftmeta.growth import Growth
+from tests.support.raftmeta.reach import CONTROLLERS, Reach
+from tests.support.raftmeta.timers import CHANCE_MS, FETCH_TIMEOUT_MS, LOAD_MS, Timers
+
+NOT_LEADER: Final = 6
+FENCED: Final = 74
+BACK_OFF_MS: Final = 16
+"""The shortest time after which a node that refused, or is out of reach, may be tried again."""
+PORTS: Final = {20825: 3}
+"""Where controller 3 was reached once it had moved; otherwise N is behind 20820 + N."""
+REFUSED_MS: Final = 1
+"""How long a refusal takes."""
+STABLE: Final = {api.name: api.stable for api in APIS}
+
+
+@attrs.define(eq=False)
+class Replay:
+    """A node of a recording."""
+
+    found: Recording
+    node: int
+    raft: Raft
+    disk: MemoryStorage
+    restart: Callable[[], Raft]
+    late: dict[Key, float] = attrs.field(factory=dict)
+    """Requests that the recorded node took up that many milliseconds later, and not in turn."""
+    now: float = 0.0
+    """Milliseconds since the scenario began."""
+    running: bool = True
+    paused: bool = False
+    starting: bool = False
+    stopping: bool = False
+    compared: Counter[str] = attrs.field(factory=Counter)
+    deviations: list[Deviation] = attrs.field(factory=list)
+    said: list[Said] = attrs.field(factory=list)
+    owed: list[Frame] = attrs.field(factory=list)
+    bound: dict[Key, int] = attrs.field(factory=dict)
+    early: dict[Key, Frame] = attrs.field(factory=dict)
+    """Answers to requests that kwire has not sent yet."""
+    replies: dict[Hashable, dict[str, Any]] = attrs.field(factory=dict)
+    unanswered: dict[Hashable, Frame] = attrs.field(factory=dict)
+    """Recorded responses that kwire has not given yet."""
+    asked: dict[Key, Frame] = attrs.field(factory=dict)
+    due: list[tuple[float, int, Frame | None]] = attrs.field(factory=list)
+    """Answers that are no frames of their own: when, to which call, and what (None: failed)."""
+    reach: Reach = attrs.field(init=False)
+    tried: dict[str, float] = attrs.field(factory=dict)
+    """When a node that refused, or is out of reach, was asked last."""
+    waited: set[Key] = attrs.field(factory=set)
+    """Fetches that the recorded node sent while kwire still waited for its turn."""
+    growth: Growth = attrs.field(init=False)
+    _timers: Timers = attrs.field(init=False)
+    _refusals: list[Refusals] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        known = self.raft.state.election
+        leader = -1 if known.leader_id is None else known.leader_id
+        self.reach = Reach(self.name, seeking=not self.running, leader=(known.epoch, leader))
+        self._refusals = refusals(self.found, self.name)
+        self.growth = Growth(self)
+        mine = self.found.of(self.name)
+        self._timers = Timers([f for f in mine if f.source == self.name and f.is_raft])
+
+    @property
+    def name(self) -> str:
+        return name_of(self.node)
+
+    @property
+    def _others(self) -> frozenset[str]:
+        return CONTROLLERS - {self.name}
+
+    # The story ------------------------------------------------------------------------------
+    def play(self) -> None:
+        """The whole scenario."""
+        for _, what in sorted(self._timeline(), key=lambda item: item[0]):
+            what()
+        self._settle()
+
+    def _settle(self) -> None:
+        """The recording or the node ends: what was said by one side alone is a deviation."""
+        for frame in self.owed:
+            kind = "overtaken" if self._is_overtaken(frame) else "not said"
+            self._deviate(kind, frame, "", frame.body, None)
+        for said in self.said:
+            self._deviate_said(self._why_alone(said), said)
+        for frame in self.unanswered.values():
+            self._deviate("not answered", frame, "", frame.body, None)
+        self.owed, self.said, self.unanswered = [], [], {}
+
+    def _is_overtaken(self, frame: Frame) -> bool:
+        """Sent while kwire waited, and refused as of an old epoch, or said again in full."""
+        answer = self.early.get(frame.key)
+        if frame.key not in self.waited or answer is None:
+            return False
+        later = (f for f in self.found.of(self.name) if f.is_request and f.t > frame.t)
+        is_repeated = any(f.api == "Fetch" and f.body == frame.body for f in later)
+        return bool(answer.part["errorCode"] == FENCED or is_repeated)
+
+    def _why_alone(self, said: Said) -> str:
+        """What explains a request of ours that the recording does not have."""
+        if said.api == "Fetch" and self.is_open(said) and self.now - said.at < LOAD_MS:
+            return "under way at the end"
+        if said.api == "Fetch" and said.at <= 0:
+            return "asked before"
+        if said.target in self.reach.stopped or said.is_hanging:
+            return "to a node that is out of reach"
+        if said.by_chance:
+            return "asked meanwhile"
+        if said.api == "Vote" and 0 <= said.at - self.reach.farewell_at < FETCH_TIMEOUT_MS:
+            return "again after a farewell"
+        return "too much"
+
+    def prime(self) -> None:
+        """A leader holds the Fetches that were sent before the scenario began."""
+        state = self.raft.state
+        first: dict[int, Frame] = {}
+        for frame in self.found.of(self.name):
+            if not frame.is_raft or frame.api != "Fetch":
+                continue
+            held = first.setdefault(frame.conn, frame)
+            if held.is_request or held.source != self.name or not frame.is_request:
+                continue
+            first[frame.conn] = frame
+            request = frame.message()
+            asked = request.topics[0].partitions[0]
+            asked.fetch_offset, asked.last_fetched_epoch = state.log.end_offset, state.epoch
+            asked.current_leader_epoch = state.epoch
+            asked.high_watermark = state.high_watermark or -1
+            self.asked[held.key] = frame
+            self.feed(Received(held.key, request))
+
+    def _timeline(self) -> Iterator[tuple[float, Callable[[], None]]]:
+        for entry in self.found.entries:
+            t = entry.t
+            if isinstance(entry, Frame) and entry.target == self.name:
+                t += self.late.get(entry.key, 0.0)
+            yield t, partial(self._happen, entry, t)
+        for gap in gaps(self.found, self.name):
+            steps = int((gap.request.t - gap.start) // 400) + 1
+            for step in range(1, steps + 1):
+                t = gap.start + (gap.request.t - gap.start) * step / (steps + 1)
+                leads = gap.request.source != self.name
+                share = step / (steps + 1) if leads else step / steps
+                yield t, partial(self.growth.fill, gap, t, share)
+
+    def _happen(self, entry: Entry, t: float) -> None:
+        self.advance(t)
+        if isinstance(entry, Happening):
+            self._on_happening(entry)
+        elif not entry.is_raft:
+            return
+        elif not self.running:
+            if self.name in (entry.source, entry.target):
+                self._count("of an earlier life", entry)
+        elif entry.repeated and self.name != (entry.source if entry.is_request else entry.target):
+            return  # whoever is asked for its versions answers without its raft
+        elif entry.source == entry.target == self.name:
+            self._count("itself", entry)
+        elif entry.source == self.name:
+            (self._on_own_request if entry.is_request else self._on_own_response)(entry)
+            self.reach.hear(entry)
+        elif entry.target == self.name:
+            self.reach.hear(entry)
+            (self._on_request if entry.is_request else self._on_response)(entry)
+
+    def _count_asked_before(self, frame: Frame) -> None:
+        """An answer whose request is not there: only the first frame of its connection."""
+        first = next(f for f in self.found.frames if f.conn == frame.conn)
+        self._count("asked before" if first is frame else "answer to nothing", frame)
+
+    def _count(self, kind: str, frame: Frame) -> None:
+        """Something that is no business of the comparison, and why."""
+        self.deviations.append(Deviation(kind, frame.api, "", None, None, self._where(frame)))
+
+    # Time -----------------------------------------------------------------------------------
+    def advance(self, t: float) -> None:
+        """Let timers run until ``t``; what is scheduled to fail fails."""
+        while self.running and not self.paused:
+            self._timers.snap(self.raft, self.now)
+            due = self.raft.deadline * 1000 + 1e-6  # past it, however that is rounded
+            self.due.sort(key=lambda answer: answer[:2])
+            if self.due and self.due[0][0] <= min(t, due):
+                at, call_id, frame = self.due.pop(0)
+                self.now = max(self.now, at)
+                self.feed(Answered(call_id, frame.message() if frame else None))
+            elif due <= t:
+                self.now = max(self.now, due + 1e-6)  # seconds and back again lose a little
+                self.feed(None)
+            else:
+                break
+        self.now = max(self.now, t)
+
+    # What kwire does ------------------------------------------------------------------------
+    def feed(self, event: Event | None) -> None:
+        """One event, and everything that follows at once."""
+        effects = list(self.raft.step(event, self.now / 1000, self.growth.stamp()))
+        for place, effect in enumerate(effects):
+            if isinstance(effect, AppendLog) and isinstance(self.raft.state.role, Leader):
+                effects[place] = self._check_batch(effect)
+        for outcome in write(self.disk, effects).outcomes:
+            match outcome:
+                case Send():
+                    self._on_send(outcome)
+                case Reply(token, response):
+                    self._on_reply(token, response)
+                case SnapshotLoaded():
+                    self.feed(outcome)
+                case _:
+                    pass
+
+    def _check_batch(self, effect: AppendLog) -> AppendLog:
+        """A leader's batch, byte for byte, where the recording has it, which then counts."""
+        data = bytes(effect.records)
+        header = parse(data)
+        recorded = self.growth.library.get((header.leader_epoch, header.base_offset))
+        if recorded is None:
+            return effect
+        self.compared["batch"] += 1
+        if recorded == data:
+            return effect
+        where = f"{self.found.name} n{self.node} batch {header.base_offset}"
+        path = "records"
+        if header.is_control and ordered(recorded) == ordered(data):
+            path = "grantingVoters"
+        self.deviations.append(Deviation("field", "batch", path, recorded, data, where))
+        return AppendLog(recorded, effect.base_offset)
+
+    def _on_send(self, sent: Send) -> None:
+        api = type(sent.request).__name__.removesuffix("Request")
+        version = STABLE[api]
+        target = name_of(PORTS.get(sent.node.port, sent.node.port - 20820))
+        said = Said(
+            call_id=sent.call_id,
+            target=target,
+            api=api,
+            version=version,
+            body=to_json(sent.request, version),
+            at=self.now,
+            by_chance=api == "Fetch" and self.reach.seeking and target in self._others,
+            is_hanging=target in self.reach.stopped,
+        )
+        if not self.reach.has(target):
+            self.due.append((self.now + 1, sent.call_id, None))
+            kind = "to a node that is out of reach"
+            self._deviate_said(self._unless_too_soon(kind, said), said)
+            return
+        for frame in self.owed:
+            if self._fits(frame, said) and (
+                said.api != "Fetch" or not any(differences(frame.body, said.body))
+            ):
+                self.owed.remove(frame)
+                self._bind(frame, said)
+                return
+        if not self._refused(said):
+            self.said.append(said)
+
+    def _unless_too_soon(self, kind: str, said: Said) -> str:
+        """A node that refuses, or is out of reach, is not asked again at once."""
+        before = self.tried.get(said.target, -inf)
+        self.tried[said.target] = self.now
+        return "too soon" if self.now - before < BACK_OFF_MS else kind
+
+    def _refused(self, said: Said) -> bool:
+        """One of a series that was not kept is answered as the others were."""
+        for series in self._refusals:
+            if (
+                series.start < self.now < series.end - REFUSED_MS
+                and series.request.target == said.target
+                and not any(differences(series.request.body, said.body))
+            ):
+                self.due.append((self.now + REFUSED_MS, said.call_id, series.answer))
+                self._deviate_said(self._unless_too_soon("one of a series", said), said)
+                return True
+        return False
+
+    def _fits(self, frame: Frame, said: Said) -> bool:
+        if frame.api != said.api:
+            return False
+        return frame.target == said.target or said.by_chance
+
+    def _on_reply(self, token: Hashable, response: Any) -> None:
+        if isinstance(token, str):  # an idle exchange that was not recorded
+            return
+        frame = self.asked[token]  # type: ignore[index]
+        body = to_json(response, frame.version)
+        recorded = self.unanswered.pop(token, None)
+        if recorded is None:
+            self.replies[token] = body
+        else:
+            self._compare(recorded, body)
+
+    # What the recording has -----------------------------------------------------------------
+    def _on_request(self, frame: Frame) -> None:
+        self.asked[frame.key] = frame
+        if frame.api == "Fetch" and frame.part["currentLeaderEpoch"] == self.raft.state.epoch:
+            if frame.part["lastFetchedEpoch"] == self.raft.state.epoch:
+                self.growth.append(frame.part["fetchOffset"])
+            self.growth.append_what_is_due()
+            self.growth.fill_now()
+        self.feed(Received(frame.key, frame.message()))
+
+    def _on_own_response(self, frame: Frame) -> None:
+        if frame.key not in self.asked:
+            self._count_asked_before(frame)
+            self.growth.append_up_to(frame)
+            return
+        self.growth.append_up_to(frame)
+        self.advance(frame.t)
+        body = self.replies.pop(frame.key, None)
+        if body is None:
+            self.unanswered[frame.key] = frame
+        else:
+            self._compare(frame, body)
+
+    def _on_own_request(self, frame: Frame) -> None:
+        self._try_again(frame.target)
+        found = self._choose(frame)
+        if found is None:
+            self.owed.append(frame)
+            if frame.api == "Fetch" and self._is_waiting():
+                self.waited.add(frame.key)
+        else:
+            self.said.remove(found)
+            self._bind(frame, found)
+
+    def _is_waiting(self) -> bool:
+        """For its turn to fetch, or for the answer of somebody else."""
+        calls, now = self.raft.state.calls, self.now / 1000
+        if any(isinstance(call.request, FetchRequest) for call in calls.open.values()):
+            return True
+        return any(at > now for at in (*calls.fetch_at.values(), *calls.retry_at.values()))
+
+    def _choose(self, frame: Frame) -> Said | None:
+        """What we said that is this request: the same to the letter, or one still open.
+
+        One that was given up meanwhile may have left before: the recorded node's frames of
+        different connections crossed each other.
+        """
+        fits = [said for said in self.said if self._fits(frame, said)]
+        same = [said for said in fits if not any(differences(frame.body, said.body))]
+        same.sort(key=lambda said: not self.is_open(said))
+        still = [said for said in fits if self.is_open(said)]
+        return next(iter([*same, *still]), None)
+
+    def _try_again(self, name: str) -> None:
+        """When a node that could not be reached is tried again is a matter of chance, too."""
+        calls, node = self.raft.state.calls, int(name.removeprefix("controller-"))
+        at = calls.retry_at.get(node, -inf)
+        if self.now / 1000 < at < self.now / 1000 + CHANCE_MS / 1000:
+            calls.retry_at[node] = self.now / 1000
+            self.feed(None)
+
+    def is_open(self, said: Said) -> bool:
+        return said.call_id in self.raft.state.calls.open
+
+    def _bind(self, frame: Frame, said: Said) -> None:
+        """The recorded request is this one of ours."""
+        if frame.target != said.target:
+            self._deviate("by lot", frame, "target", frame.target, said.target)
+        self.bound[frame.key] = said.call_id
+        if frame.version != said.version:
+            self._deviate("field", frame, "version", frame.version, said.version)
+        self._compare(frame, said.body)
+        answer = self.early.pop(frame.key, None)
+        if answer is not None:
+            self._on_response(answer)
+
+    def _on_response(self, frame: Frame) -> None:
+        call_id = self.bound.pop(frame.key, None)
+        if call_id is not None:
+            self.feed(Answered(call_id, frame.message()))
+            return
+        owed = next((f for f in self.owed if f.key == frame.key), None)
+        if frame.key in self.waited and frame.part["errorCode"] == NOT_LEADER:
+            assert owed is not None
+            self.owed.remove(owed)
+            self._count("busy re-fetch", owed)
+        elif owed is not None:
+            self.early[frame.key] = frame
+        else:
+            self._count_asked_before(frame)
+            first = next(
+                (s for s in self.said if s.api == frame.api and s.target == frame.source), None
+            )
+            if first is not None:
+                self.said.remove(first)
+                self.feed(Answered(first.call_id, frame.message()))
+
+    def _compare(self, frame: Frame, body: dict[str, Any]) -> None:
+        what = "request" if frame.is_request else "response"
+        self.compared[f"{frame.api} {what}"] += 1
+        for path, recorded, ours in differences(frame.body, body):
+            self._deviate(self._kind(frame, path, ours), frame, path, recorded, ours)
+
+    def _kind(self, frame: Frame, path: str, ours: Any) -> str:
+        """What the recording shows about a field that differs."""
+        field = path.rsplit(".", maxsplit=1)[-1]
+        if frame.is_request and field == "highWatermark" and ours in self.reach.committed:
+            return "told before"
+        if field == "voteGranted" and frame.t < self.reach.farewell_at + FETCH_TIMEOUT_MS:
+            return "after a farewell"
+        if field == "records" and not frame.is_request:
+            asked = self.asked[frame.key].part["highWatermark"]
+            return "no news" if frame.part["highWatermark"] == asked else "field"
+        return "field"
+
+    # What happens to the node and its connections -------------------------------------------
+    def _on_happening(self, what: Happening) -> None:
+        me, words = self.name, what.text.split()
+        if self.starting and what.source == me:  # a JVM takes its time
+            self.starting, self.running = False, True
+            self.reach.started()
+            self.raft = self.restart()
+            self.feed(Started())
+        for name in self.reach.note(what):
+            self._fail(name)
+        match words:
+            case ["SIGKILL" | "exited", name] if name == me:
+                self.running = False
+                self._settle()
+            case ["SIGTERM", name] if name == me and me in CONTROLLERS:
+                self.stopping = True
+                if isinstance(self.raft.state.role, Leader):
+                    self._stop()
+            case ["SIGSTOP", name] if name == me:
+                self.paused = True
+            case ["SIGCONT", name] if name == me:
+                self.paused = False
+            case ["start", name] if name.replace("node", "controller") == me:
+                self.starting = True
+            case ["connection", "refused:", *_] if what.source == me:
+                self._fail(what.target)
+            case ["close"] if me in (what.source, what.target):
+                self._stop()
+                for key in [k for k in self.bound if k[0] == what.conn]:
+                    self.feed(Answered(self.bound.pop(key), None))
+            case _:
+                pass
+
+    def _stop(self) -> None:
+        """A JVM takes its time to stop, too: a follower goes on until it closes connections."""
+        if self.stopping:
+            self.stopping = False
+            self.feed(Shutdown())
+
+    def _fail(self, name: str) -> None:
+        for said in [s for s in self.said if s.target == name]:
+            self.said.remove(said)
+            self.feed(Answered(said.call_id, None))
+
+    # Deviations -----------------------------------------------------------------------------
+    def _where(self, frame: Frame) -> str:
+        what = "request" if frame.is_request else "response"
+        return (
+            f"{self.found.name} n{self.node} {frame.t:.0f} ms {frame.source}>{frame.target} "
+            f"{frame.api} {what}"
+        )
+
+    def _deviate(self, kind: str, frame: Frame, path: str, recorded: Any, ours: Any) -> None:
+        api = f"{frame.api} {'request' if frame.is_request else 'response'}"
+        self.deviations.append(Deviation(kind, api, path, recorded, ours, self._where(frame)))
+
+    def _deviate_said(self, kind: str, said: Said) -> None:
+        where = f"{self.found.name} n{self.node} {self.now:.0f} ms >{said.target} {said.api}"
+        api = f"{said.api} request"
+        self.deviations.append(Deviation(kind, api, "", None, said.body, where))

@@ -1,0 +1,108 @@
+"""Timers of a replayed node: the recording decides, within the bounds that chance has."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from math import inf
+from typing import Final, cast
+
+import attrs
+
+from kwire.raftmeta.raft.held_fetches import HeldFetch
+from kwire.raftmeta.raft.raft import Raft
+from kwire.raftmeta.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from tests.support.raftmeta.conversations import Frame, Key, name_of
+from tests.support.raftmeta.deviations import rounds
+
+FETCH_TIMEOUT_MS: Final = 2000
+WAIT_MS: Final = 1500
+"""An election timeout of middling length."""
+CHANCE_MS: Final = 1300
+"""How far a random timer may be from the recorded one: the span of chance, and some load."""
+LOAD_MS: Final = 300
+"""How late a node on the loaded machine may have been with what is not random."""
+
+
+@attrs.define(eq=False)
+class Timers:
+    """Those of one node, by what it said."""
+
+    said: list[Frame]
+    _answers: dict[Key, Frame] = attrs.field(init=False)
+    _rounds: list[float] = attrs.field(init=False)
+    _last: tuple[int, float] = (0, 0.0)
+    """The role whose timer was set last, and to what."""
+
+    def __attrs_post_init__(self) -> None:
+        self._answers = {f.key: f for f in self.said if not f.is_request}
+        self._rounds = rounds([f for f in self.said if f.api == "Vote"])
+
+    def snap(self, raft: Raft, now: float) -> None:
+        """Set what may be set."""
+        role = raft.state.role
+        if isinstance(role, Leader):
+            self._snap_waiting(role)
+            self._snap_begin(role, now)
+        elif isinstance(role, Resigned):
+            self._snap_resigned(role, raft.state.epoch + 1, now)
+        elif isinstance(role, Follower | Unattached | Prospective | Candidate):
+            self._snap_election(role, now)
+        raft.deadline = raft._next_deadline()
+
+    def _snap_begin(self, role: Leader, now: float) -> None:
+        """When it makes itself known again; each time adds to how late it is."""
+        for replica in role.replicas.values():
+            due, target = replica.begin_at * 1000, name_of(replica.key.id)
+            at = _next(
+                (f for f in self.said if f.api == "BeginQuorumEpoch" and f.target == target), now
+            )
+            if due < at <= due + LOAD_MS:
+                replica.begin_at = at / 1000 - 1e-4
+
+    def _snap_election(
+        self, role: Follower | Unattached | Prospective | Candidate, now: float
+    ) -> None:
+        if role.deadline == inf or self._last == (id(role), role.deadline):
+            return
+        after = bisect_right(self._rounds, now)
+        at = self._rounds[after] if after < len(self._rounds) else inf
+        bound = LOAD_MS if isinstance(role, Follower) else CHANCE_MS
+        due = role.deadline * 1000
+        if isinstance(role, Prospective):  # it follows again, or waits, before it asks again
+            at -= FETCH_TIMEOUT_MS if role.leader is not None else WAIT_MS
+        if abs(at - due) <= bound:
+            role.deadline = at / 1000 - 1e-4
+        elif not isinstance(role, Follower | Prospective) and at > due:
+            role.deadline += CHANCE_MS / 1000  # nothing of the kind was recorded
+        self._last = id(role), role.deadline
+
+    def _snap_resigned(self, role: Resigned, wanted: int, now: float) -> None:
+        """It leaves its epoch some time before it first names the next one."""
+        naming = (
+            f
+            for f in self._answers.values()
+            if f.part.get("currentLeader", {}).get("leaderEpoch") == wanted
+        )
+        at = _next(naming, now) - 1
+        if abs(at - role.deadline * 1000) <= CHANCE_MS:
+            role.deadline = at / 1000
+
+    def _snap_waiting(self, role: Leader) -> None:
+        """A held Fetch ends when the recorded one did, if it brought nothing."""
+        for held in role.held.take_all():
+            self._snap_held(held)
+            role.held.add(held)
+
+    def _snap_held(self, held: HeldFetch) -> None:
+        frame = self._answers.get(cast("Key", held.token))
+        if frame is None:
+            return
+        is_empty = not frame.part["records"] and frame.part["errorCode"] == 0
+        due = held.deadline * 1000
+        if is_empty and abs(frame.t - due) < LOAD_MS:
+            held.deadline = frame.t / 1000 - 1e-4
+        elif not is_empty and frame.t > due - 1:
+            held.deadline = frame.t / 1000 + 0.1
+
+
+def _next(frames: Iterable[Frame], now: float) -> float:
+    return next((f.t for f in frames if f.t > now), inf)
