@@ -25,7 +25,7 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.log import partition_log
 from kwire.log.config import LogConfig
@@ -114,7 +114,7 @@ async def measure(name: str, call: Callable[[], Awaitable[Any]]) -> None:
 async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         made = services(directory)
-        session = Dispatcher(made, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+        session = Dispatcher(made, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
         large = build.batch([build.New(None, bytes(1000))] * 16, timestamp_ms=NOW_MS)
         small = build.batch([build.New(None, bytes(100))], timestamp_ms=NOW_MS)
         for size, batch in (("16 KB", large), ("100 B", small)):

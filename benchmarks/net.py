@@ -27,7 +27,7 @@ import trio
 from kwire.codec.compile import decoder
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Dispatcher, Handler, Services
 from kwire.net.send import Part
 from kwire.net.service import NetService
@@ -148,7 +148,7 @@ async def served(service: NetService, client: Callable[[], None]) -> float:
 
 
 async def measure(connections: int, requests: int) -> None:
-    dispatcher = Dispatcher(Services(), Side.BROKER)
+    dispatcher = Dispatcher(Services(), ListenerType.BROKER)
     handler = Handler(HeartbeatRequest, "0-4", heartbeat, lambda request, error: None)
     route = dispatcher.route(18, 0)
     dispatcher._routes[KEY, VERSION] = attrs.evolve(

@@ -368,11 +368,11 @@ def judged(
     properties: Mapping[str, str], file: Path | None, overrides: Sequence[str]
 ) -> "BrokerConfig":
     """The settings, or the end with a line that says where the wrong one comes from."""
-    from kwire.configs.broker import BrokerConfig
     from kwire.configs.declare import ConfigError
+    from kwire.configs.load import broker_config
 
     try:
-        return BrokerConfig.from_properties(properties)
+        return broker_config(properties)
     except ConfigError as error:
         fail(f"{origin(str(error), file, overrides)}{error}")
 

@@ -22,7 +22,7 @@ from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import inert_keys  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
-from kwire.handlers import HANDLERS, Side  # noqa: E402
+from kwire.handlers import HANDLERS, ListenerType  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
 
 INTRODUCTION = """\
@@ -80,15 +80,15 @@ def protocol() -> str:
 
 
 def protocol_row(api: Api) -> str:
-    def versions(side: Side) -> str:
+    def versions(side: ListenerType) -> str:
         return ", ".join(r.versions for r in HANDLERS if r.key == api.key and side in r.sides)
 
     kafka = f"{api.first}-{api.stable}" if api.stable > api.first else str(api.stable)
     cells = (
         str(api.key),
         api.name,
-        versions(Side.BROKER),
-        versions(Side.CONTROLLER),
+        versions(ListenerType.BROKER),
+        versions(ListenerType.CONTROLLER),
         kafka if api.stable >= 0 else "",
         UNSERVED.get(api.key, ""),
     )

@@ -59,7 +59,7 @@ INVARIANTS: Final = {
     50: "a repeat of one of the last five batches is acknowledged with its first offset",
     51: "what is known of producers survives restarts, rolls and truncation",
     52: "a damaged producer snapshot is ignored and made anew",
-    53: "a producer that a log knows nothing of may begin anywhere",
+    53: "a producer that a log knows nothing of may begin call_active",
     54: "InitProducerId fences the older producer and aborts its transaction",
     55: "a transaction that takes too long is aborted, and its producer fenced",
     56: "records of a partition that is not in the transaction are refused",

@@ -1,21 +1,21 @@
 """What parts are built with, from the settings."""
 
-from kwire.node import build as wiring
+from kwire.node import build
 from kwire.storage_format.directories import Identity
 from tests.support.raftmeta.clusters import node_config
 
 
 def test_connections_per_address() -> None:
     config = node_config(max_connections_per_ip_overrides="127.0.0.1:5, 10.0.0.9:0")
-    assert wiring.limits(config).max_connections_per_ip_overrides == {"127.0.0.1": 5, "10.0.0.9": 0}
-    assert wiring.limits(node_config()).max_connections_per_ip_overrides == {}
+    assert build.limits(config).max_connections_per_ip_overrides == {"127.0.0.1": 5, "10.0.0.9": 0}
+    assert build.limits(node_config()).max_connections_per_ip_overrides == {}
 
 
 def test_socket_buffers_are_as_given_or_of_a_size_that_was_measured() -> None:
     names = ("socket_send_buffer_bytes", "socket_receive_buffer_bytes")
     for given, expected in ((None, 512 << 10), ("102400", 102400), ("-1", -1)):
         config = node_config(**({} if given is None else dict.fromkeys(names, given)))
-        limits = wiring.limits(config)
+        limits = build.limits(config)
         assert [getattr(limits, name) for name in names] == [expected, expected]
 
 
@@ -26,7 +26,7 @@ def test_the_quorum_settings_reach_the_quorum() -> None:
         metadata_max_retention_bytes="89",
         metadata_max_retention_ms="10",
     )
-    raft = wiring.raft_config(config, Identity("cluster", {}), bytes(16), ())
+    raft = build.raft_config(config, Identity("cluster", {}), bytes(16), ())
     assert (raft.fetch_max_bytes, raft.snapshot_max_bytes) == (1234, 567)
-    kept = wiring.metadata_retention(config)
+    kept = build.metadata_retention(config)
     assert (kept.max_bytes, kept.max_ms) == (89, 10)

@@ -5,6 +5,7 @@ to :mod:`kwire.configs.inert`. A value given while the node runs (``with_dynamic
 the file's, one for this broker before one for all brokers.
 """
 
+import functools
 import logging
 from collections.abc import Mapping
 from typing import Any, Final, Self, TypeVar
@@ -12,7 +13,6 @@ from typing import Any, Final, Self, TypeVar
 from kwire.configs.declare import (
     INT_MAX,
     LONG_MAX,
-    BadValue,
     Config,
     ConfigError,
     Key,
@@ -28,6 +28,7 @@ from kwire.configs.declare import (
     string,
     strings,
 )
+from kwire.configs.inert import inert_keys
 from kwire.configs.listeners import (
     Address,
     Endpoint,
@@ -84,7 +85,7 @@ def family(name: str) -> tuple[str, ...]:
 
 
 class BrokerConfig(Config):
-    """One node's settings. See :meth:`from_properties`."""
+    """One node's settings; :func:`kwire.configs.load.broker_config` makes it."""
 
     # fmt: off
 
@@ -514,27 +515,6 @@ class BrokerConfig(Config):
             texts = {**kept, **layer}
         super().__init__(texts)
 
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """The settings of a properties file, judged as a whole.
-
-        Names that Kafka does not know are warned about. A value that is wrong, a combination
-        that cannot work and a wish for protection that kwire lacks are a ConfigError.
-        """
-        from kwire.configs import checks
-        from kwire.configs.remedies import in_words
-
-        try:
-            checks.check_protection(properties)
-            checks.check_values(properties)
-            for warning in checks.warnings(properties):
-                logger.warning("%s", warning)
-            config = cls(properties)
-            checks.check_node(config)
-        except BadValue as error:
-            raise ConfigError(in_words(error)) from error
-        return config
-
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
         """The same node with other run-time settings; unusable ones are left out."""
         return type(self)(self.static, self._usable(cluster), self._usable(own))
@@ -558,8 +538,6 @@ class BrokerConfig(Config):
 
     def raw(self, name: str) -> Any:
         """The value of any setting Kafka knows, whether or not kwire acts on it."""
-        from kwire.configs.inert import all_broker_keys
-
         key = all_broker_keys()[name]
         for texts in (self.own, self.cluster, self.static):
             if name in texts:
@@ -669,3 +647,9 @@ class BrokerConfig(Config):
 
 
 _TWINS: Final = {"node.id": "broker.id", "broker.id": "node.id"}
+
+
+@functools.cache
+def all_broker_keys() -> dict[str, Key[Any]]:
+    """Return every broker setting of Kafka 4.3, by name in order."""
+    return dict(sorted({**BrokerConfig.keys(), **inert_keys()}.items()))

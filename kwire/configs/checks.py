@@ -7,9 +7,8 @@ authentication and policies that kwire does not have are errors, not warnings.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kwire.configs.broker import BrokerConfig
+from kwire.configs.broker import BrokerConfig, all_broker_keys
 from kwire.configs.declare import ConfigError, Kind
-from kwire.configs.inert import all_broker_keys
 from kwire.configs.remedies import REQUIRED
 
 _PROTECTIVE: Final = frozenset(

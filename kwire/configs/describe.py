@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from kwire.configs.broker import BrokerConfig, family
+from kwire.configs.broker import BrokerConfig, all_broker_keys, family
 from kwire.configs.declare import Key, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
-from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import SYNONYMS, TopicConfig
 
 TOPIC_SOURCE: Final = 1

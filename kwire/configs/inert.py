@@ -9,7 +9,6 @@ a list that is not empty; ``$`` stands for Kafka's package.
 import functools
 from typing import Any, Final
 
-from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import Key, Kind, Scope
 
 _TABLE: Final = """
@@ -234,12 +233,6 @@ def inert_keys() -> dict[str, Key[Any]]:
     """The table above, by name."""
     keys = (_key(*line.split()) for line in _TABLE.strip().splitlines())
     return {key.name: key for key in keys}
-
-
-@functools.cache
-def all_broker_keys() -> dict[str, Key[Any]]:
-    """Every broker setting of Kafka 4.3, by name in order."""
-    return dict(sorted({**BrokerConfig.keys(), **inert_keys()}.items()))
 
 
 def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[Any]:

@@ -4,39 +4,18 @@ Computed from the table of handlers, so nothing is advertised that is not served
 """
 
 import re
-from functools import cache
 from typing import Final
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kwire.errors import InvalidRequest, KafkaError, UnsupportedVersion
-from kwire.handlers import Row, Side, served_on
+from kwire.errors import InvalidRequest, KafkaError
 from kwire.handlers.dispatch import Context, handles
-
-ApiVersion = ApiVersionsResponse.ApiVersion
+from kwire.handlers.shared.advertised import all_advertised
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=error.code)
-
-
-def _advertised(row: Row) -> ApiVersion:
-    first = row.first if row.told_first is None else row.told_first
-    return ApiVersion(api_key=row.key, min_version=first, max_version=row.last)
-
-
-@cache
-def _all_advertised(side: Side) -> list[ApiVersion]:
-    """The same for every client of a kind of listener."""
-    return [_advertised(row) for row in served_on(side).values()]
-
-
-def version_refused() -> ApiVersionsResponse:
-    """Answer to a version of ApiVersions itself that does not exist: only that key is listed."""
-    return ApiVersionsResponse(
-        error_code=UnsupportedVersion.code, api_keys=[_advertised(served_on(Side.BOTH)[18])]
-    )
 
 
 def _finalized(context: Context) -> dict[str, int]:
@@ -50,7 +29,7 @@ async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVers
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest
     return ApiVersionsResponse(
-        api_keys=_all_advertised(context.side),
+        api_keys=all_advertised(context.side),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=name, min_version=lowest, max_version=highest

@@ -9,7 +9,7 @@ from typing import Final
 from kwire import errors
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.errors import KafkaError
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.shared.describing import CLUSTER, authorized_operations, some_controller
 from kwire.raftmeta.metadata.image import Endpoint
@@ -32,7 +32,7 @@ def failed(request: DescribeClusterRequest, error: KafkaError) -> DescribeCluste
 async def describe_cluster(
     context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    own = BROKERS if context.side is Side.BROKER else CONTROLLERS
+    own = BROKERS if context.side is ListenerType.BROKER else CONTROLLERS
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
         raise errors.UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
     if request.endpoint_type != own:

@@ -23,7 +23,7 @@ from kwire.codec.primitives import MalformedError
 from kwire.codec.schema import spec_of
 from kwire.drive import give_way
 from kwire.errors import KafkaError, NotController, UnknownServerError
-from kwire.handlers import Row, Side, served_on
+from kwire.handlers import ListenerType, Row, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import Requester
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kwire.raftmeta.controller.mutation_quota import Permit
     from kwire.raftmeta.controller.service import Controller, Decide
     from kwire.raftmeta.metadata.image import MetadataImage
-    from kwire.raftmeta.service import Quorum
+    from kwire.raftmeta.service import RaftService
     from kwire.replica.producer_ids import ProducerIds
     from kwire.replica.service import ReplicaService
 
@@ -92,7 +92,7 @@ class Services:
     replicas: "ReplicaService" = attrs.field(factory=_absent)
     groups: "GroupCoordinator" = attrs.field(factory=_absent)
     controller: "Controller" = attrs.field(factory=_absent)
-    quorum: "Quorum" = attrs.field(factory=_absent)
+    quorum: "RaftService" = attrs.field(factory=_absent)
     logs: "LogManager" = attrs.field(factory=_absent)
     producer_ids: "ProducerIds" = attrs.field(factory=_absent)
     forwarding: "Forwarding | None" = None
@@ -107,14 +107,14 @@ class Context:
     """What one request may use: the parts of the node, and who asks over which listener."""
 
     services: Services
-    side: Side = Side.BROKER
+    side: ListenerType = ListenerType.BROKER
     listener: str = "PLAINTEXT"
     client_id: str = ""
     api_version: int = 0
     """Of a request that the controller answers; 0 for others."""
     client_host: str = "127.0.0.1"
     principal: Principal = ANONYMOUS
-    goes_on: bool = False
+    may_forward: bool = False
     """Whether a request that this node turns out not to be the controller for is passed on."""
 
     @property
@@ -143,7 +143,7 @@ class Context:
         return self.services.controller
 
     @property
-    def quorum(self) -> "Quorum":
+    def quorum(self) -> "RaftService":
         return self.services.quorum
 
     @property
@@ -156,7 +156,9 @@ class Context:
         A client of this broker is answered when the broker works by the decision; another node,
         or a client of the controller, when it is committed.
         """
-        return await self.controller.call(decide, request, in_force=self.side is Side.BROKER)
+        return await self.controller.call(
+            decide, request, in_force=self.side is ListenerType.BROKER
+        )
 
     def mutation_permit(self, strict_since: int) -> "Permit":
         """What the client may create and delete now, refused or slowed by its request's version."""
@@ -199,7 +201,7 @@ class Handler(Generic[Req, Resp]):
         try:
             return await self.function(context, request)
         except KafkaError as error:
-            if context.goes_on and isinstance(error, NotController):
+            if context.may_forward and isinstance(error, NotController):
                 raise
             return self.failed(request, error)
         except Disconnect:
@@ -273,7 +275,7 @@ class Dispatcher:
     """Serves the requests of one kind of listener."""
 
     services: Services
-    side: Side
+    side: ListenerType
     throttle_ms: Callable[[Context, int, int], int] = _unthrottled
     _rows: dict[int, Row] = attrs.field(init=False)
     _routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
@@ -385,12 +387,12 @@ class Session:
         """The answer of this node's controller, or as a list of parts that of another node's."""
         context, forwarding = self.context, self.context.services.forwarding
         assert forwarding is not None
-        if self.dispatcher.side is not Side.BROKER:
+        if self.dispatcher.side is not ListenerType.BROKER:
             return await route.serve(context, request)
         try:
             if not forwarding.is_needed:
                 with suppress(NotController):
-                    return await route.serve(attrs.evolve(context, goes_on=True), request)
+                    return await route.serve(attrs.evolve(context, may_forward=True), request)
             return await forwarding.pass_on(context, frame, request, route.serve)
         except KafkaError as error:
             return route.serve.failed(request, error)
@@ -427,6 +429,6 @@ def throttle_ms_of(key: int, version: int, parts: "list[Part]") -> int:
 
 def _version_refused(correlation_id: int) -> "list[Part]":
     """A client that speaks a newer ApiVersions learns in version 0 which ones there are."""
-    from kwire.handlers.api_versions import version_refused
+    from kwire.handlers.shared.advertised import version_refused
 
     return response_parts(_API_VERSIONS, 0, correlation_id, version_refused())

@@ -24,7 +24,7 @@ from kwire.errors import (
     PrincipalDeserializationFailure,
     UnsupportedVersion,
 )
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Disconnect, Dispatcher, Principal, handles
 from kwire.handlers.shared.describing import CLUSTER
 
@@ -46,8 +46,8 @@ async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeRespon
         raise UnsupportedVersion(str(error)) from error
     if not BY_KEY[head.api_key].forwarded:
         raise InvalidRequest
-    session = Dispatcher(context.services, Side.CONTROLLER).session(context.listener, host)
-    session.context = attrs.evolve(session.context, principal=principal, goes_on=True)
+    session = Dispatcher(context.services, ListenerType.CONTROLLER).session(context.listener, host)
+    session.context = attrs.evolve(session.context, principal=principal, may_forward=True)
     try:
         parts = await session.answer(memoryview(request.request_data))
     except Disconnect as error:

@@ -33,7 +33,7 @@ from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref
 from kwire.replica.partition import Partition, Read
-from kwire.replica.purgatory import Upto, Wake
+from kwire.replica.purgatory import FetchIsolation, Wake
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData
@@ -81,11 +81,11 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         now=now,
     )
     if replica >= 0:
-        upto = Upto.LOG_END
+        upto = FetchIsolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:
-        upto = Upto.STABLE
+        upto = FetchIsolation.STABLE
     else:
-        upto = Upto.HIGH_WATERMARK
+        upto = FetchIsolation.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
     asked = turn.partitions
     reading = _Reading(context, request, upto, max_bytes, replica, None, False)
@@ -206,7 +206,7 @@ class _Reading:
         self,
         context: Context,
         request: FetchRequest,
-        upto: Upto,
+        upto: FetchIsolation,
         max_bytes: int,
         replica: int,
         wake: Wake | None = None,
@@ -351,7 +351,7 @@ class _Reading:
             diverging = Answer.EpochEndOffset(epoch=epoch, end_offset=end)
             self.urgent = True
         aborted = None
-        if self.upto is Upto.STABLE:
+        if self.upto is FetchIsolation.STABLE:
             aborted = [
                 Aborted(producer_id=producer, first_offset=first)
                 for producer, first in found.aborted or ()

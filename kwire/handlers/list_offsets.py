@@ -11,7 +11,7 @@ from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsRes
 from kwire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, UnsupportedVersion
 from kwire.handlers.dispatch import Context, handles
 from kwire.replica.partition import EARLIEST_PENDING_UPLOAD
-from kwire.replica.purgatory import Upto
+from kwire.replica.purgatory import FetchIsolation
 
 Asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 TopicAnswer = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -41,11 +41,11 @@ def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     if request.replica_id != _CONSUMER:
-        upto = Upto.LOG_END
+        upto = FetchIsolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:
-        upto = Upto.STABLE
+        upto = FetchIsolation.STABLE
     else:
-        upto = Upto.HIGH_WATERMARK
+        upto = FetchIsolation.HIGH_WATERMARK
 
     async def answer(topic: str, asked: Asked) -> Answer:
         try:

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from kwire.log import epochs_file, names, region, snapshots
-from kwire.log import timestamp_search as lookup
+from kwire.log import epochs_file, names, region, snapshots, timestamp_search
 from kwire.log.cold import WouldWait
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
@@ -28,7 +27,7 @@ from kwire.log.segment import Segment
 from kwire.log.storage_errors import storage_error, storage_errors
 from kwire.log.trouble import Trouble, trouble
 from kwire.log.txn_index import Aborted, overlapping
-from kwire.log.write_queue import Behind, Write
+from kwire.log.write_queue import Write, WriteQueue
 from kwire.records.build import stamp
 from kwire.records.header import CONTROL, LENGTH_END, BatchHeader, Buffer, crc_ok, headers
 from kwire.types import ZERO_UUID, TopicPartition
@@ -82,7 +81,7 @@ class PartitionLog:
         self.producers = ProducerStates()
         self.snapshots: list[int] = []
         """Offsets of the producer snapshots on disk."""
-        self.behind = Behind()
+        self.behind = WriteQueue()
         self.on_behind: Callable[[PartitionLog], None] = _write_now
         """Called when a write was queued; whoever listens runs :attr:`behind`."""
         self.changed: Callable[[PartitionLog], None] = _write_now
@@ -677,7 +676,7 @@ class PartitionLog:
         for snapshot in [s for s in self.snapshots if s > self.end_offset]:
             snapshots.remove(self, snapshot)
         if len(self.producers):
-            lookup.replay_producers(self, self.end_offset)
+            timestamp_search.replay_producers(self, self.end_offset)
 
 
 def create(

@@ -17,8 +17,15 @@ from typing import Final
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log import epochs_file, names, offset_index, snapshots, time_index, txn_index
-from kwire.log import timestamp_search as lookup
+from kwire.log import (
+    epochs_file,
+    names,
+    offset_index,
+    snapshots,
+    time_index,
+    timestamp_search,
+    txn_index,
+)
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR
@@ -252,7 +259,7 @@ def _open_clean(
     if not has_epochs and end_offset > log.segments[0].base_offset:
         yield from _epochs_from_batches(log, log.segments, {})
     if end_offset > log.segments[0].base_offset:
-        lookup.replay_producers(log, end_offset)
+        timestamp_search.replay_producers(log, end_offset)
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
 
 
@@ -269,7 +276,7 @@ def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Itera
     log.epochs.truncate_end(base_offset)
     if not _epochs_complete(log, log.segments[:first]):
         yield from _epochs_from_batches(log, log.segments[:first], noted)
-    lookup.replay_producers(log, base_offset)
+    timestamp_search.replay_producers(log, base_offset)
     # Snapshots above were written by what may be torn.
     for snapshot in [s for s in log.snapshots if s > base_offset]:
         snapshots.remove(log, snapshot)
@@ -495,7 +502,7 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     yield
     segment.reindex()
     segment.forget_aborted()
-    lookup.replay_producers(log, segment.base_offset)
+    timestamp_search.replay_producers(log, segment.base_offset)
     for position, header in segment.scan():
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)

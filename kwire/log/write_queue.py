@@ -48,7 +48,7 @@ class Job:
     operations: list[Operation]
 
     def run(self) -> None:
-        """In a thread, between :meth:`Behind.take` and :meth:`Behind.done`."""
+        """In a thread, between :meth:`WriteQueue.take` and :meth:`WriteQueue.done`."""
         for operation in self.operations:
             if isinstance(operation, Write):
                 operation.segment.file.write(operation.parts, operation.position)
@@ -57,7 +57,7 @@ class Job:
 
 
 @attrs.define(eq=False)
-class Behind:
+class WriteQueue:
     """The queue of one log."""
 
     queue: deque[Operation] = attrs.Factory(deque)

@@ -70,7 +70,7 @@ class Network:
 
 
 @attrs.define(eq=False)
-class Links:
+class ConnectionPool:
     """All connections of one node for one purpose."""
 
     network: Network
@@ -166,7 +166,7 @@ class Links:
 class RaftPeers:
     """The network of the metadata quorum."""
 
-    links: Links
+    links: ConnectionPool
 
     async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
         """The answer of another node of the quorum, or None; ConnectionRefusedError."""

@@ -17,7 +17,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.apis import BY_KEY
-from kwire.net.connection_pool import Links, NobodyListens, OutOfReach
+from kwire.net.connection_pool import ConnectionPool, NobodyListens, OutOfReach
 from kwire.net.framing import Disconnect
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kwire.raftmeta.controller.mutation_quota import Requester
     from kwire.raftmeta.raft.voters import Node
-    from kwire.raftmeta.service import LeaderAndEpoch, Quorum
+    from kwire.raftmeta.service import LeaderAndEpoch, RaftService
     from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,9 @@ class ControllerChannel:
     ``asking`` carries what this node says for itself, ``forwarding`` what may take longer.
     """
 
-    def __init__(self, quorum: Quorum, asking: Links, forwarding: Links) -> None:
+    def __init__(
+        self, quorum: RaftService, asking: ConnectionPool, forwarding: ConnectionPool
+    ) -> None:
         self._quorum = quorum
         self._asking = asking
         self._forwarding = forwarding
@@ -67,7 +69,7 @@ class ControllerChannel:
         """For clients: as long as a request may take."""
         return await self._insist(self._forwarding, request)
 
-    async def _insist(self, links: Links, request: Any) -> Any:
+    async def _insist(self, links: ConnectionPool, request: Any) -> Any:
         """Attempts until there is an answer of an active controller; RequestTimedOut."""
         with trio.move_on_after(links.timeout_s):
             while True:
@@ -115,7 +117,7 @@ class ControllerChannel:
             raise errors.UnsupportedVersion(str(error)) from error
         return response_to(frame, answer)
 
-    async def _attempt(self, links: Links, node: Node, request: Any) -> Any:
+    async def _attempt(self, links: ConnectionPool, node: Node, request: Any) -> Any:
         """An answer, or None: the other is out of reach or does not lead any more."""
         answer = None
         with trio.CancelScope() as attempt, suppress(OutOfReach):

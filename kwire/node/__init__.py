@@ -1,1 +1,1 @@
-"""The two halves of a node: what every one has, and what only brokers have."""
+"""One node: its parts are built, started in order and stopped in order here."""

@@ -119,7 +119,7 @@ class BrokerHalf:
         from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
 
         request = self.lifecycle.producer_ids()
-        reply = await self.core.controller.anywhere(decide_allocate_producer_ids, request)
+        reply = await self.core.controller.call_active(decide_allocate_producer_ids, request)
         raise_for(reply.error_code)
         return reply.producer_id_start, reply.producer_id_len
 

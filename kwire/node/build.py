@@ -14,7 +14,7 @@ from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from kwire.storage_format.directories import Identity
 
-Told = listeners.Endpoint
+AdvertisedListener = listeners.Endpoint
 """An address as others are told it."""
 
 _FIRST_BOOTSTRAP_ID: Final = -2
@@ -79,7 +79,9 @@ def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
     )
 
 
-def advertised(config: BrokerConfig, bound: Mapping[str, int], this_host: str) -> tuple[Told, ...]:
+def advertised(
+    config: BrokerConfig, bound: Mapping[str, int], this_host: str
+) -> tuple[AdvertisedListener, ...]:
     """What clients and other nodes are told, with the ports that were really bound."""
     return tuple(
         endpoint._replace(

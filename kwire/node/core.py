@@ -15,18 +15,18 @@ import attrs
 from kwire.clock import SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.shared.forwarding import Forwarding
 from kwire.log.descriptors import Descriptors, files_limit
 from kwire.log.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
 from kwire.log.service import LogManager
-from kwire.net.connection_pool import Links, Network, RaftPeers
+from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.limits import last_descriptor
 from kwire.net.service import NetService
-from kwire.node import build as wiring
+from kwire.node import build
 from kwire.raftmeta.broker.lifecycle import Ask, controller_registration, directly
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.service import Controller
@@ -35,7 +35,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.raft.quorum_state import DamagedQuorumState
 from kwire.raftmeta.raft.voters import Endpoint
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.storage_format.directories import (
     CannotOpenError,
@@ -60,11 +60,11 @@ class Core:
     services: Services
     logs: LogManager
     net: NetService
-    endpoints: tuple[wiring.Told, ...]
+    endpoints: tuple[build.AdvertisedListener, ...]
     """As others are told them."""
     network: Network
     publisher: MetadataPublisher
-    quorum: Quorum
+    quorum: RaftService
     controller: Controller
     channel: ControllerChannel
     snapshotter: Snapshotter
@@ -81,13 +81,13 @@ class Core:
         services.forwarding = Forwarding(self.controller, self.channel)
 
     @property
-    def controller_listeners(self) -> list[wiring.Told]:
+    def controller_listeners(self) -> list[build.AdvertisedListener]:
         """Where other controllers and brokers reach this controller."""
         names = {endpoint.name for endpoint in self.config.controller_endpoints}
         return [endpoint for endpoint in self.endpoints if endpoint.name in names]
 
     @property
-    def broker_listeners(self) -> list[wiring.Told]:
+    def broker_listeners(self) -> list[build.AdvertisedListener]:
         """Where clients and other brokers reach this broker."""
         told = self.controller_listeners
         return [endpoint for endpoint in self.endpoints if endpoint not in told]
@@ -107,7 +107,7 @@ def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
     clock = SystemClock()
     examine(config, cluster_id)
     services = Services(config=config, clock=clock, supported_features=SUPPORTED)
-    net = NetService(wiring.limits(config), services.metrics)
+    net = NetService(build.limits(config), services.metrics)
     if os.name == "posix":
         net.last_descriptor = last_descriptor(raise_descriptor_limit())
     logs: LogManager | None = None
@@ -137,7 +137,7 @@ def _assemble(
     services: Services,
     logs: LogManager,
     net: NetService,
-    endpoints: tuple[wiring.Told, ...],
+    endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
     source = random.Random(os.urandom(16))
     network = Network(clock, source)
@@ -146,11 +146,11 @@ def _assemble(
     name = str(config.node_id)
     channel = ControllerChannel(
         quorum,
-        asking=Links(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
-        forwarding=Links(network, name, timeout_s=config.request_timeout_ms / 1000),
+        asking=ConnectionPool(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
+        forwarding=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
     )
     controller = _make_controller(config, identity, quorum, publisher, channel, source, clock)
-    snapshotter = Snapshotter(quorum, publisher, wiring.snapshot_cadence(config), clock)
+    snapshotter = Snapshotter(quorum, publisher, build.snapshot_cadence(config), clock)
     return Core(
         config=config,
         identity=identity,
@@ -180,7 +180,7 @@ def _lock_directories(config: BrokerConfig, clock: SystemClock) -> LogManager:
     logs = LogManager(
         [directory for directory in opened if directory.name in data],
         clock,
-        wiring.log_settings(config),
+        build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
     )
     try:
@@ -202,13 +202,17 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
     return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
 
 
-def _bind(config: BrokerConfig, services: Services, net: NetService) -> tuple[wiring.Told, ...]:
+def _bind(
+    config: BrokerConfig, services: Services, net: NetService
+) -> tuple[build.AdvertisedListener, ...]:
     """Take every address; connections wait in the kernel until the node is ready."""
     controllers = {endpoint.name for endpoint in config.controller_endpoints}
-    sides = {side: Dispatcher(services, side) for side in (Side.BROKER, Side.CONTROLLER)}
+    sides = {
+        side: Dispatcher(services, side) for side in (ListenerType.BROKER, ListenerType.CONTROLLER)
+    }
     bound: dict[str, int] = {}
     for endpoint in config.endpoints:
-        side = Side.CONTROLLER if endpoint.name in controllers else Side.BROKER
+        side = ListenerType.CONTROLLER if endpoint.name in controllers else ListenerType.BROKER
         try:
             address = net.bind(
                 endpoint.name,
@@ -220,7 +224,7 @@ def _bind(config: BrokerConfig, services: Services, net: NetService) -> tuple[wi
         except OSError as error:
             raise CannotOpenError(_unbound(str(endpoint), error)) from error
         bound[endpoint.name] = address.port
-    return wiring.advertised(config, bound, socket.gethostname())
+    return build.advertised(config, bound, socket.gethostname())
 
 
 def _unbound(endpoint: str, error: OSError) -> str:
@@ -242,15 +246,15 @@ def _make_quorum(
     config: BrokerConfig,
     identity: Identity,
     logs: LogManager,
-    endpoints: tuple[wiring.Told, ...],
+    endpoints: tuple[build.AdvertisedListener, ...],
     network: Network,
-) -> Quorum:
+) -> RaftService:
     path = os.path.abspath(config.metadata_directory)
     names = {endpoint.name for endpoint in config.controller_endpoints}
     told = tuple(Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names)
     disk = next(d.disk for d in (*logs.directories, *logs.claimed) if d.name == path)
-    raft = wiring.raft_config(config, identity, identity.directories[path], told)
-    links = Links(
+    raft = build.raft_config(config, identity, identity.directories[path], told)
+    links = ConnectionPool(
         network,
         f"raft-client-{config.node_id}",
         timeout_s=raft.request_timeout,
@@ -258,14 +262,14 @@ def _make_quorum(
         backoff_max_s=raft.retry_backoff_max,
     )
     try:
-        return Quorum(
+        return RaftService(
             raft,
-            DiskStorage(disk, now_ms=network.clock.now_ms(), config=wiring.metadata_log(config)),
+            DiskStorage(disk, now_ms=network.clock.now_ms(), config=build.metadata_log(config)),
             clock=network.clock,
             random=network.random,
-            configured=wiring.configured_voters(config),
+            configured=build.configured_voters(config),
             peers=RaftPeers(links),
-            retention=wiring.metadata_retention(config),
+            retention=build.metadata_retention(config),
         )
     except (DamagedQuorumState, CorruptMessage) as error:
         raise CannotOpenError(f"{path}: {error}") from error
@@ -274,7 +278,7 @@ def _make_quorum(
 def _make_controller(
     config: BrokerConfig,
     identity: Identity,
-    quorum: Quorum,
+    quorum: RaftService,
     publisher: MetadataPublisher,
     channel: ControllerChannel,
     source: random.Random,

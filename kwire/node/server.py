@@ -12,7 +12,7 @@ import trio
 
 from kwire.configs.broker import BrokerConfig
 from kwire.net.service import Address
-from kwire.node import build as wiring
+from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core, make_core
 from kwire.raftmeta.broker.lifecycle import register_controller
@@ -55,7 +55,7 @@ class Server:
             self.services.config = self.config.with_dynamic(
                 image.config(BROKER, ""), image.config(BROKER, own)
             )
-            self.core.net.relimit(wiring.limits(self.services.config))
+            self.core.net.relimit(build.limits(self.services.config))
 
     def _in_force(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after

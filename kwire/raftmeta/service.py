@@ -150,7 +150,7 @@ class _Pending:
     response: RaftResponse | None = None
 
 
-class Quorum:
+class RaftService:
     """This node's part in the metadata quorum."""
 
     def __init__(

@@ -22,7 +22,7 @@ from kwire.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from kwire.log import timestamp_search as lookup
+from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
 from kwire.log.region import FileRegion
@@ -30,7 +30,7 @@ from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
 from kwire.replica.leader import Leader, Moved
-from kwire.replica.purgatory import OffsetWaits, Upto
+from kwire.replica.purgatory import FetchIsolation, OffsetWaits
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -53,7 +53,7 @@ class Produced(NamedTuple):
     """acks=all waits until the high watermark is here."""
     leader_epoch: int
     """In which the batch was appended: in another one these offsets may be of other batches."""
-    readable: tuple[Upto, ...] = ()
+    readable: tuple[FetchIsolation, ...] = ()
     """The kinds of readers for whom there is more now."""
     size_bytes: int = 0
     """0 for a batch that was there before."""
@@ -230,7 +230,9 @@ class Partition:
             end_offset <= leader.log_end,
         )
 
-    def _grew(self, leader: Leader, end_offset: int, size: int, now: float) -> tuple[Upto, ...]:
+    def _grew(
+        self, leader: Leader, end_offset: int, size: int, now: float
+    ) -> tuple[FetchIsolation, ...]:
         log = self.log
         stored_end = self._stored_end(leader.log_end) if log.must_flush else log.written_offset
         moved = leader.appended(stored_end, now)
@@ -262,7 +264,7 @@ class Partition:
         offset: int,
         max_bytes: int,
         *,
-        upto: Upto,
+        upto: FetchIsolation,
         at_least_one: bool = True,
         last_fetched_epoch: int = NO_EPOCH,
         wait: bool = True,
@@ -279,16 +281,16 @@ class Partition:
             diverging = self._diverging(last_fetched_epoch, offset)
             if diverging is not None:
                 return Read(None, high_watermark, stable, start, -1, diverging)
-        if upto is Upto.LOG_END:
+        if upto is FetchIsolation.LOG_END:
             end = log.written_offset
         else:
-            end = high_watermark if upto is Upto.HIGH_WATERMARK else stable
+            end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable
         if not start <= offset <= log.end_offset:
             raise OffsetOutOfRange
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return Read(None, high_watermark, stable, start, end)
         aborted = None
-        if upto is Upto.STABLE:
+        if upto is FetchIsolation.STABLE:
             aborted = [(a.producer_id, a.first_offset) for a in log.aborted(offset, end)]
         # Last, for it holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
@@ -306,11 +308,15 @@ class Partition:
             log.config,
         )
 
-    def readable_end(self, upto: Upto) -> int:
+    def readable_end(self, upto: FetchIsolation) -> int:
         """The end of what a kind of reader may have now."""
-        if upto is Upto.LOG_END:
+        if upto is FetchIsolation.LOG_END:
             return self.log.written_offset
-        return self.high_watermark if upto is Upto.HIGH_WATERMARK else self.last_stable_offset
+        return (
+            self.high_watermark
+            if upto is FetchIsolation.HIGH_WATERMARK
+            else self.last_stable_offset
+        )
 
     def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Where the fetcher's log departs from ours (invariants 26 and 27)."""
@@ -327,13 +333,15 @@ class Partition:
             return epoch, self.log.end_offset
         return self.log.epochs.end_of(epoch, self.log.end_offset)
 
-    def search(self, timestamp: int) -> lookup.Search | None:
+    def search(self, timestamp: int) -> timestamp_search.Search | None:
         """What has to be looked for before :meth:`locate`; None where that knows by itself."""
         if timestamp == MAX_TIMESTAMP:
-            return lookup.youngest(self.log)
-        return lookup.first_at_least(self.log, timestamp) if timestamp >= 0 else None
+            return timestamp_search.youngest(self.log)
+        return timestamp_search.first_at_least(self.log, timestamp) if timestamp >= 0 else None
 
-    def locate(self, timestamp: int, upto: Upto, found: lookup.Spot | None = None) -> Located:
+    def locate(
+        self, timestamp: int, upto: FetchIsolation, found: timestamp_search.Spot | None = None
+    ) -> Located:
         """Where a timestamp, or one of the places with a negative number, is.
 
         ``found`` is what :meth:`search` came to.
@@ -355,10 +363,10 @@ class Partition:
         epoch = log.epochs.at(found.offset)
         return Located(found.offset, found.timestamp, NO_EPOCH if epoch is None else epoch)
 
-    def _last_readable(self, upto: Upto) -> int:
+    def _last_readable(self, upto: FetchIsolation) -> int:
         """Raises OffsetNotAvailable until something of this epoch is committed (KIP-207)."""
         leader = self.check_leader()
-        if upto is Upto.LOG_END:
+        if upto is FetchIsolation.LOG_END:
             return self.log.written_offset
         if self.high_watermark < leader.epoch_start:
             raise OffsetNotAvailable
@@ -375,6 +383,6 @@ class Partition:
         return self.log.start_offset
 
 
-_FOLLOWERS: Final = (Upto.LOG_END,)
-_UNCOMMITTED: Final = (Upto.LOG_END, Upto.HIGH_WATERMARK)
-_EVERYONE: Final = (Upto.LOG_END, Upto.HIGH_WATERMARK, Upto.STABLE)
+_FOLLOWERS: Final = (FetchIsolation.LOG_END,)
+_UNCOMMITTED: Final = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK)
+_EVERYONE: Final = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)

@@ -63,7 +63,7 @@ class OffsetWaits(Generic[T]):
         return done
 
 
-class Upto(enum.IntEnum):
+class FetchIsolation(enum.IntEnum):
     """How far into the log a fetch may read."""
 
     HIGH_WATERMARK = 0
@@ -78,7 +78,7 @@ class ByteWait(Generic[Key, T]):
     """A fetch that waits for this many more bytes, over all its partitions together."""
 
     waiter: T
-    upto: Upto
+    upto: FetchIsolation
     missing_bytes: int
     keys: tuple[Key, ...] = ()
     woken_with: "Wake | None" = None
@@ -118,7 +118,7 @@ class ByteWaits(Generic[Key, T]):
     def is_watched(self, key: Key) -> bool:
         return key in self._watched
 
-    def grew(self, key: Key, upto: Upto, size_bytes: int) -> list[T]:
+    def grew(self, key: Key, upto: FetchIsolation, size_bytes: int) -> list[T]:
         """Bytes became readable up to one kind of bound: who has enough now, taken out."""
         waits = self._watched.get(key)
         if waits is None:

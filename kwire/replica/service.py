@@ -43,7 +43,14 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.leader import Leader, Moved
 from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced, Traffic
 from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
-from kwire.replica.purgatory import ByteWait, ByteWaits, OffsetWaits, Upto, WaitTimes, Wake
+from kwire.replica.purgatory import (
+    ByteWait,
+    ByteWaits,
+    FetchIsolation,
+    OffsetWaits,
+    WaitTimes,
+    Wake,
+)
 from kwire.replica.unpacking import Unpacker
 
 log = logging.getLogger(__name__)
@@ -324,7 +331,12 @@ class ReplicaService:
     # Fetching.
 
     async def wait_for_data(
-        self, partitions: Sequence[Partition], *, missing_bytes: int, upto: Upto, timeout_s: float
+        self,
+        partitions: Sequence[Partition],
+        *,
+        missing_bytes: int,
+        upto: FetchIsolation,
+        timeout_s: float,
     ) -> Wake | None:
         """Return when so many more bytes are readable, a role changed, or time is up.
 
@@ -403,13 +415,13 @@ class ReplicaService:
         size = partition.on_committed(moved)
         _set(partition.commits.reached(moved.to_offset))
         if self._bytes.is_watched(partition):
-            kinds = [Upto.HIGH_WATERMARK]
+            kinds = [FetchIsolation.HIGH_WATERMARK]
             if partition.last_stable_offset > stable_before:
-                kinds.append(Upto.STABLE)
+                kinds.append(FetchIsolation.STABLE)
             for upto in kinds:
                 self._to_wake.wake(self._bytes.grew(partition, upto, size))
 
-    async def locate(self, partition: Partition, timestamp: int, upto: Upto) -> Located:
+    async def locate(self, partition: Partition, timestamp: int, upto: FetchIsolation) -> Located:
         """Where a timestamp is; batches that have to be looked into are, without haste."""
         search = partition.search(timestamp)
         if search is None:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Deterministic worlds of raft, controllers, brokers, logs and networks, each from one seed."""

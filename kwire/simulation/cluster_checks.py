@@ -22,6 +22,7 @@ from kwire.codec.messages.metadata_records import (
     TopicRecord,
 )
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
+from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.service import LeaderAndEpoch
@@ -92,7 +93,7 @@ class Books:
         image = self.image
         for record in batch.records:
             before = image
-            image, _ = image.apply([record], image.applied)
+            image, _ = apply(image, [record], image.applied)
             where = f"at {batch.base_offset}: {record}"
             match record:
                 case TopicRecord():

@@ -7,7 +7,7 @@ from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.raft.events import Committed
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.simulation.raft_mutations import Mutation
 
 
@@ -15,17 +15,17 @@ async def _answer_at_once(controller: Controller, decide: Any, request: Any, **_
     return controller._decide(decide, request).reply
 
 
-def _deliver_appended(quorum: Quorum, item: Any) -> None:
+def _deliver_appended(quorum: RaftService, item: Any) -> None:
     """Whatever is in the log is handed over as committed."""
     if isinstance(item, Committed):
         item = Committed(quorum.state.log.end_offset)
     _queue_delivery(quorum, item)
 
 
-_queue_delivery = Quorum._queue_delivery
+_queue_delivery = RaftService._queue_delivery
 
 
-def _fail_nothing(quorum: Quorum) -> None:
+def _fail_nothing(quorum: RaftService) -> None:
     """Commits of an office that was lost wait on, and are done when others stand there."""
 
 
@@ -54,13 +54,13 @@ MUTATIONS: Final = (
     Mutation(
         "publish-uncommitted",
         "the image has records that are not committed yet",
-        ((Quorum, "_queue_delivery", _deliver_appended),),
+        ((RaftService, "_queue_delivery", _deliver_appended),),
         (43, 49),
     ),
     Mutation(
         "commits-outlive-office",
         "a decision of a lost office succeeds when others' records are committed in its place",
-        ((Quorum, "_fail_commits", _fail_nothing),),
+        ((RaftService, "_fail_commits", _fail_nothing),),
         (48,),
     ),
     Mutation(

@@ -1,7 +1,7 @@
 """The network between the nodes of a simulated cluster: delays, losses, cuts in one direction.
 
-It stands where connections stand in a running node (:class:`kwire.net.connection_pool.Links`): a request is
-answered, or its sender hears that nobody listens, or hears nothing for as long as it waits.
+It takes the place of :class:`kwire.net.connection_pool.ConnectionPool` in a running node: a request
+is answered, refused because no node listens, or left without an answer until its time-out.
 """
 
 from collections.abc import Awaitable, Callable
@@ -69,8 +69,8 @@ class Wire:
 
 
 @attrs.define(eq=False)
-class WireLinks:
-    """The connections of one node for one purpose, as :class:`kwire.net.connection_pool.Links` has them."""
+class WirePool:
+    """One node's simulated connections for one purpose."""
 
     wire: Wire
     source: int

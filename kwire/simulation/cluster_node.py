@@ -25,9 +25,10 @@ from kwire.codec.messages.controller_registration import (
 )
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.configs.broker import BrokerConfig
-from kwire.net.connection_pool import Links, OutOfReach, RaftPeers
+from kwire.configs.load import broker_config
+from kwire.net.connection_pool import ConnectionPool, OutOfReach, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
-from kwire.node import build as wiring
+from kwire.node import build
 from kwire.raftmeta.broker.lifecycle import (
     BrokerLifecycle,
     controller_registration,
@@ -46,10 +47,10 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.raft.voters import Endpoint
-from kwire.raftmeta.service import Commit, Quorum
+from kwire.raftmeta.service import Commit, RaftService
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
 from kwire.simulation.cluster_checks import Books, Watch
-from kwire.simulation.cluster_network import Wire, WireLinks
+from kwire.simulation.cluster_network import Wire, WirePool
 from kwire.simulation.raft_disk import SimStorage
 from kwire.simulation.raft_quorums import TestClock
 from kwire.storage_format.directories import Identity
@@ -101,7 +102,7 @@ class _Waiting:
     answer: Any = None
 
 
-class WatchedQuorum(Quorum):
+class WatchedQuorum(RaftService):
     """Tells the books who writes in which epoch."""
 
     books: Books
@@ -129,14 +130,14 @@ class Process:
         host = host_of(config.node_id)
         told = (Endpoint("CONTROLLER", host, 9093),) if config.is_controller else ()
         identity = Identity(CLUSTER_ID, {})
-        raft = wiring.raft_config(config, identity, directory, told)
+        raft = build.raft_config(config, identity, directory, told)
         raft = attrs.evolve(raft, fetch_max_bytes=4000, snapshot_max_bytes=500)
         self.quorum = WatchedQuorum(
             raft,
             storage,
             clock=clock,
             random=random,
-            configured=wiring.configured_voters(config),
+            configured=build.configured_voters(config),
             peers=RaftPeers(self._links(raft.request_timeout)),
         )
         self.quorum.books, self.quorum.node_id = books, config.node_id
@@ -180,8 +181,8 @@ class Process:
             is_gone=self.channel.is_gone,
         )
 
-    def _links(self, timeout_s: float) -> Links:
-        return cast("Links", WireLinks(self.wire, self.config.node_id, timeout_s))
+    def _links(self, timeout_s: float) -> ConnectionPool:
+        return cast("ConnectionPool", WirePool(self.wire, self.config.node_id, timeout_s))
 
     async def run(self) -> None:
         """Live until cancelled."""
@@ -273,7 +274,7 @@ def config_of(node_id: int, voters: list[int]) -> BrokerConfig:
     is_voter = node_id in voters
     host = host_of(node_id)
     listeners = f"PLAINTEXT://{host}:9092"
-    return BrokerConfig.from_properties(
+    return broker_config(
         {
             "process.roles": "broker,controller" if is_voter else "broker",
             "node.id": str(node_id),

@@ -12,6 +12,7 @@ import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
 from kwire.raftmeta.metadata.image import BROKER, NO_LEADER, TOPIC, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import pack, unpack
@@ -78,7 +79,7 @@ class ControllerChecks:
         self._swept = written.swept
         for record in records:
             before = self.image
-            self.image, _ = before.apply([record], after.applied)
+            self.image, _ = apply(before, [record], after.applied)
             self._on_record(record, before)
         demand(self.image == after, "records one by one give another image than all at once")
         for topic_id, topic in after.topics.items():

@@ -1,7 +1,7 @@
 """The controller under everything brokers and people do to it, from one seed.
 
-Rounds of chaos (:mod:`kwire.simulation.controller_steps`) are followed by calm, in which every broker
-comes back, every partition gets its leader and every reassignment ends where it was to end.
+Rounds of chaos (:mod:`kwire.simulation.controller_steps`) are followed by calm, in which every
+broker comes back, every partition gets its leader and every reassignment ends where it was to end.
 :mod:`kwire.simulation.controller_checks` looks at every record in between.
 """
 

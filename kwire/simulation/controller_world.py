@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from kwire.configs.broker import BrokerConfig
+from kwire.configs.load import broker_config
 from kwire.errors import KafkaError, NotController
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import SUPPORTED
@@ -23,6 +23,7 @@ from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.service import Commit
 from kwire.simulation.controller_checks import ControllerChecks, Written, demand
@@ -284,11 +285,11 @@ class World:
         start = self.random.randrange(len(self.log)) if self.random.random() < 0.5 else 0
         image = MetadataImage()
         for applied, records in self.log[:start]:
-            image, _ = image.apply(records, applied)
+            image, _ = apply(image, records, applied)
         if start:
-            image, _ = MetadataImage().apply(image_records(image), image.applied)
+            image, _ = apply(MetadataImage(), image_records(image), image.applied)
         for applied, records in self.log[start:]:
-            image, _ = image.apply(records, applied)
+            image, _ = apply(image, records, applied)
         demand(image == self.checks.image, "the next controller knows something else")
         self.old = self.state if self.random.random() < 0.3 else None
         self.state = _controller(self.random)
@@ -329,7 +330,7 @@ class World:
 
 def _controller(random: Random) -> ControllerState:
     return ControllerState(
-        config=BrokerConfig.from_properties(SETTINGS),
+        config=broker_config(SETTINGS),
         random=random,
         cluster_id=CLUSTER,
         supported_features=dict(SUPPORTED),

@@ -22,7 +22,7 @@ import trio
 import trio.testing
 
 from kwire.errors import KafkaError
-from kwire.log import timestamp_search as lookup
+from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.flush import Flush
@@ -381,7 +381,7 @@ def judge(partition: int, model: Model, log: PartitionLog, promised: int) -> Non
     ]
     for timestamp, _ in times[:: max(1, len(times) // 8)]:
         first = next((o, t) for t, o in times if t >= timestamp)
-        spot = lookup.run(lookup.first_at_least(log, timestamp))
+        spot = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
         check(spot == first, f"{name}: time {timestamp} is at {spot}, not {first}")
     if log.segments[0].base_offset == 0:
         states, aborted = replayed(log)

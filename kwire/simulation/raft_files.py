@@ -16,9 +16,9 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.names import METADATA_DIRECTORY
 from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
 from kwire.simulation.disk import PLENTY, SimDisk
-from kwire.storage_format.format import METADATA_DIRECTORY
 
 
 @attrs.define

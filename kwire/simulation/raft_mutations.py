@@ -26,7 +26,7 @@ from kwire.raftmeta.raft.log_state import LogState, SnapshotId, Valid
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterHistory, VoterSet
-from kwire.raftmeta.storage import storage_turn as turn
+from kwire.raftmeta.storage import storage_turn
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.simulation import raft_node
 from kwire.simulation.disk import SimFile
@@ -93,11 +93,6 @@ def _forget_vote(state: RaftState, request: Any) -> Any:
 
 _on_vote = voting.on_vote
 _on_taken = cleaning.on_taken
-_leader_error = replication.leader_error
-
-
-def _serve_any_epoch(state: RaftState, epoch: int) -> int:
-    return errors.NONE if isinstance(state.role, Leader) else _leader_error(state, epoch)
 
 
 def _trust_any_offset(self: LogState, offset: int, epoch: int) -> Valid:
@@ -137,7 +132,7 @@ def _count_unsynced(node: raft_node.SimNode) -> None:
     if node._is_busy or not node._pending or node.is_paused:
         return
     pending, node._pending = node._pending, []
-    node._finish(turn.write(node.storage, pending).outcomes)
+    node._finish(storage_turn.write(node.storage, pending).outcomes)
 
 
 def _minority(self: VoterSet) -> int:

@@ -11,7 +11,7 @@ import attrs
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.raftmeta.raft.events import Received, Resign, Shutdown, UpgradeKraftVersion
-from kwire.raftmeta.raft.progress import is_epoch_committed
+from kwire.raftmeta.raft.leader_view import is_epoch_committed
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterSet
 from kwire.simulation.raft_node import SimNode

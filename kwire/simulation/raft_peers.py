@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from kwire.raftmeta.raft.voters import Node
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
 
@@ -24,7 +24,7 @@ class Member:
     id: int
     storage: MemoryStorage = attrs.field(factory=MemoryStorage)
     watcher: Watcher = attrs.field(factory=Watcher)
-    quorum: Quorum | None = None
+    quorum: RaftService | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
@@ -43,11 +43,11 @@ class Members:
             raise ConnectionRefusedError
         return await member.quorum.handle(request)  # type: ignore[arg-type]
 
-    async def start(self, node_id: int) -> Quorum:
+    async def start(self, node_id: int) -> RaftService:
         member = self.members[node_id]
         member.watcher = Watcher()
         member.scope = trio.CancelScope()
-        member.quorum = Quorum(
+        member.quorum = RaftService(
             config_of(node_id),
             member.storage,
             clock=TestClock(),
@@ -72,7 +72,7 @@ class Members:
         member.quorum = None
         member.scope.cancel()
 
-    async def leader(self) -> Quorum:
+    async def leader(self) -> RaftService:
         """The active leader, as soon as there is one."""
         while True:
             for member in self.members.values():

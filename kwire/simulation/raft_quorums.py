@@ -9,7 +9,7 @@ import trio
 
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.service import LeaderAndEpoch, Listener, Quorum
+from kwire.raftmeta.service import LeaderAndEpoch, Listener, RaftService
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
 
@@ -71,9 +71,9 @@ def voters_of(*node_ids: int) -> VoterSet:
 @asynccontextmanager
 async def quorum_of_one(
     *listeners: Listener, storage: MetadataStorage | None = None
-) -> AsyncIterator[Quorum]:
+) -> AsyncIterator[RaftService]:
     """A running quorum of node 1 alone; it leads as soon as the first turn is done."""
-    quorum = Quorum(
+    quorum = RaftService(
         config_of(1),
         storage or MemoryStorage(),
         clock=TestClock(),

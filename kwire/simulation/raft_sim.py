@@ -1,9 +1,10 @@
 """A whole quorum under every fault there is, from one seed.
 
 Rounds of chaos (crashes, lost disks, pauses, cuts in one direction, bad networks, damaged messages,
-slow, failing and full disks, skewed clocks, snapshots, and what :mod:`kwire.simulation.raft_operators`
-does) are each followed by calm, in which the quorum has to elect, commit and agree, and by drills
-(:mod:`kwire.simulation.raft_drills`).  :mod:`kwire.simulation.raft_checks` watches every step.
+slow, failing and full disks, skewed clocks, snapshots, and what
+:mod:`kwire.simulation.raft_operators` does) are each followed by calm, in which the quorum has to
+elect, commit and agree, and by drills (:mod:`kwire.simulation.raft_drills`).
+:mod:`kwire.simulation.raft_checks` watches every step.
 """
 
 from collections.abc import Collection

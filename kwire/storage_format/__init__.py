@@ -1,1 +1,1 @@
-"""TODO."""
+"""Data directories: what `kwire format` writes, and whose directories a node may open."""

@@ -15,22 +15,15 @@ from kwire.log.checkpoints import MetaProperties
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.raftmeta.storage.names import METADATA_DIRECTORY, checkpoint_name
 from kwire.raftmeta.storage.records import Record, SnapshotReader, snapshot_chunks
-from kwire.types import METADATA_TOPIC
 
-META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP: Final = "bootstrap.checkpoint"
-METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
 KRAFT_VERSION: Final = "kraft.version"
 DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST}
 """Everything else is 0 until it works, and what is 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)
-
-
-def checkpoint_name(snapshot: SnapshotId) -> str:
-    """The file name of a snapshot."""
-    return f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
 
 
 @attrs.frozen(kw_only=True)

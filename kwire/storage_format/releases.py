@@ -8,7 +8,7 @@ the voters are given and may be said, but not contradicted.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kwire.raftmeta.storage.levels import METADATA_VERSION
+from kwire.raftmeta.storage.levels import METADATA_VERSION, NEEDS
 from kwire.storage_format.format import DEFAULT_FEATURES, KRAFT_VERSION
 
 FIRST_LEVEL: Final = 7
@@ -27,9 +27,6 @@ _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
 }
 RELEASES: Final = tuple(f"{release}-IV{n}" for release in _LEVELS for n in _LEVELS[release])
 """The names of the levels of metadata.version from the first one on."""
-
-NEEDS: Final[Mapping[str, int]] = {"eligible.leader.replicas.version": 23}
-"""The metadata.version below which a feature cannot be more than 0."""
 
 
 class BadLevelError(ValueError):

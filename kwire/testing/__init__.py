@@ -1,1 +1,1 @@
-"""Verified stand-ins for the outside world, shipped so that others can test with them too."""
+"""A broker in a process of its own and a client of the wire, for tests of Kafka applications."""

@@ -7,6 +7,7 @@ import pytest
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, Endpoint
+from kwire.configs.load import broker_config
 from kwire.configs.topic import TopicConfig, check_topic_config
 
 NODE = {
@@ -23,7 +24,7 @@ NODE = {
 
 def node(**more: str) -> BrokerConfig:
     named = {name.replace("_", "."): text for name, text in more.items()}
-    return BrokerConfig.from_properties({**NODE, **named})
+    return broker_config({**NODE, **named})
 
 
 def test_a_usual_node() -> None:
@@ -130,7 +131,7 @@ REFUSED = [
 @pytest.mark.parametrize(("given", "named"), REFUSED, ids=lambda v: str(v)[:60])
 def test_refused_by_name_in_one_line(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        BrokerConfig.from_properties({**NODE, **given})
+        broker_config({**NODE, **given})
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from kwire.configs.broker import BrokerConfig
+from kwire.configs.broker import BrokerConfig, all_broker_keys
 from kwire.configs.declare import Key
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
-from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import FROM_BROKER, SYNONYMS, TopicConfig
 
 FACTS = [

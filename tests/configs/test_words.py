@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from kwire.configs.broker import BrokerConfig
+from kwire.configs.broker import all_broker_keys
 from kwire.configs.declare import ConfigError
-from kwire.configs.inert import all_broker_keys
+from kwire.configs.load import broker_config
 from kwire.configs.remedies import remedy
 from kwire.configs.topic import TopicConfig
 from tests.configs.test_broker import NODE, node
@@ -42,7 +42,7 @@ def refusal(**changes: str | None) -> str:
     named = {name.replace("_", "."): text for name, text in changes.items()}
     properties = {name: text for name, text in {**NODE, **named}.items() if text is not None}
     with pytest.raises(ConfigError) as caught:
-        BrokerConfig.from_properties(properties)
+        broker_config(properties)
     line = str(caught.value)
     assert "\n" not in line
     assert "  " not in line
@@ -59,7 +59,7 @@ def test_an_empty_list_is_called_empty(name: str) -> None:
 @pytest.mark.parametrize("name", MAY_BE_EMPTY)
 def test_lists_that_may_be_empty(name: str) -> None:
     changes = {"controller.quorum.bootstrap.servers": "localhost:9093", name: ""}
-    assert BrokerConfig.from_properties({**NODE, **changes}).raw(name) == ()
+    assert broker_config({**NODE, **changes}).raw(name) == ()
 
 
 @pytest.mark.parametrize("name", [name for name in FILLED + MAY_BE_EMPTY if "quorum" not in name])

@@ -7,7 +7,7 @@ import pytest
 
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kwire.handlers import Side, served_on
+from kwire.handlers import ListenerType, served_on
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.raftmeta.metadata.image import Applied
 
@@ -25,7 +25,7 @@ class Image:
 
 
 @attrs.frozen
-class Quorum:
+class RaftService:
     kraft_version: int = 0
 
 
@@ -33,14 +33,14 @@ async def ask(
     version: int,
     *,
     name: str = "kwire-test",
-    side: Side = Side.BROKER,
+    side: ListenerType = ListenerType.BROKER,
     wire: int | None = None,
     kraft: int = 0,
 ) -> ApiVersionsResponse:
     """The answer to a request of ``version``; ``wire`` is written instead of it."""
     services: Any = Services(
         image=Image(),  # type: ignore[arg-type]
-        quorum=Quorum(kraft),  # type: ignore[arg-type]
+        quorum=RaftService(kraft),  # type: ignore[arg-type]
         supported_features={"metadata.version": (7, 30), "group.version": (0, 1)},
     )
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
@@ -57,8 +57,8 @@ async def ask(
 
 
 @pytest.mark.parametrize("version", range(5))
-@pytest.mark.parametrize("side", [Side.BROKER, Side.CONTROLLER])
-async def test_lists_what_the_listener_serves(version: int, side: Side) -> None:
+@pytest.mark.parametrize("side", [ListenerType.BROKER, ListenerType.CONTROLLER])
+async def test_lists_what_the_listener_serves(version: int, side: ListenerType) -> None:
     response = await ask(version, side=side)
     assert response.error_code == 0
     told = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -66,7 +66,7 @@ async def test_lists_what_the_listener_serves(version: int, side: Side) -> None:
     assert told.keys() == rows.keys()
     for key, (first, last) in told.items():
         row = rows[key]
-        assert first == (row.first if row.told_first is None else row.told_first)
+        assert first == (row.first if row.advertised_min is None else row.advertised_min)
         assert last == row.last
 
 

@@ -11,7 +11,7 @@ from kwire.codec.apis import APIS, BY_KEY
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import KafkaError, UnknownMemberId
-from kwire.handlers import HANDLERS, Row, Side, dispatch, served_on
+from kwire.handlers import HANDLERS, ListenerType, Row, dispatch, served_on
 from kwire.handlers.dispatch import (
     Context,
     Disconnect,
@@ -69,8 +69,8 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
-    dispatcher = Dispatcher(Services(), Side.BROKER)
-    dispatcher._rows[KEY] = Row(KEY, "heartbeat", "1-4", Side.BROKER)
+    dispatcher = Dispatcher(Services(), ListenerType.BROKER)
+    dispatcher._rows[KEY] = Row(KEY, "heartbeat", "1-4", ListenerType.BROKER)
     monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda row: heartbeat)
     return Served(dispatcher, dispatcher.session("PLAINTEXT", "10.1.2.3"))
 
@@ -192,7 +192,7 @@ async def test_first_request_of_an_api_is_prepared_in_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Others have theirs between the messages, the handler and what is compiled for a version."""
-    dispatcher, steps = Dispatcher(Services(), Side.BROKER), Steps()
+    dispatcher, steps = Dispatcher(Services(), ListenerType.BROKER), Steps()
     made: list[tuple[str, int]] = []
     for name in ("handler_of", "decoder", "encoder"):
         function = getattr(dispatch, name)
@@ -222,7 +222,7 @@ def test_every_api_is_served_or_has_a_reason() -> None:
 
 def test_rows_are_in_order_and_serve_each_key_once() -> None:
     assert [row.key for row in HANDLERS] == sorted(row.key for row in HANDLERS)
-    for side in (Side.BROKER, Side.CONTROLLER):
+    for side in (ListenerType.BROKER, ListenerType.CONTROLLER):
         rows = [row for row in HANDLERS if side in row.sides]
         assert len(rows) == len(served_on(side))
 
@@ -235,9 +235,9 @@ def test_row_is_true(row: Row) -> None:
     assert handler.request_type is api.request
     assert handler.versions == row.versions
     assert api.first <= row.first <= row.last <= api.stable
-    if Side.BROKER in row.sides:
+    if ListenerType.BROKER in row.sides:
         assert api.broker
-    if Side.CONTROLLER in row.sides:
+    if ListenerType.CONTROLLER in row.sides:
         assert api.controller
 
 

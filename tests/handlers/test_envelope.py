@@ -11,7 +11,7 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Principal, Services, handles
 from kwire.handlers.envelope import envelope
 from kwire.raftmeta.service import LeaderAndEpoch
@@ -23,7 +23,7 @@ PRINCIPAL = b"\0\0" + encode(
 
 
 @attrs.define
-class Quorum:
+class RaftService:
     active: bool = True
 
     def leader(self) -> LeaderAndEpoch:
@@ -56,8 +56,8 @@ def inside(version: int = 0, key: int = KEY) -> bytes:
 async def ask(
     data: bytes, *, active: bool = True, principal: bytes = PRINCIPAL, host: str = "10.1.2.3"
 ) -> EnvelopeResponse:
-    services = Services(quorum=Quorum(active))  # type: ignore[arg-type]
-    context = Context(services=services, side=Side.CONTROLLER, listener="CONTROLLER")
+    services = Services(quorum=RaftService(active))  # type: ignore[arg-type]
+    context = Context(services=services, side=ListenerType.CONTROLLER, listener="CONTROLLER")
     answer: Any = await envelope(
         context,
         EnvelopeRequest(
@@ -79,7 +79,7 @@ async def test_answered_for_the_client(seen: list[Context]) -> None:
     (context,) = seen
     assert context.principal == Principal("User", "alice")
     assert (context.client_id, context.client_host) == ("alices-client", "10.1.2.3")
-    assert (context.side, context.listener) == (Side.CONTROLLER, "CONTROLLER")
+    assert (context.side, context.listener) == (ListenerType.CONTROLLER, "CONTROLLER")
 
 
 @pytest.mark.parametrize(

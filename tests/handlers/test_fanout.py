@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Session
 from kwire.replica.partition import Partition
 from tests.handlers.test_fetch import at, fetch, made, values
@@ -128,7 +128,7 @@ async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None
     ]
     frames: dict[int, bytes] = {}
     async with running() as subject, trio.open_nursery() as nursery:
-        dispatcher = Dispatcher(subject.services, Side.BROKER)
+        dispatcher = Dispatcher(subject.services, ListenerType.BROKER)
 
         async def subscribe(number: int) -> None:
             version, fields = kinds[number]

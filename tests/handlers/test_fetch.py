@@ -11,7 +11,7 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.primitives import EncodeError
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header, iterate
 from kwire.replica.partition import Partition
@@ -468,7 +468,7 @@ async def test_files_are_let_go_when_an_answer_fails(place: str, monkeypatch: py
     monkeypatch.setattr(place, fail)
     replica = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
     frame = request_frame(1, 17, 7, "c", request(at("t"), replica_state=replica))
-    session = Dispatcher(subject.services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    session = Dispatcher(subject.services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     with suppress(EncodeError):
         await session.answer(memoryview(frame)[4:])
     assert pins == [1]

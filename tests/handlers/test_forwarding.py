@@ -18,7 +18,7 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Dispatcher, Services, handles
 from kwire.handlers.shared.forwarding import Forwarding
 from tests.support.raftmeta.clusters import node_config
@@ -65,7 +65,12 @@ def local(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ask(
-    broker: int, *, active: bool, alone: bool = False, fails: bool = False, side: Side = Side.BROKER
+    broker: int,
+    *,
+    active: bool,
+    alone: bool = False,
+    fails: bool = False,
+    side: ListenerType = ListenerType.BROKER,
 ) -> tuple[int, int]:
     """The error code answered, and how often another node was asked."""
     channel: Any = Channel(fails)
@@ -90,8 +95,8 @@ async def ask(
         (7, {"active": False, "fails": True}, (errors.RequestTimedOut.code, 1)),
         (8, {"active": False, "alone": True}, (77, 1)),
         (7, {"active": False, "alone": True}, (0, 0)),  # starts: nobody else could answer
-        (8, {"active": True, "side": Side.CONTROLLER}, (errors.NotController.code, 0)),
-        (8, {"active": False, "side": Side.CONTROLLER}, (errors.NotController.code, 0)),
+        (8, {"active": True, "side": ListenerType.CONTROLLER}, (errors.NotController.code, 0)),
+        (8, {"active": False, "side": ListenerType.CONTROLLER}, (errors.NotController.code, 0)),
     ],
 )
 @pytest.mark.usefixtures("local")
@@ -161,7 +166,7 @@ async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_o
     controller: Any = Controller(is_active=False)
     services = Services(config=node_config(), forwarding=Forwarding(controller, channel))
     frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
-    session = Dispatcher(services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     parts = await session.answer(memoryview(frame))
     assert parts is not None
     correlation_id, response = read_response(key, 1, b"".join(parts)[4:])
@@ -198,7 +203,7 @@ async def test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_t
     channel: Any = Debt()
     controller: Any = Controller(is_active=False)
     services = Services(forwarding=Forwarding(controller, channel))
-    session = Dispatcher(services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     frame = request_frame(key, version, 99, "c", request_)[4:]
     parts = await session.answer(memoryview(frame))
     assert parts is not None
@@ -209,7 +214,7 @@ async def test_answer_without_a_throttle_time_mutes_nobody(local: None) -> None:
     channel: Any = Channel()
     controller: Any = Controller(is_active=False)
     services = Services(forwarding=Forwarding(controller, channel))
-    session = Dispatcher(services, Side.BROKER).session("PLAINTEXT", "127.0.0.1")
+    session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=7))[4:]
     await session.answer(memoryview(frame))
     assert session.muted_s == 0

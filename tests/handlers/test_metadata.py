@@ -15,6 +15,7 @@ from kwire.codec.messages.metadata_records import (
 from kwire.handlers.dispatch import Context, Services
 from kwire.handlers.metadata import metadata
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import AdminNode, admin_node
 from tests.support.raftmeta.clusters import CLUSTER, directory, node_config
 
@@ -114,7 +115,7 @@ def cluster_of_three() -> MetadataImage:
         )
         for number, (replicas, leader) in enumerate(placed)
     ]
-    return MetadataImage().apply(records)[0]
+    return apply(MetadataImage(), records)[0]
 
 
 async def test_who_leads_and_who_is_offline() -> None:
@@ -141,7 +142,7 @@ async def test_a_node_that_nobody_serves_beside_tells_itself() -> None:
         BrokerRegistrationChangeRecord(broker_id=number, broker_epoch=number, fenced=1)
         for number in (1, 3)
     ]
-    image = cluster_of_three().apply(gone)[0]
+    image = apply(cluster_of_three(), gone)[0]
     services = Services(config=node_config(), image=image, cluster_id=CLUSTER)
     reply = await metadata(Context(services=services), MetadataRequest(topics=None))
     assert reply is not None

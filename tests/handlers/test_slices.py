@@ -12,6 +12,7 @@ from kwire.codec.messages.metadata_records import PartitionRecord, TopicRecord
 from kwire.handlers.describe_configs import describe_configs
 from kwire.handlers.dispatch import Context
 from kwire.handlers.metadata import metadata
+from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import admin_node
 
 TOPICS = 10
@@ -80,7 +81,7 @@ async def test_others_get_turns_during_a_long_answer(
     handler: Callable[[Context, Any], Awaitable[Any]], request_: Any, turns_min: int
 ) -> None:
     async with admin_node() as node:
-        node.services.image, _ = node.services.image.apply(everything())
+        node.services.image, _ = apply(node.services.image, everything())
         turns = 0
 
         async def other() -> None:

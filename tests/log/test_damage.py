@@ -8,8 +8,7 @@ from random import Random
 import pytest
 import trio
 
-from kwire.log import names, offset_index
-from kwire.log import timestamp_search as lookup
+from kwire.log import names, offset_index, timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
@@ -251,6 +250,6 @@ async def test_wrong_positions_hide_no_record_from_a_search_by_time(
         for record in records(data, pos, header)
     ]
     for timestamp in sorted({timestamp for timestamp, _ in found}):
-        spot = lookup.run(lookup.first_at_least(log, timestamp))
+        spot = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
         assert spot == next((o, t) for t, o in found if t >= timestamp)
     check_offsets(model, log, by_time=True)

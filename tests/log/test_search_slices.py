@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.log import timestamp_search as lookup
+from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.simulation.disk import SimDisk
@@ -24,7 +24,9 @@ def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:
     return disk, log
 
 
-def reads_and_jobs(disk: SimDisk, search: lookup.Search) -> tuple[int, int, lookup.Spot | None]:
+def reads_and_jobs(
+    disk: SimDisk, search: timestamp_search.Search
+) -> tuple[int, int, timestamp_search.Spot | None]:
     """The most reads that the loop makes in one go, the jobs of threads, and what is found."""
     most, jobs, answer = 0, 0, None
     while True:
@@ -43,11 +45,11 @@ def reads_and_jobs(disk: SimDisk, search: lookup.Search) -> tuple[int, int, look
 def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
     disk, log = log_of(200, b"." * 60)
     if kind == "at least":
-        search = lookup.first_at_least(log, TIME_MS + 150)
-        expected = lookup.Spot(150, TIME_MS + 150)
+        search = timestamp_search.first_at_least(log, TIME_MS + 150)
+        expected = timestamp_search.Spot(150, TIME_MS + 150)
     else:
-        search = lookup.youngest(log)
-        expected = lookup.Spot(199, TIME_MS + 199)
+        search = timestamp_search.youngest(log)
+        expected = timestamp_search.Spot(199, TIME_MS + 199)
     most, _, found = reads_and_jobs(disk, search)
     assert found == expected
     assert most < 12
@@ -55,14 +57,14 @@ def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
 
 def test_a_large_batch_is_read_in_a_thread() -> None:
     disk, log = log_of(2, b"." * 300_000)
-    _, jobs, found = reads_and_jobs(disk, lookup.first_at_least(log, TIME_MS))
-    assert found == lookup.Spot(0, TIME_MS)
+    _, jobs, found = reads_and_jobs(disk, timestamp_search.first_at_least(log, TIME_MS))
+    assert found == timestamp_search.Spot(0, TIME_MS)
     assert jobs == 1
 
 
 def test_a_search_given_up_lets_go_of_its_file() -> None:
     disk, log = log_of(2, b"." * 300_000)
-    search = lookup.first_at_least(log, TIME_MS)
+    search = timestamp_search.first_at_least(log, TIME_MS)
     while next(search) is None:
         pass
     search.close()

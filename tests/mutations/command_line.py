@@ -65,8 +65,8 @@ MUTATIONS = (
     Mutation(
         name="settings-without-effect-may-be-anything",
         invariants=(),
-        path="kwire/configs/broker.py",
-        old="            checks.check_values(properties)\n",
+        path="kwire/configs/load.py",
+        old="        checks.check_values(properties)\n",
         new="",
         test=f"{WORDS}::test_a_value_that_is_none",
     ),

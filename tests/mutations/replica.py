@@ -82,8 +82,8 @@ MUTATIONS = (
         name="consumers-read-to-the-log-end",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="            end = high_watermark if upto is Upto.HIGH_WATERMARK else stable\n",
-        new="            end = log.written_offset if upto is Upto.HIGH_WATERMARK else stable\n",
+        old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
+        new="end = log.written_offset if upto is FetchIsolation.HIGH_WATERMARK else stable",
         test="tests/handlers/test_fetch.py"
         "::TestReplicas::test_consumers_stay_below_the_high_watermark",
     ),
@@ -91,8 +91,8 @@ MUTATIONS = (
         name="read-committed-reads-open-transactions",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="            end = high_watermark if upto is Upto.HIGH_WATERMARK else stable\n",
-        new="            end = high_watermark\n",
+        old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
+        new="end = high_watermark",
         test="tests/handlers/test_fetch.py::TestTransactions::test_isolation",
     ),
     Mutation(

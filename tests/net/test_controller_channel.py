@@ -31,7 +31,7 @@ MOVED = errors.NotController.code
 
 
 @attrs.define
-class Quorum:
+class RaftService:
     leader: Node | None = FIRST
     voters: VoterSet = attrs.field(
         factory=lambda: VoterSet.of(
@@ -51,7 +51,7 @@ class Quorum:
 
 
 @attrs.define
-class Links:
+class ConnectionPool:
     """Nodes by port: what each answers, or how it fails."""
 
     answers: dict[int, Callable[[], Any]]
@@ -75,18 +75,18 @@ def dead() -> Any:
     raise OutOfReach("h")
 
 
-def channel(links: Links, quorum: Quorum) -> ControllerChannel:
+def channel(links: ConnectionPool, quorum: RaftService) -> ControllerChannel:
     return ControllerChannel(quorum, links, links)  # type: ignore[arg-type]
 
 
-def announce(made: ControllerChannel, quorum: Quorum, leader: int) -> None:
+def announce(made: ControllerChannel, quorum: RaftService, leader: int) -> None:
     quorum.leader = Node(leader, "h", leader)
     made.on_leadership(LeaderAndEpoch(leader, leader))
 
 
 async def test_ask_goes_to_the_leader(autojump_clock: trio.testing.MockClock) -> None:
-    links = Links({1: lambda: ALIVE})
-    assert not (await channel(links, Quorum()).ask(HEARTBEAT)).is_fenced
+    links = ConnectionPool({1: lambda: ALIVE})
+    assert not (await channel(links, RaftService()).ask(HEARTBEAT)).is_fenced
     assert links.asked == [(1, HEARTBEAT)]
 
 
@@ -94,9 +94,9 @@ async def test_ask_goes_to_the_leader(autojump_clock: trio.testing.MockClock) ->
 async def test_ask_ends_with_the_heartbeat_interval(
     autojump_clock: trio.testing.MockClock, leader: Node | None
 ) -> None:
-    links = Links({1: dead}, timeout_s=2.0)
+    links = ConnectionPool({1: dead}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel(links, Quorum(leader)).ask(HEARTBEAT)
+        await channel(links, RaftService(leader)).ask(HEARTBEAT)
     assert trio.current_time() == pytest.approx(2.0)
 
 
@@ -105,8 +105,8 @@ async def test_ask_follows_the_leader_with_the_same_request(
 ) -> None:
     """Refused by one that leads no longer: its connection ends, the next one hears it."""
     refused = BrokerHeartbeatResponse(error_code=MOVED, is_fenced=True, should_shut_down=False)
-    links = Links({1: lambda: refused, 2: lambda: ALIVE}, timeout_s=2.0)
-    quorum = Quorum()
+    links = ConnectionPool({1: lambda: refused, 2: lambda: ALIVE}, timeout_s=2.0)
+    quorum = RaftService()
     made = channel(links, quorum)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.ask, HEARTBEAT)
@@ -120,8 +120,8 @@ async def test_who_was_asked_already_is_heard_out_when_it_is_announced(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Asked twice, it would say that the topic is there already."""
-    links = Links({2: lambda: ALIVE}, timeout_s=2.0)
-    quorum = Quorum(Node(2, "h", 2))
+    links = ConnectionPool({2: lambda: ALIVE}, timeout_s=2.0)
+    quorum = RaftService(Node(2, "h", 2))
     made = channel(links, quorum)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.ask, HEARTBEAT)
@@ -134,9 +134,9 @@ async def test_who_was_asked_already_is_heard_out_when_it_is_announced(
 async def test_a_controller_that_hangs_loses_its_connection(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    links = Links({1: lambda: None}, timeout_s=2.0)
+    links = ConnectionPool({1: lambda: None}, timeout_s=2.0)
     with pytest.raises(errors.RequestTimedOut):
-        await channel(links, Quorum()).ask(HEARTBEAT)
+        await channel(links, RaftService()).ask(HEARTBEAT)
     assert links.dropped == [1]
 
 
@@ -158,8 +158,8 @@ def nobody() -> Any:
 async def test_whether_anybody_could_be_the_controller(
     autojump_clock: trio.testing.MockClock, answers: tuple[Callable[[], Any], ...], expected: bool
 ) -> None:
-    links = Links(dict(enumerate(answers, 1)))
-    quorum = Quorum(None)
+    links = ConnectionPool(dict(enumerate(answers, 1)))
+    quorum = RaftService(None)
     assert await channel(links, quorum).is_gone() is expected
     assert trio.current_time() < 1
 
@@ -167,8 +167,8 @@ async def test_whether_anybody_could_be_the_controller(
 async def test_a_process_that_is_back_counts_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    links = Links(dict.fromkeys((1, 2, 3), nobody))
-    made = channel(links, Quorum(None))
+    links = ConnectionPool(dict.fromkeys((1, 2, 3), nobody))
+    made = channel(links, RaftService(None))
     assert await made.is_gone()
     links.answers.update(dict.fromkeys((1, 2), ApiVersionsResponse))
     assert not await made.is_gone()
@@ -185,8 +185,8 @@ async def test_a_process_that_is_back_counts_again(
 async def test_forward_follows_the_leader(
     autojump_clock: trio.testing.MockClock, first: Callable[[], Any]
 ) -> None:
-    links = Links({1: first, 2: lambda: EnvelopeResponse(response_data=b"answer")})
-    quorum = Quorum()
+    links = ConnectionPool({1: first, 2: lambda: EnvelopeResponse(response_data=b"answer")})
+    quorum = RaftService()
     made = channel(links, quorum)
     answers = []
 
@@ -210,9 +210,9 @@ async def test_request_in_a_clients_name_goes_in_an_envelope(
     """Topics that are created on first use count for the client that led to it."""
     answer = CreateTopicsResponse(throttle_time_ms=7)
     data = b"".join(response_parts(19, 7, 0, answer))[4:]
-    links = Links({1: lambda: EnvelopeResponse(response_data=data)})
+    links = ConnectionPool({1: lambda: EnvelopeResponse(response_data=data)})
     requester = Requester(("User", "alice"), "tool", "10.1.2.3")
-    made = channel(links, Quorum())
+    made = channel(links, RaftService())
     assert await made.insist_for(CreateTopicsRequest(timeout_ms=5), requester) == answer
     ((_, sent),) = links.asked
     head, body = read_header(sent.request_data)
@@ -226,16 +226,16 @@ async def test_controller_that_takes_no_envelope_of_this_version_creates_nothing
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The client that asked for something else keeps its connection."""
-    links = Links({1: lambda: EnvelopeResponse(error_code=errors.UnsupportedVersion.code)})
+    links = ConnectionPool({1: lambda: EnvelopeResponse(error_code=errors.UnsupportedVersion.code)})
     requester = Requester(("User", "alice"), "tool")
     with pytest.raises(errors.UnsupportedVersion):
-        await channel(links, Quorum()).insist_for(CreateTopicsRequest(), requester)
+        await channel(links, RaftService()).insist_for(CreateTopicsRequest(), requester)
 
 
 async def test_forward_ends_some_time(autojump_clock: trio.testing.MockClock) -> None:
-    links = Links({1: dead})
+    links = ConnectionPool({1: dead})
     with pytest.raises(errors.RequestTimedOut):
-        await channel(links, Quorum()).forward(b"frame", ("User", "alice"), "::1")
+        await channel(links, RaftService()).forward(b"frame", ("User", "alice"), "::1")
     assert len(links.asked) > 100
 
 
@@ -251,9 +251,9 @@ async def test_a_refusal_of_the_envelope(
     autojump_clock: trio.testing.MockClock, code: int, told: type[Exception]
 ) -> None:
     """The client asks for versions again; of what is wrong between nodes it hears nothing."""
-    links = Links({1: lambda: EnvelopeResponse(error_code=code)})
+    links = ConnectionPool({1: lambda: EnvelopeResponse(error_code=code)})
     with pytest.raises(told):
-        await channel(links, Quorum()).forward(b"request", ("User", "alice"), "10.1.2.3")
+        await channel(links, RaftService()).forward(b"request", ("User", "alice"), "10.1.2.3")
 
 
 async def test_topics_are_asked_for_again_when_refused_one_by_one(
@@ -261,10 +261,10 @@ async def test_topics_are_asked_for_again_when_refused_one_by_one(
 ) -> None:
     topic = CreateTopicsResponse.CreatableTopicResult
     codes = iter([MOVED, errors.NONE])
-    links = Links(
+    links = ConnectionPool(
         {1: lambda: CreateTopicsResponse(topics=[topic(name="t", error_code=next(codes))])}
     )
-    response = await channel(links, Quorum()).insist(CREATE)
+    response = await channel(links, RaftService()).insist(CREATE)
     assert response.topics[0].error_code == errors.NONE
     assert len(links.asked) == 2
 
@@ -277,9 +277,9 @@ async def test_controller_without_the_api_is_an_error_of_the_protocol(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """A controller of another version lacks what is asked: the broker tries on, it does not end."""
-    links = Links({1: lacks_the_api}, timeout_s=2.0)
+    links = ConnectionPool({1: lacks_the_api}, timeout_s=2.0)
     with pytest.raises(errors.UnsupportedVersion):
-        await channel(links, Quorum()).ask(HEARTBEAT)
+        await channel(links, RaftService()).ask(HEARTBEAT)
     assert trio.current_time() < 2.0
 
 
@@ -287,8 +287,8 @@ async def test_controller_that_lacks_an_api_runs_all_the_same(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Whatever it says, a process that answers is there."""
-    links = Links(dict.fromkeys((1, 2, 3), nobody))
-    made = channel(links, Quorum(None))
+    links = ConnectionPool(dict.fromkeys((1, 2, 3), nobody))
+    made = channel(links, RaftService(None))
     assert await made.is_gone()
     links.answers.update(dict.fromkeys((1, 2, 3), lacks_the_api))
     assert not await made.is_gone()

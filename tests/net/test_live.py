@@ -19,7 +19,7 @@ from kwire.codec.messages.api_versions import ApiVersionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.codec.messages.heartbeat import HeartbeatRequest
-from kwire.handlers import Side, served_on
+from kwire.handlers import ListenerType, served_on
 from kwire.testing.broker import BrokerProcess, broker
 from kwire.testing.wire import Closed, WireClient
 
@@ -134,7 +134,7 @@ SEEN_S = 0.2
 
 def test_every_version_served_takes_every_recorded_request(live: BrokerProcess) -> None:
     """Arbitrary but well-formed values: answered, closed or waiting, never a bug."""
-    rows = served_on(Side.BROKER)
+    rows = served_on(ListenerType.BROKER)
     asked: dict[tuple[int, int], int] = {}
     for line in lines("frames.jsonl.gz"):
         row = rows.get(line["api_key"])

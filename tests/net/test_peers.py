@@ -13,7 +13,7 @@ from kwire.clock import SystemClock
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.net.connection_pool import Links, Network, NobodyListens, OutOfReach
+from kwire.net.connection_pool import ConnectionPool, Network, NobodyListens, OutOfReach
 from kwire.net.framing import Disconnect
 from kwire.net.service import NetService
 
@@ -61,10 +61,10 @@ def asked(group: str, generation: int = 7) -> HeartbeatRequest:
 
 
 @asynccontextmanager
-async def network() -> AsyncIterator[tuple[Links, Other]]:
+async def network() -> AsyncIterator[tuple[ConnectionPool, Other]]:
     other = Other()
     node = Network(SystemClock(), Random(1))
-    links = Links(node, "raft-client-1")
+    links = ConnectionPool(node, "raft-client-1")
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
         other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)

@@ -9,10 +9,10 @@ import trio
 from kwire.clock import SystemClock
 from kwire.codec.frame import read_header, response_parts
 from kwire.codec.messages.api_versions import ApiVersionsResponse
-from kwire.net.connection_pool import Links, Network, OutOfReach, RaftPeers
+from kwire.net.connection_pool import ConnectionPool, Network, OutOfReach, RaftPeers
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import config_of
 from tests.net.test_peers import Other, asked
@@ -43,7 +43,7 @@ async def test_a_connection_without_answers_is_given_up() -> None:
     """It would carry no request of this node's to that one until TCP gives up, in 15 minutes."""
     other, config = Mute(), config_of(2, request_timeout=0.05, retry_backoff_max=0.02)
     network = Network(SystemClock(), Random(1))
-    links = Links(network, "raft-client-2", timeout_s=config.request_timeout)
+    links = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout)
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
         other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)
@@ -52,7 +52,7 @@ async def test_a_connection_without_answers_is_given_up() -> None:
         there = Voter(ReplicaKey(1), (Endpoint("CONTROLLER", "127.0.0.1", other.port),))
         storage = MemoryStorage()
         storage.election = ElectionState(1, 1)
-        quorum = Quorum(
+        quorum = RaftService(
             config,
             storage,
             clock=network.clock,
@@ -70,7 +70,7 @@ async def test_a_connection_without_answers_is_given_up() -> None:
 async def test_an_address_that_is_none(host: str) -> None:
     """It may have come with an answer, or stand in the voter set by somebody's mistake."""
     network = Network(SystemClock(), Random(1))
-    links = Links(network, "raft-client-2")
+    links = ConnectionPool(network, "raft-client-2")
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         with pytest.raises(OutOfReach):

@@ -12,8 +12,8 @@ from kwire.replica.purgatory import (
     SHARED_MAX,
     ByteWait,
     ByteWaits,
+    FetchIsolation,
     OffsetWaits,
-    Upto,
     WaitTimes,
     Wake,
 )
@@ -47,7 +47,7 @@ def test_forgetting_and_losing_waits():
 
 
 def wait(
-    subject: ByteWaits[str, str], who: str, keys: list[str], missing: int, upto: Upto
+    subject: ByteWaits[str, str], who: str, keys: list[str], missing: int, upto: FetchIsolation
 ) -> ByteWait[str, str]:
     made: ByteWait[str, str] = ByteWait(who, upto, missing)
     subject.watch(made, keys)
@@ -56,31 +56,31 @@ def wait(
 
 def test_bytes_add_up_over_partitions():
     subject: ByteWaits[str, str] = ByteWaits()
-    wait(subject, "w", ["p", "q"], 100, Upto.HIGH_WATERMARK)
-    assert subject.grew("p", Upto.HIGH_WATERMARK, 60) == []
-    assert subject.grew("q", Upto.STABLE, 60) == []  # not what it may read
-    assert subject.grew("r", Upto.HIGH_WATERMARK, 60) == []
-    assert subject.grew("q", Upto.HIGH_WATERMARK, 40) == ["w"]
+    wait(subject, "w", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
+    assert subject.grew("p", FetchIsolation.HIGH_WATERMARK, 60) == []
+    assert subject.grew("q", FetchIsolation.STABLE, 60) == []  # not what it may read
+    assert subject.grew("r", FetchIsolation.HIGH_WATERMARK, 60) == []
+    assert subject.grew("q", FetchIsolation.HIGH_WATERMARK, 40) == ["w"]
     assert not subject.is_watched("p")
     assert len(subject) == 0
 
 
 def test_a_change_of_role_completes_all():
     subject: ByteWaits[str, str] = ByteWaits()
-    wait(subject, "a", ["p", "q"], 100, Upto.HIGH_WATERMARK)
-    wait(subject, "b", ["p"], 1, Upto.LOG_END)
-    wait(subject, "c", ["q"], 1, Upto.STABLE)
+    wait(subject, "a", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
+    wait(subject, "b", ["p"], 1, FetchIsolation.LOG_END)
+    wait(subject, "c", ["q"], 1, FetchIsolation.STABLE)
     assert subject.changed("p") == ["a", "b"]
     assert subject.changed("p") == []
-    assert subject.grew("q", Upto.STABLE, 1) == ["c"]
+    assert subject.grew("q", FetchIsolation.STABLE, 1) == ["c"]
 
 
 def test_a_wait_that_ended_otherwise():
     subject: ByteWaits[str, str] = ByteWaits()
-    made = wait(subject, "a", ["p", "q"], 1, Upto.LOG_END)
+    made = wait(subject, "a", ["p", "q"], 1, FetchIsolation.LOG_END)
     subject.forget(made)
     subject.forget(made)
-    assert subject.grew("p", Upto.LOG_END, 5) == []
+    assert subject.grew("p", FetchIsolation.LOG_END, 5) == []
     assert len(subject) == 0
 
 
@@ -145,13 +145,13 @@ def test_reads_kept_for_others_are_few() -> None:
 
 def test_only_fetches_that_are_completed_together_share() -> None:
     waits = ByteWaits[str, str]()
-    together = [ByteWait[str, str](name, Upto.HIGH_WATERMARK, 10) for name in "ab"]
-    later = ByteWait[str, str]("c", Upto.HIGH_WATERMARK, 20)
+    together = [ByteWait[str, str](name, FetchIsolation.HIGH_WATERMARK, 10) for name in "ab"]
+    later = ByteWait[str, str]("c", FetchIsolation.HIGH_WATERMARK, 20)
     for wait in (*together, later):
         waits.watch(wait, ["p"])
-    assert waits.grew("p", Upto.HIGH_WATERMARK, 10) == ["a", "b"]
+    assert waits.grew("p", FetchIsolation.HIGH_WATERMARK, 10) == ["a", "b"]
     assert together[0].woken_with is together[1].woken_with is not None
-    assert waits.grew("p", Upto.HIGH_WATERMARK, 10) == ["c"]
+    assert waits.grew("p", FetchIsolation.HIGH_WATERMARK, 10) == ["c"]
     assert later.woken_with is None
 
 

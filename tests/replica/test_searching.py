@@ -9,11 +9,11 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
-from kwire.log import timestamp_search as lookup
+from kwire.log import timestamp_search
 from kwire.records import build, compression, header
 from kwire.replica import unpacking
 from kwire.replica.partition import MAX_TIMESTAMP, Partition
-from kwire.replica.purgatory import Upto
+from kwire.replica.purgatory import FetchIsolation
 from tests.support.handlers.broker import NOW_MS, Broker, broker, topic_id
 
 MANY = 3_000
@@ -47,7 +47,7 @@ async def test_others_come_in_between(codec: int, wanted: int):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        found = await subject.replicas.locate(partition, wanted, Upto.HIGH_WATERMARK)
+        found = await subject.replicas.locate(partition, wanted, FetchIsolation.HIGH_WATERMARK)
         nursery.cancel_scope.cancel()
     assert found.offset == MANY - 1
     assert turns >= 10
@@ -55,13 +55,13 @@ async def test_others_come_in_between(codec: int, wanted: int):
 
 async def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     """Invariant 98: the batch's header has to do."""
-    monkeypatch.setattr(lookup, "PAYLOAD_MAX", 1 << 20)
+    monkeypatch.setattr(timestamp_search, "PAYLOAD_MAX", 1 << 20)
     subject, partition = await filled()
     head = header.parse(build.batch([build.New(None, b"x")], timestamp_ms=NOW_MS + MANY))
     head = head._replace(attributes=1, leader_epoch=-1)
     bomb = build.assemble(head, gzip.compress(bytes(8 << 20)))
     partition.append(bomb, header.parse(bomb), 1, 0.0, NOW_MS)
-    found = await subject.replicas.locate(partition, NOW_MS + MANY, Upto.HIGH_WATERMARK)
+    found = await subject.replicas.locate(partition, NOW_MS + MANY, FetchIsolation.HIGH_WATERMARK)
     assert (found.offset, found.timestamp) == (MANY, NOW_MS + MANY)
 
 
@@ -76,7 +76,7 @@ async def test_headers_are_passed_over_by_a_search(codec: int, wanted: int):
     partition.log.start_offset = MANY + 1
     tracemalloc.start()
     try:
-        found = await subject.replicas.locate(partition, wanted, Upto.HIGH_WATERMARK)
+        found = await subject.replicas.locate(partition, wanted, FetchIsolation.HIGH_WATERMARK)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -88,7 +88,7 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
     """Invariant 98: a payload is in memory until its last record was looked at."""
     subject, partition = await filled(compression=compression.GZIP)
     active = most = finished = 0
-    unpack = lookup._payload
+    unpack = timestamp_search._payload
 
     def unpack_counted(*arguments: Any) -> bytes | None:
         nonlocal active, most
@@ -98,11 +98,13 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
 
     async def search() -> None:
         nonlocal finished
-        found = await subject.replicas.locate(partition, NOW_MS + MANY - 1, Upto.HIGH_WATERMARK)
+        found = await subject.replicas.locate(
+            partition, NOW_MS + MANY - 1, FetchIsolation.HIGH_WATERMARK
+        )
         finished += 1
         assert found.offset == MANY - 1
 
-    monkeypatch.setattr(lookup, "_payload", unpack_counted)
+    monkeypatch.setattr(timestamp_search, "_payload", unpack_counted)
     async with trio.open_nursery() as nursery:
         for _ in range(4 * unpacking.THREADS):
             nursery.start_soon(search)
@@ -119,4 +121,6 @@ async def test_a_topic_that_goes_meanwhile():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(delete)
         with pytest.raises(errors.NotLeaderOrFollower):
-            await subject.replicas.locate(partition, NOW_MS + MANY - 1, Upto.HIGH_WATERMARK)
+            await subject.replicas.locate(
+                partition, NOW_MS + MANY - 1, FetchIsolation.HIGH_WATERMARK
+            )

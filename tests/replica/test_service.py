@@ -13,7 +13,7 @@ from kwire.codec.messages import metadata_records as r
 from kwire.log.config import LogConfig
 from kwire.records import header
 from kwire.replica.partition import Partition, Produced
-from kwire.replica.purgatory import Upto
+from kwire.replica.purgatory import FetchIsolation
 from kwire.simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
@@ -187,7 +187,7 @@ async def test_a_slow_directory(autojump_clock: Any):
                 subject.replicas.wait_acknowledged, partition, produced, acks, deadline
             )
         await subject.replicas.wait_for_data(
-            [partition], missing_bytes=1, upto=Upto.HIGH_WATERMARK, timeout_s=10
+            [partition], missing_bytes=1, upto=FetchIsolation.HIGH_WATERMARK, timeout_s=10
         )
     assert trio.current_time() == pytest.approx(3)
     assert partition.high_watermark == 1
@@ -232,7 +232,7 @@ async def test_an_idle_broker_sleeps(autojump_clock: Any):
         for _ in range(3):
             nursery.start_soon(
                 lambda: subject.replicas.wait_for_data(
-                    [partition], missing_bytes=1, upto=Upto.STABLE, timeout_s=3600
+                    [partition], missing_bytes=1, upto=FetchIsolation.STABLE, timeout_s=3600
                 )
             )
         await trio.testing.wait_all_tasks_blocked()

@@ -1,0 +1,1 @@
+"""Parts that tests share; no tests."""

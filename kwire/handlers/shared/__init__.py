@@ -1,1 +1,1 @@
-"""TODO."""
+"""Parts that several handlers use."""

@@ -17,7 +17,7 @@ from kwire.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.raftmeta.metadata.image import BROKER, GROUP, TOPIC
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID
@@ -141,7 +141,7 @@ def some_controller(context: "Context", image: "MetadataImage") -> int:
 
 def check_alter(context: "Context", resource_type: int, name: str) -> None:
     """Whether the asker may change a resource's settings, here; KafkaError if not."""
-    if context.side is Side.BROKER:
+    if context.side is ListenerType.BROKER:
         check_broker(context, resource_type, name)
     if resource_type == TOPIC and not context.authorize("AlterConfigs", "Topic", name):
         raise TopicAuthorizationFailed

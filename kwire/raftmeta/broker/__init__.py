@@ -1,1 +1,1 @@
-"""TODO."""
+"""A broker's registration, heartbeats and shutdown, as the controller sees them."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The active controller: requests in, metadata records and answers out."""

@@ -12,10 +12,10 @@ from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kwire.configs.broker import all_broker_keys
 from kwire.configs.checks import check_changed
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
-from kwire.configs.inert import all_broker_keys
 from kwire.configs.topic import TopicConfig, check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (

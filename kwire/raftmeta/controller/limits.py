@@ -27,8 +27,7 @@ from kwire.raftmeta.controller.state import (
     outcome,
 )
 from kwire.raftmeta.metadata.image import QuotaEntity
-from kwire.raftmeta.storage.levels import METADATA_VERSION
-from kwire.storage_format.releases import NEEDS
+from kwire.raftmeta.storage.levels import METADATA_VERSION, NEEDS
 
 PRODUCER_IDS: Final = 1000
 """How many producer ids a broker is given at once."""

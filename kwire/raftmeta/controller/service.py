@@ -29,7 +29,7 @@ from kwire.raftmeta.metadata.image import Applied
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS
 from kwire.raftmeta.metadata.internal_topics import creatable
 from kwire.raftmeta.metadata.publisher import AT_ONCE, MetadataPublisher
-from kwire.raftmeta.service import Commit, LeaderAndEpoch, Quorum
+from kwire.raftmeta.service import Commit, LeaderAndEpoch, RaftService
 from kwire.raftmeta.storage.levels import at_level, level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack
 from kwire.records.build import Payload
@@ -54,7 +54,7 @@ class Controller:
 
     def __init__(
         self,
-        quorum: Quorum,
+        quorum: RaftService,
         publisher: MetadataPublisher,
         state: ControllerState,
         clock: Clock,
@@ -245,7 +245,7 @@ class Controller:
             request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
             broker = Requester(("User", "ANONYMOUS"), str(self.state.config.node_id))
             permit = self.permit(requester or broker, strict=True)
-            response = await self.anywhere(
+            response = await self.call_active(
                 partial(decide_create_topics, permit=permit), request, requester
             )
         finally:
@@ -258,7 +258,7 @@ class Controller:
         )
         return {made.name: made for made in response.topics if made.error_code != exists}
 
-    async def anywhere(
+    async def call_active(
         self, decide: "Decide[Q, R]", request: Q, requester: Requester | None = None
     ) -> R:
         """Run a decider here, or have the active controller run it, perhaps for a client."""

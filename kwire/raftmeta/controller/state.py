@@ -31,6 +31,7 @@ from kwire.raftmeta.metadata.image import (
     MetadataImage,
     PartitionImage,
 )
+from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import Steps, applying, drained
 from kwire.raftmeta.storage.levels import level_of
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
@@ -128,7 +129,7 @@ class ControllerState:
         """The state as it will be, for a decision that builds on records of its own."""
         if not records:
             return self
-        return attrs.evolve(self, image=self.image.apply(records)[0])
+        return attrs.evolve(self, image=apply(self.image, records)[0])
 
     @property
     def index(self) -> PartitionIndex:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The cluster's metadata: images built from committed records, and their publication."""

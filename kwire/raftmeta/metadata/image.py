@@ -1,13 +1,14 @@
 """The cluster's metadata as one value: what all records of the metadata log add up to.
 
-An image never changes; ``apply`` gives another that shares all but what changed, so a change
+An image never changes; :func:`kwire.raftmeta.metadata.image_change.apply` gives another that shares
+all but what changed, so a change
 costs the same with a hundred topics and a hundred thousand, and a reader that holds an image
 sees one consistent moment. The active controller decides on an image, brokers publish them, and
 a snapshot is an image written as records (:mod:`kwire.raftmeta.metadata.image_records`).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import attrs
 from immutables import Map
@@ -17,9 +18,6 @@ from kwire.codec.messages.metadata_records import (
     DelegationTokenRecord,
     UserScramCredentialRecord,
 )
-
-if TYPE_CHECKING:
-    from kwire.raftmeta.metadata.image_change import MetadataDelta
 
 NO_LEADER: Final = -1
 
@@ -184,17 +182,6 @@ class MetadataImage:
     acls: "Map[bytes, AccessControlEntryRecord]" = attrs.field(factory=Map)
     scram: "Map[tuple[int, str], UserScramCredentialRecord]" = attrs.field(factory=Map)
     tokens: "Map[str, DelegationTokenRecord]" = attrs.field(factory=Map)
-
-    def apply(
-        self, records: Iterable[Any], applied: Applied | None = None
-    ) -> "tuple[MetadataImage, MetadataDelta]":
-        """The image after some records, and what is different in it."""
-        from kwire.raftmeta.metadata.image_change import ImageChange
-
-        change = ImageChange(self)
-        for record in records:
-            change.replay(record)
-        return change.finish(applied or self.applied)
 
     def topic(self, name: str) -> TopicImage | None:
         """A topic by name."""

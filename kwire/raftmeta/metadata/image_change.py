@@ -428,3 +428,13 @@ _REPLAY: Final[dict[type, Callable[[ImageChange, Any], None]]] = {
     r.UserScramCredentialRecord: ImageChange.scram,
     r.ZkMigrationStateRecord: ImageChange.ignore,
 }
+
+
+def apply(
+    image: MetadataImage, records: Iterable[Any], applied: Applied | None = None
+) -> tuple[MetadataImage, MetadataDelta]:
+    """Return the image after ``records``, and what is different in it."""
+    change = ImageChange(image)
+    for record in records:
+        change.replay(record)
+    return change.finish(applied or image.applied)

@@ -148,7 +148,7 @@ class MetadataPublisher:
 
 
 def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:
-    """An image's records in groups, for ``Quorum.write_snapshot``."""
+    """An image's records in groups, for ``RaftService.write_snapshot``."""
     group: list[Any] = []
     for record in image_records(image):
         group.append(record)

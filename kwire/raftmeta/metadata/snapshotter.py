@@ -15,7 +15,7 @@ import trio
 from kwire.clock import Clock
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
-from kwire.raftmeta.service import LeaderAndEpoch, Quorum
+from kwire.raftmeta.service import LeaderAndEpoch, RaftService
 from kwire.raftmeta.storage.levels import level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class Snapshotter:
     """Watches one quorum; made before it runs, after its publisher has become a listener."""
 
-    quorum: Quorum
+    quorum: RaftService
     publisher: MetadataPublisher
     cadence: SnapshotCadence
     clock: Clock

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The consensus machine (KIP-595, 630, 853, 996): events in, effects out; no I/O."""

@@ -9,6 +9,7 @@ import logging
 from math import inf
 from typing import Final
 
+from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.roles import (
     Candidate,
@@ -35,10 +36,11 @@ _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest")
 def enter(state: RaftState, role: Role) -> None:
     """Leave the present role, whose requests no longer matter, and take another."""
     if isinstance(state.role, Leader):
-        from kwire.raftmeta.raft.progress import dismiss_waiting
-
         old, state.role = state.role, role
-        dismiss_waiting(state, old)
+        if old.held or old.change is not None:
+            from kwire.raftmeta.raft.pending_replies import dismiss_all
+
+            dismiss_all(state, old)
     state.role = role
     state.calls.give_up(_MOOT)
 
@@ -95,8 +97,6 @@ def become_candidate(state: RaftState) -> None:
 
 def become_leader(state: RaftState, granted: frozenset[int]) -> None:
     """Lead; the epoch's first record says so and commits what was there before."""
-    from kwire.raftmeta.raft import progress
-
     if isinstance(state.role, Candidate):
         state.save(ElectionState(state.epoch, state.config.node_id, state.election.voted))
     else:
@@ -199,7 +199,7 @@ def _start_timer(
 
 
 def poll(state: RaftState) -> None:
-    """Do what the timers of elections demand, and ask for the votes still missing."""
+    """Do what the timers of elections demand."""
     role = state.role
     if isinstance(role, Leader):
         return
@@ -216,7 +216,3 @@ def poll(state: RaftState) -> None:
             become_prospective(state)
         else:
             role.deadline = inf
-    if isinstance(state.role, Prospective | Candidate | Resigned):
-        from kwire.raftmeta.raft import voting
-
-        voting.ask(state)

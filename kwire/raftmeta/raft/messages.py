@@ -16,8 +16,8 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
-from kwire.raftmeta.raft import progress
 from kwire.raftmeta.raft.events import LogSlice, SnapshotSlice
+from kwire.raftmeta.raft.leader_view import own_high_watermark
 from kwire.raftmeta.raft.log_state import Diverging, NeedsSnapshot, Place, SnapshotId
 from kwire.raftmeta.raft.quorum_state import NOBODY
 from kwire.raftmeta.raft.state import RaftState
@@ -168,7 +168,7 @@ def fetch_response(
     records: LogSlice | bytes = b"",
 ) -> FetchResponse:
     topic = FetchResponse.FetchableTopicResponse
-    known = progress.own_high_watermark(state) if error == NONE else None
+    known = own_high_watermark(state) if error == NONE else None
     part = topic.PartitionData(
         partition_index=0,
         error_code=error,

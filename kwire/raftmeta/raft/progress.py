@@ -16,7 +16,7 @@ from kwire.raftmeta.raft.control_records import (
     note_voters,
     voters_records,
 )
-from kwire.raftmeta.raft.events import Append, Appended, AppendLog, Refused, Reply
+from kwire.raftmeta.raft.events import Append, Appended, AppendLog, Refused
 from kwire.raftmeta.raft.roles import Leader, Replica
 from kwire.raftmeta.raft.state import CHECK_QUORUM_FACTOR, OBSERVER_SESSION, RaftState
 from kwire.raftmeta.raft.voters import CONFIGURED, ReplicaKey
@@ -122,19 +122,6 @@ def update_high_watermark(state: RaftState) -> bool:
     return state.advance_high_watermark(held)
 
 
-def is_epoch_committed(state: RaftState, role: Leader) -> bool:
-    """Whether anything of the leader's own epoch is committed."""
-    return state.high_watermark is not None and state.high_watermark > role.epoch_start
-
-
-def own_high_watermark(state: RaftState) -> int | None:
-    """What a node tells of the high watermark: a leader only what it has moved itself."""
-    role = state.role
-    if isinstance(role, Leader) and not is_epoch_committed(state, role):
-        return None
-    return state.high_watermark
-
-
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
 def heard(state: RaftState, role: Leader, replica: Replica) -> None:
     """A replica fetched just now."""
@@ -185,22 +172,28 @@ def _check_deadline(state: RaftState) -> float:
     return state.now + _check_timeout(state)
 
 
-def poll(state: RaftState) -> None:
-    """Tell voters that do not fetch who leads; resign when a majority is gone."""
+def has_lost_majority(state: RaftState) -> bool:
+    """Whether this leader has to resign, since a majority stopped fetching; else looks on."""
     role = state.role
     if not isinstance(role, Leader) or is_alone(state):
-        return
-    from kwire.raftmeta.raft import messages
-    from kwire.raftmeta.raft.election import become_resigned
-
+        return False
     if role.check_at == inf and not state.voters.is_only(state.key):
         role.check_at = _check_deadline(state)
     if state.now >= role.check_at:
         if state.voters.is_only(state.key):
             role.check_at = inf
         else:
-            become_resigned(state, preferred_candidates(state, role))
-            return
+            return True
+    return False
+
+
+def tell_voters(state: RaftState) -> None:
+    """Send BeginQuorumEpoch to the voters that have not fetched for a while."""
+    role = state.role
+    if not isinstance(role, Leader) or is_alone(state):
+        return
+    from kwire.raftmeta.raft import messages
+
     for node in state.other_voters:
         replica = replica_of(state, role, _key_of(state, role, node.id))
         if state.now >= replica.begin_at:
@@ -231,15 +224,3 @@ def preferred_candidates(state: RaftState, role: Leader) -> tuple[ReplicaKey, ..
     others = [voter for voter in state.voters if voter.id != state.config.node_id]
     others.sort(key=lambda voter: (-ends[voter.id], voter.id))
     return tuple(voter.key for voter in others)
-
-
-def dismiss_waiting(state: RaftState, role: Leader) -> None:
-    """Whoever waits for this leader is told that it no longer is one."""
-    if not role.held and role.change is None:
-        return
-    from kwire.raftmeta.raft import messages, reconfig
-
-    code = errors.NotLeaderOrFollower.code
-    for held in role.held.take_all():
-        state.emit(Reply(held.token, messages.fetch_response(state, error=code)))
-    reconfig.abandon(state, role)

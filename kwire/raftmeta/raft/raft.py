@@ -11,8 +11,7 @@ from typing import assert_never
 
 import attrs
 
-from kwire.raftmeta.raft import cleaning, election, progress
-from kwire.raftmeta.raft import start_stop as leadership
+from kwire.raftmeta.raft import cleaning, election, progress, start_stop
 from kwire.raftmeta.raft.events import (
     Answered,
     Append,
@@ -28,9 +27,10 @@ from kwire.raftmeta.raft.events import (
     Started,
     UpgradeKraftVersion,
 )
+from kwire.raftmeta.raft.leader_view import is_epoch_committed
 from kwire.raftmeta.raft.log_state import LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
-from kwire.raftmeta.raft.roles import Leader, Resigned
+from kwire.raftmeta.raft.roles import Candidate, Leader, Prospective, Resigned
 from kwire.raftmeta.raft.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.raft.voters import VoterHistory
 
@@ -100,11 +100,11 @@ class Raft:
 
                 reconfig.on_upgrade(state, event)
             case Started():
-                leadership.on_started(state)
+                start_stop.on_started(state)
             case Resign(epoch):
-                leadership.resign(state, epoch)
+                start_stop.resign(state, epoch)
             case Shutdown():
-                leadership.shut_down(state)
+                start_stop.shut_down(state)
             case _:
                 assert_never(event)
 
@@ -124,8 +124,14 @@ class Raft:
         while role is not state.role:
             role = state.role
             election.poll(state)
+            if isinstance(state.role, Prospective | Candidate | Resigned):
+                from kwire.raftmeta.raft import voting
+
+                voting.ask(state)
             progress.update_high_watermark(state)
-            progress.poll(state)
+            if progress.has_lost_majority(state):
+                start_stop.resign(state, state.epoch)
+            progress.tell_voters(state)
             if not progress.is_alone(state):
                 from kwire.raftmeta.raft import rpc
 
@@ -133,7 +139,7 @@ class Raft:
 
     def _announce(self) -> None:
         state, role = self.state, self.state.role
-        active = isinstance(role, Leader) and progress.is_epoch_committed(state, role)
+        active = isinstance(role, Leader) and is_epoch_committed(state, role)
         known = LeaderKnown(state.leader_id, state.epoch, active)
         if isinstance(role, Resigned):
             known = LeaderKnown(None, state.epoch)
@@ -147,7 +153,7 @@ class Raft:
             own = progress.deadline(state, role)
         else:
             own = role.deadline
-        own = min(own, leadership.update_voter_deadline(state, role))
+        own = min(own, start_stop.update_voter_deadline(state, role))
         return min(own, state.calls.deadline(), self._retry_deadline())
 
     def _retry_deadline(self) -> float:

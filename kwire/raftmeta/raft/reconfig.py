@@ -8,16 +8,17 @@ two sets that follow each other differ by one voter, so their majorities always 
 from collections.abc import Hashable
 
 from kwire import errors
-from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kwire.errors import KafkaError
 from kwire.raftmeta.raft import messages, progress
 from kwire.raftmeta.raft.control_records import voters_records
 from kwire.raftmeta.raft.election import become_resigned
 from kwire.raftmeta.raft.events import Appended, Refused, Reply, UpgradeKraftVersion
-from kwire.raftmeta.raft.replication import leader_error
+from kwire.raftmeta.raft.leader_view import is_epoch_committed, leader_error
+from kwire.raftmeta.raft.pending_replies import added, finish_change, removed
 from kwire.raftmeta.raft.roles import Leader, VoterChange
 from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import (
@@ -42,7 +43,7 @@ def check_change(state: RaftState, cluster_id: str | None) -> Leader:
     role = state.role
     if not isinstance(role, Leader) or state.stopping:
         raise errors.NotLeaderOrFollower
-    if not progress.is_epoch_committed(state, role):
+    if not is_epoch_committed(state, role):
         raise errors.RequestTimedOut("the leader has committed nothing in its epoch yet")
     pending = state.history.latest_offset >= (state.high_watermark or 0)
     if role.change is not None or pending:
@@ -67,7 +68,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         if state.voters.get(voter.id) is not None:
             raise errors.DuplicateVoter(f"node {voter.id} is a voter already")
     except KafkaError as error:
-        state.emit(Reply(token, _added(error)))
+        state.emit(Reply(token, added(error)))
         return
     endpoint = endpoint_of(voter.endpoints, state.config.listener)
     wait = min(request.timeout_ms / 1000, state.config.request_timeout * 2)
@@ -78,7 +79,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         ApiVersionsRequest(client_software_name="kwire", client_software_version="1"),
     )
     if role.change.call_id is None:
-        finish(state, role, errors.RequestTimedOut("the new voter does not answer"))
+        finish_change(state, role, errors.RequestTimedOut("the new voter does not answer"))
 
 
 def _voter_of(request: AddRaftVoterRequest) -> Voter:
@@ -95,22 +96,24 @@ def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse 
         return
     change = role.change
     if response is None or response.error_code != errors.NONE:
-        finish(state, role, errors.RequestTimedOut("the new voter does not answer"))
+        finish_change(state, role, errors.RequestTimedOut("the new voter does not answer"))
         return
     versions = [f for f in response.supported_features if f.name == "kraft.version"]
     newest = versions[0].max_version if versions else 0
     if newest < state.history.kraft_version:
-        finish(state, role, errors.InvalidRequest(f"the new voter supports kraft.version {newest}"))
+        finish_change(
+            state, role, errors.InvalidRequest(f"the new voter supports kraft.version {newest}")
+        )
         return
     replica = role.replicas.get(change.voter.key)
     age = state.now_ms - (replica.caught_up_at_ms if replica else -CAUGHT_UP_WITHIN_MS)
     if replica is None or replica.caught_up_at_ms < 0 or age > CAUGHT_UP_WITHIN_MS:
-        finish(state, role, errors.RequestTimedOut("the new voter has not caught up"))
+        finish_change(state, role, errors.RequestTimedOut("the new voter has not caught up"))
         return
     change.voter = Voter(change.voter.key, change.voter.endpoints, 0, newest)
     _write(state, role, state.voters.with_voter(change.voter))
     if change.kind == "add-ack-appended":
-        state.emit(Reply(change.token, _added(None)))
+        state.emit(Reply(change.token, added(None)))
 
 
 def _write(state: RaftState, role: Leader, voters: VoterSet) -> None:
@@ -133,7 +136,7 @@ def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest
         if len(state.voters) == 1:
             raise errors.InvalidRequest("the last voter cannot be removed")
     except KafkaError as error:
-        state.emit(Reply(token, _removed(error)))
+        state.emit(Reply(token, removed(error)))
         return
     role.change = VoterChange(token, "remove", voter, float("inf"))
     _write(state, role, state.voters.without(key.id))
@@ -220,44 +223,12 @@ def poll(state: RaftState) -> None:
     change = role.change
     if change is not None:
         if change.offset is not None and committed > change.offset:
-            finish(state, role, None)
+            finish_change(state, role, None)
         elif state.now >= change.deadline:
-            finish(state, role, errors.RequestTimedOut("the new voter does not answer"))
+            finish_change(state, role, errors.RequestTimedOut("the new voter does not answer"))
     is_out = state.history.kraft_version > 0 and not state.voters.has(state.key)
     if is_out and committed > state.history.latest_offset:
         become_resigned(state, progress.preferred_candidates(state, role))
-
-
-def finish(state: RaftState, role: Leader, error: KafkaError | None) -> None:
-    """Answer whoever asked for the change under way."""
-    change, role.change = role.change, None
-    if change is None:
-        return
-    match change.kind:
-        case "add":
-            state.emit(Reply(change.token, _added(error)))
-        case "add-ack-appended":
-            if change.offset is None:
-                state.emit(Reply(change.token, _added(error)))
-        case "remove":
-            state.emit(Reply(change.token, _removed(error)))
-        case _:  # an update was answered when it was written
-            pass
-
-
-def abandon(state: RaftState, role: Leader) -> None:
-    """The leader steps down: what becomes of a written change is the next one's business."""
-    finish(state, role, errors.NotLeaderOrFollower())
-
-
-def _added(error: KafkaError | None) -> AddRaftVoterResponse:
-    code = error.code if error else errors.NONE
-    return AddRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
-
-
-def _removed(error: KafkaError | None) -> RemoveRaftVoterResponse:
-    code = error.code if error else errors.NONE
-    return RemoveRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
 
 
 def _updated(state: RaftState, code: int) -> UpdateRaftVoterResponse:

@@ -20,6 +20,7 @@ from kwire.raftmeta.raft.control_records import note_voters
 from kwire.raftmeta.raft.election import leader_heard, learn
 from kwire.raftmeta.raft.events import LogSlice, Reply, TruncateLog
 from kwire.raftmeta.raft.held_fetches import HeldFetch
+from kwire.raftmeta.raft.leader_view import leader_error, own_high_watermark
 from kwire.raftmeta.raft.log_state import SnapshotId, Valid
 from kwire.raftmeta.raft.roles import (
     Follower,
@@ -72,17 +73,6 @@ def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
     return None if error == errors.NONE else messages.fetch_response(state, error=error)
 
 
-def leader_error(state: RaftState, epoch: int) -> int:
-    """Why a request for the leader of an epoch cannot be served here."""
-    if 0 <= epoch < state.epoch:
-        return errors.FencedLeaderEpoch.code
-    if epoch > state.epoch:
-        return errors.UnknownLeaderEpoch.code
-    if not isinstance(state.role, Leader):
-        return errors.NotLeaderOrFollower.code
-    return errors.NONE
-
-
 def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> None:
     """The sender holds everything before its fetch offset, if its log is a prefix of ours."""
     asked = messages.partition_of(request)
@@ -126,7 +116,7 @@ def _answer(
         limit = min(request.max_bytes, state.config.fetch_max_bytes)
         records = LogSlice(asked.fetch_offset, state.log.end_offset, limit)
     elif not is_last:
-        high_watermark = progress.own_high_watermark(state)
+        high_watermark = own_high_watermark(state)
         if high_watermark is None or high_watermark <= asked.high_watermark:
             return None
     if records not in answers:
@@ -140,7 +130,7 @@ def poll_held(state: RaftState) -> None:
     role = state.role
     if not isinstance(role, Leader) or not role.held:
         return
-    news = (state.log.end_offset, progress.own_high_watermark(state))
+    news = (state.log.end_offset, own_high_watermark(state))
     if role.held.compared_with == news:
         fetches = role.held.take_expired(state.now)
     else:

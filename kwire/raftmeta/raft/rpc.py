@@ -17,17 +17,17 @@ from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnaps
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
-from kwire.raftmeta.raft import auto_join as joining
 from kwire.raftmeta.raft import (
+    auto_join,
     describe,
     election,
     messages,
+    quorum_epochs,
     reconfig,
     replication,
     snapshot,
     voting,
 )
-from kwire.raftmeta.raft import quorum_epochs as neighbours
 from kwire.raftmeta.raft.events import Reply
 from kwire.raftmeta.raft.state import Call, RaftState
 
@@ -39,8 +39,8 @@ def poll(state: RaftState) -> None:
     """Do what is due between nodes."""
     replication.poll_held(state)  # first, so that a leader voted out tells what is committed
     reconfig.poll(state)
-    joining.poll(state)
-    neighbours.poll_update_voter(state)
+    auto_join.poll(state)
+    quorum_epochs.poll_update_voter(state)
     replication.poll_fetch(state)
 
 
@@ -52,9 +52,9 @@ def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> Non
         case VoteRequest():
             state.emit(Reply(token, voting.on_vote(state, request)))
         case BeginQuorumEpochRequest():
-            state.emit(Reply(token, neighbours.on_begin(state, request)))
+            state.emit(Reply(token, quorum_epochs.on_begin(state, request)))
         case EndQuorumEpochRequest():
-            state.emit(Reply(token, neighbours.on_end(state, request)))
+            state.emit(Reply(token, quorum_epochs.on_end(state, request)))
         case FetchSnapshotRequest():
             snapshot.on_request(state, token, request)
         case DescribeQuorumRequest():
@@ -87,12 +87,12 @@ def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> 
         case BeginQuorumEpochResponse():
             _learn_from(state, call, response)
         case EndQuorumEpochResponse():
-            neighbours.on_end_answer(state, call.node.id)
+            quorum_epochs.on_end_answer(state, call.node.id)
             _learn_from(state, call, response)
         case UpdateRaftVoterResponse():
-            neighbours.on_update_answer(state, response)
+            quorum_epochs.on_update_answer(state, response)
         case AddRaftVoterResponse() | RemoveRaftVoterResponse():
-            joining.on_answer(state, call, response)
+            auto_join.on_answer(state, call, response)
         case _:
             state.back_off(call.node.id)
 

@@ -16,8 +16,8 @@ from kwire.raftmeta.raft.events import (
     SnapshotSlice,
     WriteSnapshot,
 )
+from kwire.raftmeta.raft.leader_view import leader_error
 from kwire.raftmeta.raft.log_state import SnapshotId
-from kwire.raftmeta.raft.replication import leader_error
 from kwire.raftmeta.raft.roles import Follower, Leader
 from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey

@@ -34,9 +34,9 @@ from kwire.raftmeta.raft.log_state import LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.names import METADATA_DIRECTORY, checkpoint_name
 from kwire.raftmeta.storage.storage import Bytes, configured_history, replay
 from kwire.records.header import headers
-from kwire.storage_format.format import METADATA_DIRECTORY, checkpoint_name
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, uuid_text
 
 PARTIAL: Final = ".part"

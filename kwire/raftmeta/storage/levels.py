@@ -36,6 +36,8 @@ _NO_CORDONS: Final[tuple[_Absent, ...]] = tuple(
     (kind, "cordoned_log_dirs", None)
     for kind in (r.RegisterBrokerRecord, r.BrokerRegistrationChangeRecord)
 )
+NEEDS: Final[Mapping[str, int]] = {"eligible.leader.replicas.version": 23}
+"""The metadata.version below which a feature cannot be more than 0."""
 
 
 def level_of(features: Mapping[str, int]) -> int:

@@ -2,8 +2,8 @@
 
 A value is an unsigned varint frame version (1), the record type, the version and the body;
 the key is null.  The version written is that of the finalized level
-(:mod:`kwire.raftmeta.storage.levels`).  What is damaged is not read: nobody goes on with other metadata
-than was committed.
+(:mod:`kwire.raftmeta.storage.levels`).  A damaged record is not read, so that no node goes on with
+other metadata than was committed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

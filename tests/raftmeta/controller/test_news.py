@@ -5,6 +5,7 @@ from typing import Any
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.controller.change_log import news
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image_change import apply
 
 
 def topic(number: int, partitions: int = 1) -> list[Any]:
@@ -22,7 +23,7 @@ def told(*turns: list[Any]) -> list[list[str]]:
     image = MetadataImage()
     lines: list[list[str]] = []
     for records in turns:
-        image, delta = image.apply(records)
+        image, delta = apply(image, records)
         lines.append(list(news(delta)))
     return lines
 

@@ -28,7 +28,7 @@ from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
-from kwire.raftmeta.service import LeaderAndEpoch, Quorum
+from kwire.raftmeta.service import LeaderAndEpoch, RaftService
 from kwire.raftmeta.storage.records import CommittedBatch
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
@@ -45,7 +45,7 @@ class Node:
 
     def __init__(self, storage: MemoryStorage, bootstrap: list[Any]) -> None:
         self.watcher = Watcher()
-        self.quorum = Quorum(
+        self.quorum = RaftService(
             config_of(1),
             storage,
             clock=TestClock(),

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from kwire.raftmeta.raft import messages, progress, replication, voting
-from kwire.raftmeta.raft import quorum_epochs as neighbours
+from kwire.raftmeta.raft import messages, progress, quorum_epochs, replication, voting
 from kwire.raftmeta.raft.state import RaftState
 from tests.support.raftmeta.differences import excuse
 from tests.support.raftmeta.scenes import SCENES
@@ -33,14 +32,14 @@ MISTAKES: Final[dict[str, tuple[str, Any, str, Callable[..., Any]]]] = {
         "preferred_candidates",
         lambda *given: preferred_candidates(*given)[::-1],
     ),
-    "a farewell without end": ("13-n2", neighbours, "on_end_answer", lambda *_: None),
+    "a farewell without end": ("13-n2", quorum_epochs, "on_end_answer", lambda *_: None),
     "no pause after a refusal": ("06f-n2", RaftState, "pause_fetching", lambda *_: None),
     "one Fetch too many": ("02-n1", replication, "poll_fetch", ask_one_more),
     "a broker asks one node too many": ("03-n11", replication, "poll_fetch", ask_one_more),
     "no truncation": ("04-n11", replication, "_truncate", lambda *_: None),
     "the high watermark is kept back": (
         "07-n2",
-        progress,
+        messages,
         "own_high_watermark",
         lambda state: None,
     ),

@@ -12,12 +12,13 @@ from kwire.codec.compile import encode
 from kwire.codec.frame import read_response
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.unserved import UNSERVED
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
+from kwire.raftmeta.metadata.image_change import apply
 from kwire.storage_format.format import feature_records
 from tests.support.raftmeta.controller_log import frames_of
 from tests.support.raftmeta.controller_replay import LEVELS
@@ -52,7 +53,7 @@ async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
     """The answer of kwire's controller in the same state."""
     quorum: Any = SimpleNamespace(kraft_version=kraft_version)
     services = Services(image=image, quorum=quorum, supported_features=SUPPORTED)
-    session = Dispatcher(services, Side.CONTROLLER).session("CONTROLLER", "127.0.0.1")
+    session = Dispatcher(services, ListenerType.CONTROLLER).session("CONTROLLER", "127.0.0.1")
     parts = await session.answer(memoryview(request))
     assert parts is not None
     return read_response(18, 4, b"".join(parts)[4:])[1]
@@ -72,7 +73,7 @@ async def test_controllers_tell_the_same_versions() -> None:
         image = MetadataImage()
         if known:
             applied = Applied(theirs.finalized_features_epoch)
-            image, _ = image.apply(feature_records(LEVELS), applied)
+            image, _ = apply(image, feature_records(LEVELS), applied)
         answer = await ours(frames[frame.key, True], image, kraft_version)
         told = levels(answer)
         assert told.pop("kraft.version", 0) == kraft_version

@@ -7,7 +7,7 @@ import pytest
 
 from kwire.codec.messages import metadata_records as r
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
-from kwire.raftmeta.metadata.image_change import ReplayError
+from kwire.raftmeta.metadata.image_change import ReplayError, apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
 from tests.support.raftmeta.metadata_logs import MetadataLog, load
@@ -38,7 +38,7 @@ def test_replay_of_kafkas_logs_and_round_trip(log: MetadataLog) -> None:
     image = loader.image
     assert image.topics
     assert image.features["metadata.version"] == 30
-    again, _ = MetadataImage().apply(image_records(image), image.applied)
+    again, _ = apply(MetadataImage(), image_records(image), image.applied)
     assert again == image
 
 
@@ -71,13 +71,13 @@ def topics(count: int) -> MetadataImage:
         records.append(
             r.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
         )
-    return MetadataImage().apply(records)[0]
+    return apply(MetadataImage(), records)[0]
 
 
 def test_a_change_shares_all_that_did_not_change() -> None:
     before = topics(1000)
     change = r.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2])
-    after, delta = before.apply([change])
+    after, delta = apply(before, [change])
     assert before.topics[ID].partitions[0].leader == 1, "the old image is as it was"
     partition = after.topics[ID].partitions[0]
     assert (partition.leader, partition.isr) == (2, (2,))
@@ -93,17 +93,17 @@ def test_only_naming_a_leader_begins_a_leader_epoch() -> None:
     image = topics(8)
     for leader, epoch in ((-2, -1), (1, 0), (-1, 1)):
         record = r.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1], leader=leader)
-        image, _ = image.apply([record])
+        image, _ = apply(image, [record])
         assert image.topics[ID].partitions[0].leader_epoch == epoch
 
 
 def test_topic_deleted_and_created_again() -> None:
     image = topics(8)
     config = r.ConfigRecord(resource_type=2, resource_name="t7", name="retention.ms", value="1")
-    image, _ = image.apply([config])
+    image, _ = apply(image, [config])
     new = b"n" * 16
-    after, delta = image.apply(
-        [r.RemoveTopicRecord(topic_id=ID), r.TopicRecord(name="t7", topic_id=new)]
+    after, delta = apply(
+        image, [r.RemoveTopicRecord(topic_id=ID), r.TopicRecord(name="t7", topic_id=new)]
     )
     assert after.topic_ids["t7"] == new
     assert after.config(2, "t7") == {}, "a new topic does not inherit settings"
@@ -115,8 +115,8 @@ def test_topic_deleted_and_created_again() -> None:
 def test_topic_created_and_deleted_in_one_go_leaves_no_trace() -> None:
     new = b"n" * 16
     image = topics(1)
-    after, delta = image.apply(
-        [r.TopicRecord(name="x", topic_id=new), r.RemoveTopicRecord(topic_id=new)]
+    after, delta = apply(
+        image, [r.TopicRecord(name="x", topic_id=new), r.RemoveTopicRecord(topic_id=new)]
     )
     assert after == image
     assert delta.is_empty
@@ -135,23 +135,25 @@ def test_topic_created_and_deleted_in_one_go_leaves_no_trace() -> None:
 )
 def test_a_log_that_contradicts_itself_is_refused(record: object) -> None:
     with pytest.raises(ReplayError):
-        topics(1).apply([record])
+        apply(topics(1), [record])
 
 
 def test_registration_changes_touch_what_they_name() -> None:
-    image, _ = MetadataImage().apply(
+    image, _ = apply(
+        MetadataImage(),
         [
             r.RegisterBrokerRecord(
                 broker_id=1, incarnation_id=ID, broker_epoch=5, log_dirs=[ID], rack=None
             ),
             r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, cordoned_log_dirs=[]),
             r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=-1),
-        ]
+        ],
     )
     broker = image.brokers[1]
     assert (broker.fenced, broker.cordoned_log_dirs, broker.log_dirs) == (False, (), (ID,))
-    image, delta = image.apply(
-        [r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, in_controlled_shutdown=1)]
+    image, delta = apply(
+        image,
+        [r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, in_controlled_shutdown=1)],
     )
     assert not image.brokers[1].is_active
     assert not image.brokers[1].fenced

@@ -17,7 +17,7 @@ from kwire.codec.messages.metadata_records import (
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
 from kwire.simulation.disk import SimDisk
@@ -58,7 +58,7 @@ class Node:
 
     def __init__(self, storage: MetadataStorage, **limits: float) -> None:
         self.clock = TestClock()
-        self.quorum = Quorum(
+        self.quorum = RaftService(
             config_of(1), storage, clock=self.clock, random=Random(1), configured=voters_of(1)
         )
         self.publisher = MetadataPublisher()

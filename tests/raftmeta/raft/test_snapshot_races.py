@@ -17,7 +17,7 @@ from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.raft.log_state import NeedsSnapshot, SnapshotId, Valid
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Node
-from kwire.raftmeta.service import DELIVERY_BYTES, Quorum
+from kwire.raftmeta.service import DELIVERY_BYTES, RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
@@ -104,7 +104,7 @@ async def test_the_log_goes_while_it_is_being_delivered() -> None:
     )
     storage, watcher = SlowStorage(), Watcher()
     storage.election = ElectionState(1, 1)
-    quorum = Quorum(
+    quorum = RaftService(
         config_of(2, fetch_timeout=1000.0, request_timeout=1000.0),
         storage,
         clock=TestClock(),

@@ -14,7 +14,7 @@ from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.state import RaftState
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
 from kwire.records.build import New, batch
@@ -59,11 +59,11 @@ class Turns:
 
 
 @asynccontextmanager
-async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[Quorum]:
+async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[RaftService]:
     """Node 2 of three, which is given a large snapshot as soon as it asks."""
     later = SnapshotId(5000, 1)
     storage.election = ElectionState(1, 1)
-    quorum = Quorum(
+    quorum = RaftService(
         config_of(2, fetch_timeout=1000.0, request_timeout=1000.0),
         storage,
         clock=WearyClock(),

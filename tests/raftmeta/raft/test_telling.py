@@ -19,7 +19,7 @@ from kwire.raftmeta.raft.raft_metrics import (
 )
 from kwire.raftmeta.raft.roles import VoterChange
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
 from tests.support.raftmeta.one_node import follower, leader, node
@@ -72,7 +72,7 @@ async def test_controllers_of_another_cluster_are_named_once(
     caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:
     peers = Strangers()
-    quorum = Quorum(
+    quorum = RaftService(
         config_of(1),
         MemoryStorage(),
         clock=TestClock(),

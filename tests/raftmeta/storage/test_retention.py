@@ -7,7 +7,7 @@ import trio
 
 from kwire.codec.messages.metadata_records import TopicRecord
 from kwire.raftmeta.raft.cleaning import MetadataRetention
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
 
@@ -42,7 +42,7 @@ async def test_the_one_before_goes_when_there_is_no_room(
     retention: MetadataRetention, kept: list[tuple[int, int]]
 ) -> None:
     storage = MemoryStorage()
-    quorum = Quorum(
+    quorum = RaftService(
         config_of(1),
         storage,
         clock=TestClock(),

@@ -15,7 +15,7 @@ from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, Truncate
 from kwire.raftmeta.raft.messages import answer_of
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import Turn
 from kwire.simulation.disk import SimDisk
@@ -37,9 +37,9 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def node(
     disk: SimDisk, voters: VoterSet, watcher: Watcher | None = None
-) -> AsyncIterator[Quorum]:
+) -> AsyncIterator[RaftService]:
     """Node 1 on a disk, which then lacks descriptors at the calls that a test names."""
-    quorum = Quorum(
+    quorum = RaftService(
         config_of(1),
         DiskStorage(disk, now_ms=1),
         clock=TestClock(),
@@ -53,7 +53,7 @@ async def node(
         nursery.cancel_scope.cancel()
 
 
-def close_files(quorum: Quorum) -> None:
+def close_files(quorum: RaftService) -> None:
     """As other files' use closes those of the log."""
     for segment in quorum._storage._log.segments:  # type: ignore[attr-defined]
         segment.file.close()

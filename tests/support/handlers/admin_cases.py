@@ -1,8 +1,9 @@
 """Admin requests with the answers that Apache Kafka 4.3.1 gave to them.
 
 The cases build on each other, in order, on a fresh single node with ``log.retention.hours=48``
-and ``num.partitions=2``. ``python -m tests.support.handlers.admin_cases HOST:PORT`` records the answers
-of such a node anew. What is arbitrary (ids, ports, orders without meaning) is made alike first.
+and ``num.partitions=2``. ``python -m tests.support.handlers.admin_cases HOST:PORT`` records the
+answers of such a node anew. What is arbitrary (ids, ports, orders without meaning) is made alike
+first.
 """
 
 import gzip

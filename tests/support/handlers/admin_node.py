@@ -7,7 +7,7 @@ from random import Random
 import trio
 
 from kwire.configs.listeners import Endpoint
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services, Session
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, controller_registration, directly
 from kwire.raftmeta.controller.features import SUPPORTED
@@ -17,7 +17,7 @@ from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.node_settings import settings_in_force
-from kwire.raftmeta.service import Quorum
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
 from kwire.storage_format.format import feature_records
@@ -32,7 +32,7 @@ class AdminNode:
 
     def __init__(self, **settings: str) -> None:
         base = node_config(**settings)
-        self.quorum = Quorum(
+        self.quorum = RaftService(
             config_of(1),
             MemoryStorage(),
             clock=TestClock(),
@@ -82,8 +82,8 @@ class AdminNode:
         if delta.configs:
             self.services.config = settings_in_force(self.broker.config, image)
 
-    def session(self, side: Side = Side.BROKER) -> Session:
-        listener = "PLAINTEXT" if side is Side.BROKER else "CONTROLLER"
+    def session(self, side: ListenerType = ListenerType.BROKER) -> Session:
+        listener = "PLAINTEXT" if side is ListenerType.BROKER else "CONTROLLER"
         return Dispatcher(self.services, side).session(listener, "127.0.0.1")
 
 

@@ -20,6 +20,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.service import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
+from kwire.raftmeta.metadata.image_change import apply
 from kwire.records import build
 from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.partition import Partition
@@ -68,7 +69,7 @@ class Broker:
         return self.services.replicas
 
     async def publish(self, *records: Any) -> None:
-        image, delta = self.services.image.apply(records)
+        image, delta = apply(self.services.image, records)
         await self.replicas.apply(delta)
         self.services.image = image
 

@@ -1,6 +1,6 @@
 """Batches for tests of the log."""
 
-from kwire.log import timestamp_search as lookup
+from kwire.log import timestamp_search
 from kwire.log.partition_log import Appended, PartitionLog
 from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
@@ -61,10 +61,10 @@ def end_transaction(
 
 def offset_for_timestamp(log: PartitionLog, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp of the first record at least as young as ``timestamp``."""
-    return lookup.run(lookup.first_at_least(log, timestamp))
+    return timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
 
 
 def max_timestamp(log: PartitionLog) -> tuple[int, int]:
     """The largest timestamp and the first record that has it, (-1, -1) without one."""
-    found = lookup.run(lookup.youngest(log))
+    found = timestamp_search.run(timestamp_search.youngest(log))
     return (-1, -1) if found is None else (found.timestamp, found.offset)

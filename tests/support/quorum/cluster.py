@@ -13,8 +13,8 @@ import attrs
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
+from kwire.raftmeta.raft.leader_view import is_epoch_committed
 from kwire.raftmeta.raft.log_state import SnapshotId
-from kwire.raftmeta.raft.progress import is_epoch_committed
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.state import RaftConfig, RaftState
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet

@@ -19,10 +19,10 @@ import trio
 
 from kwire.clock import SystemClock
 from kwire.errors import KafkaError
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.log.disk import RealDisk
-from kwire.net.connection_pool import Links, Network, RaftPeers
+from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.service import NetService
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.raft.events import Effect, Event
@@ -30,7 +30,7 @@ from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
-from kwire.raftmeta.service import Commit, Quorum
+from kwire.raftmeta.service import Commit, RaftService
 from kwire.raftmeta.storage.storage_turn import Outcome
 from kwire.simulation.raft_files import Files
 from kwire.simulation.raft_quorums import Watcher
@@ -68,13 +68,13 @@ class _Machine:
 
 
 @attrs.define(eq=False)
-class _Routes(Links):
+class _Routes(ConnectionPool):
     """The connections of a node, which go where the cluster says."""
 
     port_of: Callable[[str], int] = lambda host: 0
 
     async def call(self, host: str, port: int, request: Any) -> Any:
-        return await Links.call(self, HOST, self.port_of(host), request)
+        return await ConnectionPool.call(self, HOST, self.port_of(host), request)
 
 
 @attrs.define(eq=False)
@@ -94,7 +94,7 @@ class RealNode:
     is_paused: bool = False
     failure: BaseException | None = None
     heard: Watcher = attrs.field(factory=Watcher)
-    quorum: Quorum | None = None
+    quorum: RaftService | None = None
     _token: trio.lowlevel.TrioToken | None = None
     _nursery: trio.Nursery | None = None
     _thread: threading.Thread | None = None
@@ -146,7 +146,7 @@ class RealNode:
             backoff_max_s=self.config.retry_backoff_max,
             port_of=partial(self.route, self.id),
         )
-        quorum = Quorum(
+        quorum = RaftService(
             self.config,
             self.storage,
             clock=clock,
@@ -164,7 +164,7 @@ class RealNode:
             await nursery.start(quorum.run)
             started.set()
 
-    def _watched(self, quorum: Quorum) -> None:
+    def _watched(self, quorum: RaftService) -> None:
         """Let every step and everything visible pass the checks."""
         self.incarnation += 1
         self.quorum, self.raft, self.heard = quorum, quorum._raft, Watcher()
@@ -183,7 +183,7 @@ class RealNode:
         if self.raft is not None:  # else it is dead already, as far as the scenario knows
             self.watch.on_step(self, event, effects)
 
-    def _listening(self, quorum: Quorum) -> NetService:
+    def _listening(self, quorum: RaftService) -> NetService:
         services = Services(
             quorum=quorum,
             image=MetadataImage(),
@@ -191,7 +191,7 @@ class RealNode:
             supported_features={"kraft.version": (0, 1)},
         )
         net = NetService()
-        session = Dispatcher(services, Side.CONTROLLER).session
+        session = Dispatcher(services, ListenerType.CONTROLLER).session
         self.port = net.bind("CONTROLLER", HOST, 0, session).port
         return net
 
@@ -230,7 +230,7 @@ class RealNode:
 
     # Asking it ------------------------------------------------------------------------------
     @property
-    def running(self) -> Quorum:
+    def running(self) -> RaftService:
         assert self.quorum is not None
         return self.quorum
 
@@ -340,7 +340,7 @@ class RealCluster(Cluster):
         node = self.nodes[node_id]
 
         async def append() -> bool:
-            quorum: Quorum = node.running
+            quorum: RaftService = node.running
             commit = quorum.append_nowait([record(name)], quorum._raft.state.epoch)
             await commit.wait()
             return True
@@ -365,7 +365,7 @@ class RealCluster(Cluster):
         node = self.nodes[node_id]
 
         async def take() -> None:
-            quorum: Quorum = node.running
+            quorum: RaftService = node.running
             state = self.state(node_id)
             await quorum.wait_until(end := state.high_watermark or 0)
             contents = [[record(name) for name in self.committed(node_id)]]

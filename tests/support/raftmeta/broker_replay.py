@@ -324,7 +324,7 @@ def leaders(number: str, node: str) -> Iterator[tuple[float, int]]:
 
 
 @attrs.define
-class Quorum:
+class RaftService:
     """What the node knows of the quorum."""
 
     leader: Node | None = None
@@ -404,7 +404,7 @@ async def channelled(exchange: Exchange, way: Way, timeout_s: float) -> Channell
     """Send an exchange's request by kwire's channel; on a clock that nobody waits for."""
     first = exchange.frames[0]
     peers = Peers(exchange, first.t, timeout_s)
-    quorum = Quorum()
+    quorum = RaftService()
     channel = ControllerChannel(quorum, peers, peers)  # type: ignore[arg-type]
     told = list(leaders(exchange.number, exchange.source))
     known = [leader for t, leader in told if t <= first.t] or [node_of(first.target)]

@@ -6,6 +6,7 @@ from typing import Any
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.load import broker_config
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import Applied
@@ -28,7 +29,7 @@ def node_config(**changes: str) -> BrokerConfig:
         "log.dirs": "data",
     }
     named = {name.replace("_", "."): text for name, text in changes.items()}
-    return BrokerConfig.from_properties({**settings, **named})
+    return broker_config({**settings, **named})
 
 
 def directory(broker: int) -> bytes:

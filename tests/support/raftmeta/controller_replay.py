@@ -24,7 +24,7 @@ from kwire.codec.json import to_json
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.handlers import Side
+from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_register_broker
 from kwire.raftmeta.controller.features import SUPPORTED
@@ -368,7 +368,9 @@ def open_scene(scene: Scene) -> Play:
         cluster_id=CLUSTER_ID,
         supported_features=SUPPORTED,
     )
-    made = Play(scene, quorum, controller, Dispatcher(services, Side.CONTROLLER), clock, frames)
+    made = Play(
+        scene, quorum, controller, Dispatcher(services, ListenerType.CONTROLLER), clock, frames
+    )
     quorum.describe = made.described
     return made
 

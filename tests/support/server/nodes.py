@@ -9,6 +9,7 @@ import trio
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.load import broker_config
 from kwire.node.server import Server
 from kwire.testing.wire import TrioWireClient
 
@@ -23,7 +24,7 @@ def config(directory: Path, **changes: str) -> BrokerConfig:
         "log.dirs": str(directory),
     }
     named = {key.replace("_", "."): value for key, value in changes.items()}
-    return BrokerConfig.from_properties({**properties, **named})
+    return broker_config({**properties, **named})
 
 
 @asynccontextmanager

@@ -1,0 +1,29 @@
+"""A node's settings from the properties of its file."""
+
+import logging
+from collections.abc import Mapping
+
+from kwire.configs import checks
+from kwire.configs.broker import BrokerConfig
+from kwire.configs.declare import BadValue, ConfigError
+from kwire.configs.remedies import in_words
+
+logger = logging.getLogger(__name__)
+
+
+def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
+    """Return the settings of a properties file, judged as a whole.
+
+    Logs a warning for each name that Kafka does not know.  Raises ConfigError for a wrong value, a
+    combination that cannot work, and a request for protection that kwire lacks.
+    """
+    try:
+        checks.check_protection(properties)
+        checks.check_values(properties)
+        for warning in checks.warnings(properties):
+            logger.warning("%s", warning)
+        config = BrokerConfig(properties)
+        checks.check_node(config)
+    except BadValue as error:
+        raise ConfigError(in_words(error)) from error
+    return config

@@ -1,0 +1,29 @@
+"""A leader's standing, as its messages state it: its epoch, its high watermark, its errors."""
+
+from kwire import errors
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.state import RaftState
+
+
+def is_epoch_committed(state: RaftState, role: Leader) -> bool:
+    """Whether a record of the leader's own epoch is committed."""
+    return state.high_watermark is not None and state.high_watermark > role.epoch_start
+
+
+def own_high_watermark(state: RaftState) -> int | None:
+    """Return the high watermark; of a leader only one that it has moved itself."""
+    role = state.role
+    if isinstance(role, Leader) and not is_epoch_committed(state, role):
+        return None
+    return state.high_watermark
+
+
+def leader_error(state: RaftState, epoch: int) -> int:
+    """Return the error code of a request for the leader of ``epoch``, NONE if this node is it."""
+    if 0 <= epoch < state.epoch:
+        return errors.FencedLeaderEpoch.code
+    if epoch > state.epoch:
+        return errors.UnknownLeaderEpoch.code
+    if not isinstance(state.role, Leader):
+        return errors.NotLeaderOrFollower.code
+    return errors.NONE

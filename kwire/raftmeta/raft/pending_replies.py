@@ -1,0 +1,50 @@
+"""Replies that a leader owes: to a change of the voters, and to Fetches that it holds."""
+
+from kwire import errors
+from kwire.codec.messages.add_raft_voter import AddRaftVoterResponse
+from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterResponse
+from kwire.errors import KafkaError
+from kwire.raftmeta.raft import messages
+from kwire.raftmeta.raft.events import Reply
+from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.state import RaftState
+
+
+def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> None:
+    """End the change of the voters under way and answer its request."""
+    change, role.change = role.change, None
+    if change is None:
+        return
+    match change.kind:
+        case "add":
+            state.emit(Reply(change.token, added(error)))
+        case "add-ack-appended":
+            if change.offset is None:
+                state.emit(Reply(change.token, added(error)))
+        case "remove":
+            state.emit(Reply(change.token, removed(error)))
+        case _:  # an update was answered when it was written
+            pass
+
+
+def dismiss_all(state: RaftState, role: Leader) -> None:
+    """Answer NOT_LEADER_OR_FOLLOWER to all that wait for a leader that has stepped down.
+
+    A change of the voters that is in the log already is left to the next leader.
+    """
+    code = errors.NotLeaderOrFollower.code
+    for held in role.held.take_all():
+        state.emit(Reply(held.token, messages.fetch_response(state, error=code)))
+    finish_change(state, role, errors.NotLeaderOrFollower())
+
+
+def added(error: KafkaError | None) -> AddRaftVoterResponse:
+    """Return the answer to AddRaftVoter."""
+    code = error.code if error else errors.NONE
+    return AddRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
+
+
+def removed(error: KafkaError | None) -> RemoveRaftVoterResponse:
+    """Return the answer to RemoveRaftVoter."""
+    code = error.code if error else errors.NONE
+    return RemoveRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
