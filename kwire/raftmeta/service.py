@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from math import inf
+from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import attrs
@@ -62,6 +62,7 @@ from kwire.raftmeta.storage.records import (
     pack,
     snapshot_chunks,
 )
+from kwire.raftmeta.storage.scarcity import Scarcity
 from kwire.raftmeta.storage.storage import MetadataStorage
 from kwire.raftmeta.storage.storage_turn import Outcome, Turn, Written
 from kwire.records.build import Payload
@@ -79,8 +80,6 @@ DELIVERY_BYTES: Final = 64 * 1024
 """How much of the log is decoded before others get a turn."""
 SNAPSHOT_HEAD_BYTES: Final = 64 * 1024
 """More than the first batch of a snapshot."""
-SCARCE_SECONDS: Final = 0.1
-"""After which a call that found no descriptor left is made again."""
 SHUTDOWN_SECONDS: Final = 1.0
 """How long a leader that stops waits for the others to elect another."""
 
@@ -181,8 +180,7 @@ class RaftService:
         self._delivery_news = trio.Event()
         self._waiters: list[tuple[int, trio.Event]] = []
         self._turn_done = trio.Event()
-        self._scarce_until = -inf
-        """Until then a shortage of descriptors is the one that was told."""
+        self._scarcity = Scarcity(storage, clock)
 
     # What others use ------------------------------------------------------------------------
     def add_listener(self, listener: Listener) -> None:
@@ -419,23 +417,14 @@ class RaftService:
 
         So this node is silent meanwhile: a vote or records that are not durable are not told.
         """
-        while True:
+        for attempt in count():
             try:
                 return await trio.to_thread.run_sync(call) if in_thread else call()
             except (OSError, KafkaStorageError) as error:
                 if not lacks_descriptors(error) or not can_go_on():
                     raise
-                await self._wait_for_descriptors(error)
-
-    async def _wait_for_descriptors(self, error: Exception) -> None:
-        """Close files that are not in use, or give others the time to; told once a shortage."""
-        if self._storage.shed():
-            return
-        now = self._clock.now()
-        if now >= self._scarce_until:
-            logger.warning("metadata log waits for descriptors error=%s", error)
-        self._scarce_until = now + 10 * SCARCE_SECONDS
-        await trio.sleep(SCARCE_SECONDS)
+                await self._scarcity.wait(error, attempt)
+        raise AssertionError("counting ended")
 
     def _tell_of_voters(self) -> None:
         voters = self._raft.state.voters
@@ -515,6 +504,7 @@ class RaftService:
 
     async def _deliver_log(self, end_offset: int) -> None:
         """Hand over what is committed, in pieces, so that others get their turn."""
+        attempt = 0
         while self._delivered < end_offset:
             await self._installed()
             if self._delivered < self._raft.state.log.start_offset:
@@ -524,8 +514,10 @@ class RaftService:
             except (OSError, KafkaStorageError) as error:
                 if not lacks_descriptors(error):
                     raise
-                await self._wait_for_descriptors(error)
+                await self._scarcity.wait(error, attempt)
+                attempt += 1
                 continue  # a snapshot may have taken the log's place meanwhile
+            attempt = 0
             batches = await decode_batches(data, Slices(self._clock.now))
             batches = [b for b in batches if b.last_offset >= self._delivered]
             assert batches, (self._delivered, end_offset)

@@ -75,6 +75,16 @@ MUTATIONS = (
         "test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor",
     ),
     Mutation(
+        name="loop-stands-still-while-files-can-be-closed",
+        invariants=(90,),
+        path="kwire/raftmeta/storage/scarcity.py",
+        old="        if self._storage.shed() and attempt == 0:\n"
+        "            await trio.lowlevel.checkpoint()\n",
+        new="        if self._storage.shed():\n",
+        test="tests/raftmeta/storage/test_scarce_descriptors.py::"
+        "test_loop_runs_between_attempts_though_files_could_be_closed",
+    ),
+    Mutation(
         name="write-that-failed-is-left-out-of-the-turn",
         invariants=(42, 90),
         path="kwire/raftmeta/storage/storage_turn.py",

@@ -1,21 +1,25 @@
 """A process that has too many files open: its part in the quorum waits, and loses nothing."""
 
 import errno
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
+import attrs
 import pytest
 import trio
+import trio.testing
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
-from kwire.raftmeta import service
 from kwire.raftmeta.raft.events import AppendLog, Effect, SaveElection, TruncateLog
 from kwire.raftmeta.raft.messages import answer_of
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.service import RaftService
+from kwire.raftmeta.storage import scarcity
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.storage_turn import Turn
 from kwire.simulation.disk import SimDisk
@@ -31,7 +35,7 @@ MADE_AGAIN = 3
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "SCARCE_SECONDS", 0)
+    monkeypatch.setattr(scarcity, "FIRST_WAIT_S", 0)
 
 
 @asynccontextmanager
@@ -100,6 +104,56 @@ async def test_snapshot_is_written_when_there_are_descriptors_again() -> None:
         with trio.fail_after(60):
             await quorum.write_snapshot(1, 1, [[topic(1)]], last_timestamp_ms=1)
         assert [s.end_offset for s in quorum.state.log.snapshots] == [1]
+
+
+@attrs.define(eq=False)
+class Turns(trio.abc.Instrument):
+    """Counts the turns of the loop, and notes in which the attempts at a call were made."""
+
+    count: int = 0
+    attempts: list[tuple[int, float]] = attrs.field(factory=list)
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+    def refused(self, call: Callable[..., Any], times: int) -> Callable[..., Any]:
+        """The same call, without descriptors for so many times."""
+
+        def attempt(*arguments: Any) -> Any:
+            if len(self.attempts) > times:
+                return call(*arguments)
+            self.attempts.append((self.count, trio.current_time()))
+            if len(self.attempts) <= times:
+                raise SCARCE
+            return call(*arguments)
+
+        return attempt
+
+
+@pytest.mark.parametrize("name", ["start_sync", "read"])
+async def test_loop_runs_between_attempts_though_files_could_be_closed(
+    name: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Invariant 90. A sync that pins more files than there are descriptors leaves some to close.
+
+    Connections could give theirs back, if only they had a turn.
+    """
+    monkeypatch.setattr(scarcity, "FIRST_WAIT_S", 0.1)
+    turns, watcher = Turns(), Watcher()
+    async with node(SimDisk(), voters_of(1), watcher) as quorum:
+        await quorum.wait_until(1)
+        monkeypatch.setattr(DiskStorage, "shed", lambda _: True)
+        call = turns.refused(getattr(quorum._storage, name), 7)
+        monkeypatch.setattr(DiskStorage, name, staticmethod(call))
+        trio.lowlevel.add_instrument(turns)
+        await quorum.append_nowait([topic(1)], quorum.leader().epoch).wait()
+        trio.lowlevel.remove_instrument(turns)
+    at = [turn for turn, _ in turns.attempts]
+    assert len(at) == len(set(at)) == 8
+    times = [time for _, time in turns.attempts]
+    waits = [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
+    assert waits == [0, 0.2, 0.4, 0.8, 1, 1, 1], "once at once, then ever longer"
+    assert watcher.batches[-1].records == (topic(1),)
 
 
 async def test_other_errors_end_the_node() -> None:
