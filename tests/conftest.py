@@ -1,7 +1,7 @@
-"""What holds for every run of the tests: random ones repeat themselves, vectors are counted.
+"""Settings of every run of the tests: random tests repeat themselves, vectors are counted.
 
-Hypothesis draws the same examples every time; ``KWIRE_EXPLORE=1`` draws new ones, to look for what
-no one thought of.  A failure prints how to see it again.
+Hypothesis draws the same examples every time; ``KWIRE_EXPLORE=1`` draws new ones, to find cases
+that were not thought of.  A failure prints how to reproduce it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What must always hold, by number, in a few words, and what a number waits for.
+"""The invariants of kwire, by number, in a few words, and the parts that a number waits for.
 
 `docs/invariants.md` is made from these tables, from the tests that mention a number, and from the
 mutations that break one.

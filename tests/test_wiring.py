@@ -1,4 +1,4 @@
-"""What parts are built with, from the settings."""
+"""Arguments that the parts of a node get from the settings."""
 
 from kwire.node import build
 from kwire.storage_format.directories import Identity

@@ -1,4 +1,4 @@
-"""What the compiled functions promise beyond the vectors."""
+"""Properties of the compiled functions beyond the vectors."""
 
 import traceback
 from contextlib import suppress
@@ -47,7 +47,7 @@ BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
 def values(shape: Shape, version: int, flexible: bool) -> st.SearchStrategy[Any]:
-    """What a field of this shape may hold."""
+    """Draw the values that a field of this shape can hold."""
     if shape.element is not None:
         return st.lists(values(shape.element, version, flexible), max_size=3)
     if shape.cls is not None:

@@ -1,4 +1,4 @@
-"""What starting up must not cost: no message module is imported before its message is there."""
+"""Lazy import at the start: a message's module is imported only when such a message arrives."""
 
 import subprocess
 import sys

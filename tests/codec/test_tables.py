@@ -116,7 +116,7 @@ def type_name(shape: Shape) -> str:
 
 
 def seen(line: Line, version: int) -> tuple[object, ...]:
-    """What one version shows of a field."""
+    """Return the properties of a field that one version has."""
     tagged = version in line.tagged
     return (
         line.path,

@@ -1,4 +1,4 @@
-"""What scripts rely on: `scripts/kwire serve` and `format`, run as processes.
+"""The contract of `scripts/kwire serve` and `format` with scripts; both run as processes.
 
 One test per promise of the command line: arguments, the ready line, exit codes, signals, files.
 """

@@ -1,4 +1,4 @@
-"""What `kwire serve` says of data that it cannot go on with."""
+"""Errors of `kwire serve` for damaged data with which the node must not start."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_a_damaged_snapshot_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_metadata_log_is_one_line_and_exit_2(tmp_path: Path) -> None:
-    """What was there at the last start was synced: no crash can have damaged it."""
+    """Bytes that were there at the last start were synced: no crash can have damaged them."""
     for _ in range(2):
         with serve(tmp_path, "--port", "0"):
             pass

@@ -1,4 +1,4 @@
-"""What `kwire serve` says of a set-up that cannot work: one line, what failed, why, what to do.
+"""Errors of `kwire serve` for a set-up that cannot work: one line, what failed, why, what to do.
 
 Exit code 1 is for usage and configuration, 2 for data and addresses that cannot be had.  None of
 these starts may change anything on the disk.

@@ -65,7 +65,7 @@ def test_a_failed_set_up_is_exit_1(checkout: Path) -> None:
 
 
 def test_an_environment_that_cannot_be_run_is_made_again(checkout: Path) -> None:
-    """As after the Python that it was made with has gone."""
+    """The environment is made anew when its Python is gone."""
     kwire(checkout)
     python = checkout / ".venv" / "bin" / "python"
     python.chmod(0o644)

@@ -104,7 +104,7 @@ def test_a_second_signal_while_data_are_removed_removes_the_rest(tmp_path: Path)
 def test_a_signal_when_the_directory_appears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As somebody else sees it: the command itself, and a signal from outside."""
+    """The command itself runs as a process and gets a signal from outside."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = subprocess.Popen(
         [KWIRE, "serve", "--ephemeral", "--port", "0"],

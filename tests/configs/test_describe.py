@@ -1,4 +1,4 @@
-"""What DescribeConfigs says, beside the answers that are compared with Kafka's whole."""
+"""DescribeConfigs, beyond the answers that are compared with Kafka's as a whole."""
 
 import pytest
 

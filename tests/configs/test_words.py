@@ -1,6 +1,6 @@
-"""What a start says of wrong settings: the setting, what is wrong with it, what to do.
+"""Errors of a start for wrong settings: the setting, what is wrong with it, what to do.
 
-Beside each, in the tables of lists, what Apache Kafka 4.3.1 makes of the same value.
+The tables of lists also say what Apache Kafka 4.3.1 makes of the same value.
 """
 
 import logging

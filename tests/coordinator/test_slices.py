@@ -21,7 +21,7 @@ GROUPS = 300
 
 @attrs.define
 class Turns:
-    """How often another task ran."""
+    """A counter of the turns of another task."""
 
     count: int = 0
 
@@ -137,7 +137,7 @@ async def test_deadlines_of_many_members_give_way(
 
 
 async def test_commits_are_possible_while_a_topic_is_removed(turns: Turns) -> None:
-    """What is committed meanwhile for a topic that is there stays."""
+    """An offset committed during the removal stays if its own topic still exists."""
     one = await written()
     async with running(one, turns):
         one.groups.topics_deleted({bytes(16): "t"})

@@ -1,4 +1,4 @@
-"""What coordinators write, in which pieces, and what they say if it fails."""
+"""Records that coordinators write, their batches, and the answers if a write fails."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -148,7 +148,7 @@ def many(offset: int, topics: int = 10, partitions: int = 330) -> OffsetCommitRe
 
 
 async def committed(one: Node) -> Counter[int]:
-    """How often each offset is committed."""
+    """Count the commits of each offset."""
     topics = await one.groups.fetch("g", None, require_stable=True)
     return Counter(spot.committed_offset for topic in topics for spot in topic.partitions)
 

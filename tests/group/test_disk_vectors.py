@@ -1,4 +1,4 @@
-"""What a real broker wrote into `__consumer_offsets` means here what it meant there."""
+"""Records that a real broker wrote to `__consumer_offsets` have the same meaning for kwire."""
 
 import gzip
 import json

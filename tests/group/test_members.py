@@ -1,4 +1,4 @@
-"""What a group promises its members, asserted promise by promise on one shard."""
+"""Promises of a group to its members, each asserted on one shard."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def generation_of(sim: Sim, group: str = "g") -> int:
 
 
 def refused(sim: Sim, ticket: int) -> type[KafkaError] | None:
-    """What a request is refused with; None if it is answered without an error."""
+    """Return the error that refuses a request; None if it is answered without an error."""
     try:
         reply = sim.reply(ticket)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""Which offset counts, whatever transactions, tombstones and loads do in between."""
+"""The committed offset of a partition after transactions, tombstones and loads in any order."""
 
 from random import Random
 

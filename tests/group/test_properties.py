@@ -26,7 +26,7 @@ PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"
 
 
 def comparable(group: ClassicGroup) -> Any:
-    """What of a group is written, without its members' places of arrival."""
+    """Return the persistent state of a group without the order in which members joined."""
     kept = persistent(group)
     members = [member._replace(order=0) for member in kept.ordered()]
     return (
@@ -199,7 +199,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_ever(self) -> None:
-        """Who waits for an answer has a deadline that will give one."""
+        """Every request that waits for an answer has a deadline that ends the wait."""
         timers = self.sim.shard.timers
         for group in self.sim.groups.groups.values():
             if group.state is State.PREPARING:

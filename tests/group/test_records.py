@@ -1,4 +1,4 @@
-"""Where groups live, how their records look, and what is read of subscriptions."""
+"""Partitions of groups, the format of group records, and the parsing of subscriptions."""
 
 import pytest
 

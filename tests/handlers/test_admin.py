@@ -21,7 +21,7 @@ def codes(value: Any) -> Any:
 
 
 async def answers() -> dict[str, Any]:
-    """What kwire says to each case, in order."""
+    """Return kwire's answer to each case, in order."""
     found = {}
     async with admin_node(log_retention_hours="48", num_partitions="2") as node:
         session = node.session()

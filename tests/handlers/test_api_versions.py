@@ -16,7 +16,7 @@ KEY = 18
 
 @attrs.frozen
 class Image:
-    """What ApiVersions reads of the metadata."""
+    """The part of the metadata that ApiVersions reads."""
 
     applied: Applied = attrs.field(factory=lambda: Applied(220, 1, 0))
     features: dict[str, int] = attrs.field(

@@ -118,7 +118,7 @@ async def answer(session: Session, version: int, number: int, request: FetchRequ
 
 
 async def test_shared_answers_are_those_that_each_would_be_given_alone() -> None:
-    """Of every version and kind of reader; correlation and session ids are a request's own."""
+    """Holds for every version and kind of reader, but for its own correlation and session ids."""
     kinds: list[tuple[int, dict[str, Any]]] = [
         (version, {"isolation_level": isolation, "session_epoch": epoch, "max_bytes": max_bytes})
         for version in range(4, 19)

@@ -26,7 +26,7 @@ def from_disk(partition: Partition) -> None:
 
 
 class TestReading:
-    """What a disk that cannot be read does to a fetch."""
+    """Fetches from a disk that cannot be read."""
 
     async def two(self) -> tuple[Broker, Partition, Partition]:
         subject = broker()
@@ -55,7 +55,7 @@ class TestReading:
 
 
 async def test_an_unknown_partition_does_not_end_the_wait(autojump_clock: Any):
-    """As in Kafka: else a consumer of a deleted topic and a quiet one would ask without a pause."""
+    """Kafka waits, too: else a consumer of a deleted and a quiet topic would never pause."""
     subject = broker()
     await made(subject)
     start = trio.current_time()

@@ -92,7 +92,7 @@ async def test_an_offset_inside_a_batch_gives_the_batch():
 
 @pytest.mark.parametrize("offset", [-1, 3, 100])
 async def test_out_of_range(offset: int):
-    """As the real broker says it: -1 everywhere, and empty records rather than none."""
+    """The real broker answers so: -1 for every offset, and empty records rather than null."""
     subject = broker()
     partition = await made(subject)
     write(subject, partition, b"a", b"b")

@@ -30,7 +30,7 @@ def fetch_all(**changes: Any) -> FetchRequest:
 
 
 async def turns(work: Callable[[], Awaitable[Any]]) -> int:
-    """How many turns another task has meanwhile."""
+    """Count the turns that another task has during ``work``."""
     count = 0
 
     async def others() -> None:

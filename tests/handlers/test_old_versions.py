@@ -1,4 +1,4 @@
-"""What Kafka 4.3.1 answers to old versions where they differ from the newest one."""
+"""Kafka 4.3.1's answers to old versions where they differ from the newest version's."""
 
 import pytest
 

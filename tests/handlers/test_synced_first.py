@@ -24,7 +24,7 @@ from tests.support.handlers.group_node import group_node
 
 @attrs.define
 class Disk:
-    """Where fsyncs are made: each waits until the test lets it go on."""
+    """A disk whose fsyncs each wait until the test releases them."""
 
     let_go: trio.Event = attrs.field(factory=trio.Event)
     waiting: int = 0
@@ -221,7 +221,7 @@ async def test_an_fsync_that_fails_is_no_acknowledgement(autojump_clock: MockClo
 async def test_an_fsync_that_found_no_descriptor_is_tried_again(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits gets an error; the records are there, and are read once they are synced."""
+    """The producer gets an error; the appended records become readable once they are synced."""
     async with held() as (subject, disk), trio.open_nursery() as nursery:
         partition = await made(subject, flush_messages=1)
         answers: list[Any] = []

@@ -10,7 +10,7 @@ from tests.support.log import golden
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory) -> Callable[[str], Path]:
-    """Where a set lies; do not write there."""
+    """Return the directory of an unpacked set by its name; tests do not write there."""
     done: dict[str, Path] = {}
 
     def path(name: str) -> Path:

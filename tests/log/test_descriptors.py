@@ -1,4 +1,4 @@
-"""Which descriptors the log keeps open: the space of a removed file comes back with the last."""
+"""Open descriptors of the log: the space of a removed file is free once its last one is closed."""
 
 import os
 import sys

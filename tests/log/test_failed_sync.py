@@ -23,7 +23,7 @@ CONFIG = LogConfig(flush_messages=1)
 
 
 def contents(disk: SimDisk, path: str) -> set[bytes]:
-    """What may be found in a file after the loss of power."""
+    """Return the contents that a file can have after the loss of power."""
     return {bytes(disk.power_loss(Random(seed)).inode(path).data) for seed in SEEDS}
 
 

@@ -43,7 +43,7 @@ def leader_batches() -> bytes:
 
 
 def replayed(data: bytes, end_offset: int) -> list[tuple[int, int, int]]:
-    """What a snapshot at this offset has to say of each producer."""
+    """Return each producer's state in a snapshot at this offset."""
     states = ProducerStates()
     for pos, header in headers(data):
         if header.next_offset <= end_offset:

@@ -164,7 +164,7 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.cut_unsynced)
     @rule(seed=st.integers(0, 1 << 16))
     def lose_power(self, seed: int) -> None:
-        """What was synced is there, and a prefix of the rest."""
+        """Check that all synced batches survive, and of the rest only a prefix."""
         point = self.log.recovery_point
         self.disk = self.disk.power_loss(Random(seed))
         self.disk.make_directory("t-0")  # lost with all in it, if nothing was ever flushed
@@ -237,7 +237,7 @@ class LogModel(RuleBasedStateMachine):
 
 
 class GapsModel(LogModel):
-    """As a follower of a compacted log sees it: batches and whole stretches are missing."""
+    """The log of a follower of a compacted log: batches and long ranges of offsets are missing."""
 
     config = COMPACTED
 

@@ -1,4 +1,4 @@
-"""When a log directory writes through a thread, and when no longer: invariant 91."""
+"""Changes of a log directory to writing through a thread and back: invariant 91."""
 
 import os
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What was flushed is whole after the loss of power: records, indexes, epochs, producers, names."""
+"""Flushed data after the loss of power: records, indexes, epochs, producers and names are whole."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,7 +37,7 @@ CONFIG = LogConfig(
 
 @attrs.define
 class Seen:
-    """What a log says of itself."""
+    """The observable state of a log."""
 
     records: list[tuple[int, bytes | None]]
     epochs: list[tuple[int, int]]

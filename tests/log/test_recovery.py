@@ -1,4 +1,4 @@
-"""What is made of leavings, damaged files and stale checkpoints at a start."""
+"""Recovery at a start from leftover files, damaged files and stale checkpoints."""
 
 from contextlib import suppress
 from random import Random

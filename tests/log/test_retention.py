@@ -1,4 +1,4 @@
-"""Which segments go: invariant 86."""
+"""Segments that retention removes: invariant 86."""
 
 import pytest
 

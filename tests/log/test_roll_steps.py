@@ -30,7 +30,7 @@ CONFIG = LogConfig(
 
 @attrs.frozen
 class Moment:
-    """What is left of the disk if everything ends before one of its calls."""
+    """The disk as it is if everything ends before one of its calls."""
 
     call: tuple[str, str]
     after_kill: SimDisk

@@ -1,4 +1,4 @@
-"""What a simulated disk loses with the power, and what it keeps when only the process dies."""
+"""Data that a simulated disk loses with the power, and keeps when only the process dies."""
 
 import errno
 from random import Random

@@ -1,4 +1,4 @@
-"""What comes back with the power of what was cut off, and what the log says of it then."""
+"""Truncated or removed data that comes back after the loss of power, and the log that results."""
 
 from random import Random
 

@@ -23,12 +23,12 @@ class Mutation:
     invariants: tuple[int, ...]
     """Numbers of `tests/invariants.py` that the mistake breaks."""
     path: str
-    """Of the mutated file, from the root of the repository."""
+    """Path of the mutated file, from the root of the repository."""
     old: str
     """Source text that occurs exactly once in the file."""
     new: str
     test: str
-    """What pytest is given: a file and a test in it."""
+    """Argument for pytest: a file and a test in it."""
 
 
 def mutations(areas: Collection[str] = ()) -> Iterator[Mutation]:

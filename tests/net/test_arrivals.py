@@ -16,7 +16,7 @@ from tests.support.net.node import Echo, Node, echo, framed, running
 pytestmark = pytest.mark.skipif(not arrivals._HAS_EPOLL, reason="needs epoll")
 MANY: Final = 400
 TURNS: Final = 8
-"""What one request may take: its bytes arrive, its task is woken, its answer is read."""
+"""Turns that one request may take: its bytes arrive, its task is woken, its answer is read."""
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from kwire.net.client import NodeClient
 
 @pytest.mark.parametrize("attempt", range(4))
 async def test_a_reset_while_stopping_is_only_the_end(attempt: int) -> None:
-    """Which of the two is heard first is chance; neither order is an error of this node."""
+    """The reset and the stop may arrive in either order; neither order is an error of this node."""
     listening = socket.create_server(("127.0.0.1", 0))
     here, there = socket.socketpair()
     with listening, here, there, trio.fail_after(10):

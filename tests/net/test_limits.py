@@ -1,4 +1,4 @@
-"""Who may connect."""
+"""Limits on the number and the rate of connections."""
 
 from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
 

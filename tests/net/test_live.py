@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 VECTORS = Path(os.environ.get("KWIRE_GOLDEN", Path(__file__).parents[1] / "vectors"))
 CONVERSATIONS = 31
 VARIES = {"clusterId", "topicId", "port", "host", "errorMessage", "finalizedFeaturesEpoch"}
-"""What differs from run to run, or is words."""
+"""Fields that differ from run to run, or that are free text."""
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def replay(live: BrokerProcess, conversation: dict[str, Any]) -> None:
 
 REQUESTS_THAT_WAIT = {"Fetch", "JoinGroup", "SyncGroup"}
 SEEN_S = 0.2
-"""How long an answer is waited for that may rightly take as long as the request says."""
+"""Longest wait for an answer that may rightly take as long as the request says."""
 
 
 def test_every_version_served_takes_every_recorded_request(live: BrokerProcess) -> None:

@@ -68,7 +68,7 @@ def file(tmp_path: Path, content: bytes) -> Iterator[File]:
 
 
 async def sent(parts: list[Part], room: int = 4096) -> bytes:
-    """What arrives at the other end of a small pipe."""
+    """Return the bytes that arrive at the other end of a small pipe."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
     ours.setblocking(False)

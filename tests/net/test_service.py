@@ -403,7 +403,7 @@ async def test_buffers_of_large_requests_are_used_again() -> None:
 
 
 async def turns(node: Node, count: int) -> list[int]:
-    """How many connections came or went in each turn of the loop, until ``count`` are open."""
+    """Return the change in open connections for each turn of the loop, until ``count`` are open."""
     seen = [len(node.service.connections)]
     while seen[-1] != count:
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""What a quorum of several nodes does, told once and run over a simulated and a real cluster.
+"""Scenarios of a quorum of several nodes, written once for a simulated and a real cluster.
 
 `cluster.py` says what a scenario may do and see; `simulated.py` and `real.py` are the worlds;
 `watch.py` checks every step in both.  The scenarios are in the `test_*.py` files.

@@ -1,4 +1,4 @@
-"""Who leads, and who stops leading (invariants 42, 44)."""
+"""Elections and resignations of the quorum's leader (invariants 42, 44)."""
 
 from kwire.raftmeta.raft.roles import Leader
 from tests.quorum.conftest import Make

@@ -1,4 +1,4 @@
-"""How the log travels, and what becomes of what only some have (invariant 43)."""
+"""Replication of the log, and the fate of records that only some nodes have (invariant 43)."""
 
 from tests.quorum.conftest import Make
 from tests.support.quorum.cluster import Cluster
@@ -45,7 +45,7 @@ def test_an_observer_follows_and_truncates(make: Make) -> None:
 
 
 def test_a_crash_of_all_loses_nothing_acknowledged(cluster: Cluster) -> None:
-    """What was synced by a majority is there when they come back."""
+    """Records that a majority has synced are there when all nodes run again."""
     cluster.commit(5)
     for node in cluster.nodes:
         cluster.kill(node)

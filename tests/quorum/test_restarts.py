@@ -1,4 +1,4 @@
-"""What a node knows after it was down, and with what damage it starts (invariant 42)."""
+"""State of a node after a restart, and the damage with which it starts (invariant 42)."""
 
 import pytest
 

@@ -47,7 +47,7 @@ def test_a_voter_far_behind_fetches_a_snapshot_and_can_lead(cluster: Cluster) ->
 
 
 def test_the_leader_dies_while_a_snapshot_is_fetched(make: Make) -> None:
-    """What was fetched of it is no use with another leader; the next one's is fetched whole."""
+    """Pieces of one leader's snapshot are discarded; the next leader's is fetched whole."""
     cluster = make(others=(4,), snapshot_max_bytes=20)
     cluster.kill(4)
     cluster.wipe(4)

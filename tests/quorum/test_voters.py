@@ -9,7 +9,7 @@ from tests.support.quorum.cluster import Cluster, directory_of, endpoints_of
 
 
 def settled(cluster: Cluster, *ids: int) -> None:
-    """Until every running node knows these voters."""
+    """Wait until every running node knows these voters."""
     for node in cluster.running:
         cluster.until(
             lambda n=node: cluster.state(n).voters.ids == ids, f"node {node} to know {ids}"
@@ -168,7 +168,7 @@ def test_of_two_voters_the_leader_is_removed(make: Make) -> None:
 
 
 def test_the_voters_stand_in_the_snapshot(make: Make) -> None:
-    """Who loads a snapshot knows the voters of it, though their records are cleaned."""
+    """A node that loads a snapshot knows its voters, though their records are cleaned."""
     cluster = make((1, 2), others=(3, 4), is_dynamic=True)
     cluster.kill(4)
     cluster.wipe(4)

@@ -1,4 +1,4 @@
-"""What a producer's damaged batches are answered, as a real broker answered them."""
+"""Answers to a producer's damaged batches, compared with a real broker's."""
 
 from collections import Counter
 from typing import Any

@@ -13,7 +13,7 @@ from kwire.replica.fetch_sessions import Asked, FetchSessions, Ref, Turn
 
 @attrs.define
 class Reply:
-    """As much of an answer as a session looks at."""
+    """The part of an answer that a session reads."""
 
     high_watermark: int = 0
     log_start_offset: int = 0

@@ -85,7 +85,7 @@ def test_a_wait_that_ended_otherwise():
 
 
 def steps(work: Callable[[], None]) -> int:
-    """How many lines of Python a piece of work runs, loops counted each time round."""
+    """Count the lines of Python that ``work`` runs; those of a loop count in each round."""
     count = 0
 
     def trace(frame: Any, event: str, arg: Any) -> Any:

@@ -150,7 +150,7 @@ async def test_other_topics_keep_their_settings():
 
 
 async def test_metadata_settles_the_isr():
-    """What was committed by a shrunken ISR wakes producers."""
+    """Records that the shrunken ISR has committed wake the producers that wait for them."""
     subject = broker()
     partition = await made(subject, replicas=(1, 2))
     end = write(subject, partition)
@@ -165,7 +165,7 @@ async def test_metadata_settles_the_isr():
 
 
 async def test_a_slow_directory(autojump_clock: Any):
-    """What is reserved but not written counts for nobody until it is."""
+    """Records that are reserved but not written do not count until they are."""
     subject = broker()
     partition = await made(subject)
     log = partition.log
@@ -260,7 +260,7 @@ class TestTurns:
     """Publications about many partitions are taken up in slices: others have their turns."""
 
     async def turns(self, subject: Broker, *records: Any) -> int:
-        """How many turns another task has while a publication is taken up.
+        """Count the turns that another task has while a publication is applied.
 
         The clock goes on by a tenth of a millisecond each time it is read.
         """

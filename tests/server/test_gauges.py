@@ -1,4 +1,4 @@
-"""What ``--metrics-port`` shows of a node's controller and of its part in the quorum."""
+"""Metrics of ``--metrics-port`` about a node's controller and its part in the quorum."""
 
 from pathlib import Path
 

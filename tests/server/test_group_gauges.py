@@ -1,4 +1,4 @@
-"""What the numbers about groups cost: looking at them makes nothing."""
+"""Cost of the metrics about groups: reading them creates no partition."""
 
 import trio
 
@@ -10,7 +10,7 @@ PARTITIONS = 50
 
 
 async def test_a_look_at_the_groups_makes_no_partition() -> None:
-    """Of a large topic most partitions are made in the background, one a turn."""
+    """Most partitions of a large topic are made in the background, one a turn."""
     async with group_node() as node, trio.open_nursery() as nursery:
         replicas = node.broker.replicas
         await nursery.start(replicas.run)

@@ -51,7 +51,7 @@ async def commit_all(server: Server) -> None:
 
 
 async def test_growing_the_offsets_topic_moves_no_group_while_the_node_runs(tmp_path: Path) -> None:
-    """As Apache Kafka 4.3.1 did."""
+    """Apache Kafka 4.3.1 did the same."""
     async with running(tmp_path) as server:
         await commit_all(server)
         wanted = CreatePartitionsRequest.CreatePartitionsTopic

@@ -1,4 +1,4 @@
-"""What ``--metrics-port`` shows of a whole node, and where."""
+"""Pages of ``--metrics-port`` on a whole node, and the address that they are served on."""
 
 import platform
 from pathlib import Path

@@ -120,7 +120,7 @@ def test_other_failures_keep_their_traces(tmp_path: Path, monkeypatch: pytest.Mo
 def test_id_that_another_broker_took_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the broker that has to end, without the trace of where that was found."""
+    """The broker that has to end prints one line, without a traceback."""
 
     async def asked(lifecycle: BrokerLifecycle) -> None:
         raise DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile.")

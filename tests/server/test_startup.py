@@ -1,4 +1,4 @@
-"""What starting up must not cost, by what a fresh node has imported once it has come and gone.
+"""Modules that a fresh node must not have imported once it has started and stopped.
 
 Times differ from machine to machine; the modules that are loaded do not.  A module that this
 test refuses belongs into the function that needs it.
@@ -67,7 +67,7 @@ def test_nothing_heavy_is_imported(modules: set[str]) -> None:
 
 
 def test_few_message_tables_are_imported(modules: set[str]) -> None:
-    """What nobody sent yet is not there: one request of a client needs what the others do not."""
+    """A message's table is imported with its first request; one request needs only its own."""
     tables = {name for name in modules if name.startswith("kwire.codec.messages.")}
     assert len(tables) <= MESSAGE_MODULES_AT_MOST, sorted(tables)
     clients = ("produce", "fetch", "metadata", "api_versions", "create_topics", "list_offsets")

@@ -37,7 +37,7 @@ WAITING: Final = {
 }
 """Requests that may rightly be answered as late as they say, or by acks=0 not at all."""
 PATIENCE_S: Final = 20.0
-"""How long a broken node may hold up the test; a working one never takes that long."""
+"""Longest time that a broken node may hold up the test; a working one never takes that long."""
 ROOM_BYTES: Final = 150 << 20
 TRIES: Final = int(os.environ.get("KWIRE_WIRE_TRIES", "4"))
 """Damaged requests of each version."""
@@ -137,7 +137,7 @@ async def test_what_is_not_advertised_ends_the_connection(tmp_path: Path, listen
 
 
 async def reply(address: tuple[str, int], frame: bytes) -> bytes | None:
-    """What a new connection is sent for a frame; None if it is closed instead."""
+    """Return the answer to a frame on a new connection; None if it is closed instead."""
     async with await TrioWireClient.connect(*address) as client:
         await client.send_bytes(frame)
         try:

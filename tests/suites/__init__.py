@@ -1,1 +1,1 @@
-"""What the compatibility tests rest on: the lists of suites and the checks of histories."""
+"""Tests of the base of the compatibility tests: the lists of suites and the checks of histories."""

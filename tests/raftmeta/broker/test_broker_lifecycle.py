@@ -95,7 +95,7 @@ def lifecycle(
 
 
 UP = (registered(), served(fenced=True), served())
-"""What a broker hears that is taken at once."""
+"""Answers of the controller to a broker that it unfences without delay."""
 
 
 def published(offset: int, level: int) -> MetadataPublisher:
@@ -109,7 +109,10 @@ def published(offset: int, level: int) -> MetadataPublisher:
 async def test_what_is_told(
     autojump_clock: Clock, level: int, cordoned: list[bytes] | None
 ) -> None:
-    """What was applied; directories in Kafka's order; closed ones to controllers that know them."""
+    """The broker sends its applied offset, and its directories in Kafka's order.
+
+    Cordoned directories go only to controllers whose metadata version has them.
+    """
     controllers = Controllers(*UP)
     await lifecycle(controllers, publisher=published(41, level)).start(previous_epoch=5)
     (_, first), (_, second), (_, third) = controllers.heard

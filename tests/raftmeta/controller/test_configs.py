@@ -133,7 +133,7 @@ def test_values_have_a_limit() -> None:
 def test_eligible_replicas_are_forgotten_with_another_minimum(
     kind: int, name: str, told: str
 ) -> None:
-    """Who may lead cleanly was judged by the old minimum of replicas in sync (KIP-966)."""
+    """The old minimum of in-sync replicas decided who was eligible to lead (KIP-966)."""
     cluster = Cluster()
     cluster.write(r.FeatureLevelRecord(name=ELR, feature_level=1))
     topic_id = cluster.topic("t", [1, 2])

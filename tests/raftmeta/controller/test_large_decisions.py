@@ -69,7 +69,7 @@ class Pieces(trio.abc.Instrument):
 
 
 async def test_no_piece_of_a_large_decision_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done for each of 2,000 partitions is done for at most 250 of them in a turn.
+    """Work on each of 2,000 partitions is done for at most 250 of them in a turn.
 
     Only the decision itself, in the first turn, goes over all of them.
     """

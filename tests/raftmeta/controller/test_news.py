@@ -1,4 +1,4 @@
-"""What the active controller's log tells of the cluster."""
+"""Log lines of the active controller about changes of the cluster."""
 
 from typing import Any
 

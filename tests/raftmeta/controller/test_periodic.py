@@ -1,4 +1,4 @@
-"""What the controller does by itself, now and then."""
+"""Periodic tasks of the controller."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ PATIENT = {"broker_session_timeout_ms": "3600000"}
 
 
 async def leaders_after(cluster: Cluster, *seconds: float) -> list[int]:
-    """Who leads ``t`` so long after the controller took office."""
+    """Return the leader of ``t`` after each pause, from when the controller becomes active."""
     controller = in_office(OneLeader(at_once=True), cluster)
     found = []
     async with trio.open_nursery() as nursery:

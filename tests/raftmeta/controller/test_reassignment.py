@@ -57,7 +57,7 @@ def test_fewer_replicas_only_when_all_that_stay_are_in_sync() -> None:
 
 
 def test_another_aim_in_the_middle_of_a_reassignment() -> None:
-    """What was being added is in sync, even leads: it stays until the new ones are there."""
+    """An added replica that is in sync, here the leader, stays until the new ones are in sync."""
     cluster = Cluster((1, 2, 3, 4, 5))
     topic_id = cluster.topic("t", [1, 2])
     cluster.do(decide_reassign, reassign([3, 4]))

@@ -222,7 +222,7 @@ async def test_controlled_shutdown_and_a_quick_return() -> None:
 
 
 async def test_return_after_kill_begins_two_leader_epochs() -> None:
-    """As Kafka does: out of office with the dead incarnation, back with the new one."""
+    """The partition loses the dead incarnation as its leader and gets the new one, as in Kafka."""
     storage = MemoryStorage()
     async with node(storage) as made:
         await made.broker(b"a").start()

@@ -57,7 +57,7 @@ def test_topics_grow_only_so_much_at_once() -> None:
 
 
 def test_settings_are_told_per_topic() -> None:
-    """What topics without settings of their own share is not touched by those that have some."""
+    """Topics without settings share a list of defaults, which another's settings do not change."""
     cluster = Cluster()
     request = create(1, 1, 1)
     config = Topic.CreatableTopicConfig

@@ -1,4 +1,4 @@
-"""What answers of the controller wait for: the commit, and only local clients for the broker."""
+"""Waits of the controller's answers: for the commit, and only for local clients for the broker."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

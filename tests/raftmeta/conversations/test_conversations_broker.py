@@ -120,7 +120,7 @@ def other_requests(number: str) -> Iterable[Frame]:
 
 
 def ours(frame: Frame) -> Any:
-    """What kwire's node says in place of this one, with the facts of it."""
+    """Return what kwire's node sends in place of this frame, given the same facts."""
     body = frame.message()
     if frame.api == "AllocateProducerIds":
         lifecycle = BrokerLifecycle(
@@ -207,7 +207,7 @@ async def test_asks_whom_it_was_said_to(
 
 
 def bytes_of(exchange: Exchange, request: Any) -> bytes:
-    """As recorded; features may have another order, so their frames are made anew."""
+    """Return the recorded bytes, or new ones if it has features: their order may differ."""
     first = exchange.frames[0]
     if "features" in first.body:
         return frame_of(first.message(), first, first.source)
@@ -249,7 +249,7 @@ def check_pauses(exchange: Exchange, found: Channelled) -> None:
 
 
 def test_clients_requests_go_on_as_they_came() -> None:
-    """Where the client's own frame was recorded as well."""
+    """The frame in the Envelope is the client's own, wherever that was recorded as well."""
     found = 0
     for number in NUMBERS:
         inner = {
@@ -268,7 +268,7 @@ def test_clients_requests_go_on_as_they_came() -> None:
 
 # All frames ---------------------------------------------------------------------------------
 def kind_of(frame: Frame) -> str:
-    """Where a frame is compared, or which row of the table it stands in."""
+    """Return where a frame is compared, or its row in the table."""
     if frame.is_raft:
         return ELSEWHERE
     if frame.api in CONTROLLER and not frame.is_request:

@@ -1,4 +1,4 @@
-"""What stands at both ends of a conversation with a controller: its versions, and the Envelope.
+"""Both ends of a conversation with a controller: its versions, and the Envelope.
 
 Every controller was asked for its versions on every connection. Every Envelope was packed by a
 broker, which is kwire's work as much as the answer is.
@@ -25,9 +25,9 @@ from tests.support.raftmeta.controller_replay import LEVELS
 from tests.support.raftmeta.conversations import CLUSTERS, Frame, recording
 
 ASKED = {"ApiVersions": 138, "Envelope": 15}
-"""How many of these requests reached controllers."""
+"""Number of these requests that reached controllers."""
 UNKNOWN = {"metadata.version": 7}
-"""What Kafka's controller tells as finalized before it has read any level."""
+"""Levels that Kafka's controller answers as finalized before it has read any."""
 
 
 def asked(api: str) -> Iterator[tuple[str, Frame]]:

@@ -40,7 +40,7 @@ def test_says_what_was_recorded(scene: Scene) -> None:
 
 
 def tally(scene: Scene) -> str:
-    """How much was compared, and how often which difference was met."""
+    """Return the number of comparisons, and of the deviations that each difference excuses."""
     replay = played(scene)
     met = Counter(
         f"{row.name} ({found.api.split()[0]})"

@@ -55,7 +55,7 @@ def snapshot(end: int, records: Sequence[Any]) -> SnapshotReader:
 
 
 async def looks(publisher: MetadataPublisher, work: Any) -> list[MetadataImage]:
-    """What another task sees in each of its turns while the publisher works."""
+    """Return the image that another task sees in each of its turns during ``work``."""
     seen = []
     done = False
 
@@ -96,7 +96,7 @@ async def test_large_batch_is_seen_as_a_whole_or_not_at_all() -> None:
 
 
 def test_a_step_of_a_load_is_short() -> None:
-    """As many steps as there are records by the dozen, also where topics have one partition."""
+    """A load takes a step for every dozen records, also where topics have one partition."""
     records = [record for number in range(1, 2001) for record in topic(number, 1)]
     loader = ImageLoader()
     steps = sum(1 for _ in loader.loading_snapshot(records, Applied(9, 1)))

@@ -220,7 +220,7 @@ def test_only_the_metadata_partition_is_known(name: str) -> None:
 
 # Electing -----------------------------------------------------------------------------------
 def test_a_vote_is_not_given_in_an_epoch_that_has_a_leader() -> None:
-    """Who knows the epoch's leader votes for nobody in it."""
+    """A node that knows the leader of an epoch grants no vote in it."""
     raft = follower()
     response, _ = say(raft, vote(3, 2, last=(1, 5)))
     assert (part(response).error_code, part(response).vote_granted) == (0, False)

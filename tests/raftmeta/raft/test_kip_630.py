@@ -193,7 +193,7 @@ def test_a_damaged_snapshot_is_refused_and_asked_for_again() -> None:
 
 
 def test_who_installs_a_snapshot_stands_for_nothing() -> None:
-    """Until it is in place the node's log is neither the old one nor the new one."""
+    """During the installation the node's log is neither the old one nor the new one."""
     raft = loading()
     piece(raft, 0, b"01234567", 8)
     for _ in range(5):

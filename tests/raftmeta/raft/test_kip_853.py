@@ -351,7 +351,9 @@ def test_there_is_no_way_back_to_version_0() -> None:
 
 # Who is who ---------------------------------------------------------------------------------
 def test_a_replica_with_another_disk_is_not_counted() -> None:
-    """What a node of a voter's id holds on another disk is an observer's."""
+    """A node with a voter's id but another directory id is an observer: it does not move the high
+    watermark.
+    """
     raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     end = raft.state.log.end_offset
     request = fetch(2, offset=end, last_epoch=2)

@@ -115,8 +115,9 @@ def test_a_pre_vote_of_an_old_epoch_is_fenced() -> None:
 
 
 def test_a_follower_asks_before_it_stands() -> None:
-    """When its fetch timeout is over it asks for pre-votes in the epoch it is in, and raises it
-    only when a majority has granted."""
+    """After its fetch timeout it asks for pre-votes in its current epoch, and raises the epoch only
+    when a majority has granted them.
+    """
     raft = follower()
     asked = lose_leader(raft)
     parts = [messages.partition_of(s.request) for s in asked]
@@ -143,7 +144,7 @@ def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
 
 
 def test_a_refusal_that_names_a_leader_of_a_later_epoch_ends_the_round() -> None:
-    """Who learns of a new leader follows it."""
+    """A node that learns of a new leader follows it."""
     raft = follower()
     lose_leader(raft)
     no = messages.vote_response(node(2, saved=ElectionState(7, 3)).state)

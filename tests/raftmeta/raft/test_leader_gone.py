@@ -43,7 +43,7 @@ def call_of(effects: Iterable[Effect], kind: type) -> int:
 
 
 def asked(effects: Iterable[Effect]) -> list[tuple[int, bool]]:
-    """Who was asked for a vote, and whether it was a pre-vote."""
+    """Return the nodes asked for a vote, each with whether it was a pre-vote."""
     return [
         (e.node.id, e.request.topics[0].partitions[0].pre_vote)
         for e in effects
@@ -52,7 +52,7 @@ def asked(effects: Iterable[Effect]) -> list[tuple[int, bool]]:
 
 
 def until_it_stands(raft: Raft) -> float:
-    """When it asks for pre-votes, while nothing else happens."""
+    """Return the time of the first request for a pre-vote if nothing else happens."""
     while True:
         now = raft.deadline
         assert now < 60

@@ -67,7 +67,7 @@ def test_a_vote_about_no_partition() -> None:
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_two_leaders_of_one_epoch(ends: bool) -> None:
-    """Whoever is told first is believed; the other one is refused."""
+    """A follower keeps the first leader that it learns of; the second one's request is refused."""
     raft = follower()
     other = leader()
     other.state.config = node(3).state.config

@@ -1,4 +1,4 @@
-"""What a node tells of its part in the quorum: Kafka's words for its state, lines of its log."""
+"""Reports of a node's part in the quorum: Kafka's words for its state, lines of its log."""
 
 import logging
 from random import Random

@@ -87,7 +87,7 @@ def test_snapshot(name: str) -> None:
 
 
 def test_a_standalone_controller_begins_its_log_alike() -> None:
-    """From the checkpoint 0-0 that formatting leaves, the first batch is Kafka's to the byte."""
+    """With the checkpoint 0-0 that formatting leaves, the first batch is Kafka's to the byte."""
     where = "quorum:data/__cluster_metadata-0/"
     data = files("/00000000000000000000.log")[f"{where}00000000000000000000.log"]
     first = data[: parse(data).size]

@@ -1,4 +1,4 @@
-"""What the format command writes, against what Apache Kafka's storage tool wrote."""
+"""Files that the format command writes, against those of Apache Kafka's storage tool."""
 
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.raftmeta.raft.control_records import snapshot_voters

@@ -51,7 +51,7 @@ def partition() -> Any:
     [(7, 1, 0), (8, 2, 0), (16, 2, 0), (17, 3, 1), (22, 3, 1), (23, 3, 2), (29, 3, 2), (30, 4, 2)],
 )
 def test_versions_by_level(level: int, broker: int, part: int) -> None:
-    """As MetadataVersion of Apache Kafka 4.3.1 has them."""
+    """Record versions are those of MetadataVersion in Apache Kafka 4.3.1."""
     assert version_at(registration(), level) == broker
     assert version_at(partition(), level) == part
     assert version_at(r.PartitionChangeRecord(topic_id=TOPIC), level) == part

@@ -27,7 +27,7 @@ from kwire.records.header import headers
 
 
 def test_a_value_as_kafka_writes_it() -> None:
-    """From a bootstrap.checkpoint of Apache Kafka 4.3.1."""
+    """The bytes are from a bootstrap.checkpoint of Apache Kafka 4.3.1."""
     record = FeatureLevelRecord(name="metadata.version", feature_level=30)
     assert pack(record) == bytes.fromhex("010c00116d657461646174612e76657273696f6e001e00")
     assert unpack(pack(record)) == record

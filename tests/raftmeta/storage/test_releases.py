@@ -1,4 +1,4 @@
-"""What a cluster begins with: releases and features by name."""
+"""First feature levels of a cluster: releases and features by name."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is kept of the metadata's past beside the newest snapshot."""
+"""Retention of older metadata snapshots and log beside the newest snapshot."""
 
 from random import Random
 

@@ -58,7 +58,7 @@ async def node(
 
 
 def close_files(quorum: RaftService) -> None:
-    """As other files' use closes those of the log."""
+    """Close the log's files, as the use of other files does."""
     for segment in quorum._storage._log.segments:  # type: ignore[attr-defined]
         segment.file.close()
 

@@ -84,7 +84,7 @@ def test_a_snapshot_left_behind_says_nothing() -> None:
 
 
 def test_a_damaged_snapshot_costs_no_log() -> None:
-    """Whoever puts the right one in its place finds everything else as it was."""
+    """The start fails and changes nothing, so the right snapshot in its place is a repair."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
     storage.append(data(0, 3, 1), 0)
@@ -109,7 +109,7 @@ def test_pieces_of_snapshots_that_were_given_up_go() -> None:
 
 
 def test_snapshots_are_not_kept_open(tmp_path: Path) -> None:
-    """What is open takes its room on the disk, also after it was removed."""
+    """An open file takes its space on the disk, also after it was removed."""
     disk = RealDisk(str(tmp_path))
     storage = DiskStorage(disk, now_ms=1)
     before = len(disk.descriptors)

@@ -116,7 +116,7 @@ class Sim:
         return wait.reply if wait.answered else None
 
     def answered(self) -> list[tuple[str, Any]]:
-        """Who was answered since the last time, and what."""
+        """Return the requests answered since the last call, each with its answer."""
         done = [(t, who, w) for t, (who, w) in self.waits.items() if w.answered]
         for ticket, _, _ in done:
             del self.waits[ticket]

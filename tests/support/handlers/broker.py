@@ -51,7 +51,7 @@ def topic_id(name: str) -> bytes:
 
 @attrs.define
 class Broker:
-    """What a test talks to."""
+    """A broker that tests send requests to."""
 
     services: Services
     logs: LogManager

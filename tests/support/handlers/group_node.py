@@ -34,7 +34,7 @@ class Creator:
     failure: Exception | None = None
 
     made: Any = None
-    """What comes of the creation instead of a topic."""
+    """Result of the creation in place of a topic."""
 
     async def ensure_topic(self, name: str) -> Any:
         self.asked.append(name)
@@ -47,7 +47,7 @@ class Creator:
 
 @attrs.define
 class GroupNode:
-    """What a test talks to."""
+    """A node with a group coordinator that tests send requests to."""
 
     broker: Broker
     groups: GroupCoordinator

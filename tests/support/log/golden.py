@@ -23,7 +23,7 @@ def expected(name: str) -> dict[str, Any]:
 
 
 def disk_part(name: str) -> dict[str, Any]:
-    """What was on disk, as Kafka's own classes read it."""
+    """Return the contents of the disk as Kafka's own classes read it."""
     found: dict[str, Any] = expected(name)["disk"]
     return found
 
@@ -54,7 +54,7 @@ def copy_sparse(source: str, target: str) -> str:
 
 
 def root(name: str, unpacked: Path) -> Path:
-    """Where the JSON's paths begin: sets with one log directory leave its name out."""
+    """Return the base of the JSON's paths: sets with one log directory leave its name out."""
     return unpacked / "data" if name in ("clean", "quorum") else unpacked
 
 

@@ -1,4 +1,4 @@
-"""What a scenario may do to a quorum, and what it can see of it, whatever the world is made of.
+"""The actions of a scenario on a quorum and its view of it, the same for each kind of world.
 
 Rules: nothing waits for a time, only for a condition; what is acknowledged is remembered, and
 :meth:`Cluster.finish` demands that every node has it in the end.
@@ -52,7 +52,7 @@ class Ticket:
 
 @attrs.frozen
 class Shape:
-    """Who is in a cluster, and its settings."""
+    """The nodes of a cluster, and its settings."""
 
     voters: tuple[int, ...] = (1, 2, 3)
     others: tuple[int, ...] = ()
@@ -164,7 +164,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def check_more(self) -> None:
-        """What a world alone can check in the end."""
+        """Check at the end what only this kind of world can check."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -200,7 +200,7 @@ class Cluster(ABC):
         return self.leader(but=but) if found is None or found == but else found
 
     def committed(self, node_id: int) -> list[str]:
-        """What a node has that it knows to be committed."""
+        """Return the names of the records that a node knows to be committed."""
         disk = self.nodes[node_id].storage.cache
         end = self.state(node_id).high_watermark or 0
         newest = max((s for s in list(disk.snapshots) if s.end_offset <= end), default=None)
@@ -215,7 +215,7 @@ class Cluster(ABC):
         return names
 
     def written(self, node_id: int) -> list[str]:
-        """What stands in a node's log, committed or not."""
+        """Return the names of the records in a node's log, committed or not."""
         batches = list(self.nodes[node_id].storage.cache.batches)
         return [r.name for _, _, data in batches for b in read_batches(data) for r in b.records]
 
@@ -271,7 +271,7 @@ class Cluster(ABC):
         return set(self.acknowledged) <= set(self.committed(node_id))
 
     def catch_up(self, *nodes: int) -> None:
-        """Until these nodes have everything that was acknowledged."""
+        """Wait until these nodes have everything that was acknowledged."""
         for node_id in nodes or self.running:
             self.until(lambda n=node_id: self.has_all(n), f"node {node_id} to have everything")
 
@@ -336,7 +336,7 @@ class Cluster(ABC):
         self.check_more()
 
     def describe(self) -> str:
-        """What a failure prints."""
+        """Return the state of every node, for the message of a failure."""
         lines = []
         for node_id, node in self.nodes.items():
             if node.raft is None:

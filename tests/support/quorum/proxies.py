@@ -1,5 +1,7 @@
-"""What lies between two nodes of the real world: for each pair and direction of asking a proxy that
-passes bytes on, holds them while the way is cut, and changes one where it is told to."""
+"""The network between the nodes of the real world: a proxy for each pair and direction of requests.
+
+A proxy passes bytes on, holds them while the way is cut, and changes one on request.
+"""
 
 import socket
 import threading

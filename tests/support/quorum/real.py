@@ -88,7 +88,7 @@ class RealNode:
     watch: Watch
     route: Callable[[int, str], int]
     port: int = 0
-    """Where it listens, or where nobody does while it is down."""
+    """The port that it listens on, or that nothing listens on while it is down."""
     incarnation: int = 0
     raft: Raft | None = None
     is_paused: bool = False
@@ -396,7 +396,7 @@ class RealCluster(Cluster):
 
 
 def _heard(watcher: Watcher) -> list[str]:
-    """What a listener knows: its latest snapshot and what came after it."""
+    """Return the records that a listener got: its latest snapshot and what came after it."""
     names: list[str] = []
     start = 0
     if watcher.snapshots:

@@ -25,14 +25,14 @@ class Watch(Checks):
     """Checks, and what scenarios want to know of the past."""
 
     sent: Counter[tuple[int, str]] = attrs.field(factory=Counter)
-    """How often a node has sent what kind of request."""
+    """Number of requests that a node has sent, by node and kind of request."""
     stood: Counter[int] = attrs.field(factory=Counter)
     """In how many epochs a node was a candidate."""
     led: dict[int, int] = attrs.field(factory=dict)
     """Epoch to its leader."""
     violations: list[Violation] = attrs.field(factory=list)
     names: list[tuple[int, str]] = attrs.field(factory=list)
-    """What is committed: the end of its batch, and what it says."""
+    """Committed records: the end offset of the batch, and the record's name."""
     _stood_in: dict[int, int] = attrs.field(factory=dict)
     _turn: Any = attrs.field(factory=threading.RLock)
 

@@ -1,8 +1,9 @@
-"""kwire's broker half in the place of recorded brokers: what it says to the controller, and when.
+"""kwire's broker half in the place of recorded brokers: its requests to the controller, and when.
 
-Two machines are played. What is said when is a stepper's business: it hears what the recorded
-broker heard and has to say the same, byte for byte, no later. Whom it is said to, and again after
-what, is the channel's: it runs on a clock of its own, between peers that answer as recorded.
+Two machines are played. The stepper decides what is sent and when: it gets what the recorded
+broker got and has to send the same, byte for byte, no later. The channel decides to which node a
+request goes, and after which answers it is sent again: it runs on a clock of its own, between
+peers that answer as recorded.
 """
 
 import gzip
@@ -36,16 +37,18 @@ from tests.support.raftmeta.deviations import Deviation, differences
 
 LIFE: Final = ("BrokerRegistration", "BrokerHeartbeat")
 SAID: Final = (*LIFE, "ControllerRegistration", "AllocateProducerIds", "Envelope")
-"""What is compared here."""
+"""The requests that are compared here."""
 INTERVAL: Final = 2.0
 """``broker.heartbeat.interval.ms`` of all recorded nodes, in seconds."""
 EARLY: Final = 0.01
-"""How much earlier: the recording proxy wrote answers down when it had handed them on."""
+"""Seconds before it is due that a recorded request may be sent: the recording proxy wrote answers
+down after it had passed them on.
+"""
 LATE: Final = 0.15
-"""How much later than due a recorded node may speak: two cores carried all of them."""
+"""Seconds after it is due that a recorded request may be sent: two cores carried all nodes."""
 MOVED: Final = errors.NotController.code
 PERIODIC: Final = (State.RUNNING, State.STARTING)
-"""When equal heartbeats follow each other, most of which were left out of the recordings."""
+"""States in which equal heartbeats follow each other; the recordings leave most of them out."""
 
 ORDER: Final = "order of features"
 
@@ -81,7 +84,7 @@ def frame_of(request: Any, recorded: Frame, source: str) -> bytes:
 
 @attrs.define
 class Comparison:
-    """What was compared, and what differed."""
+    """The requests that were compared, and their deviations."""
 
     compared: Counter[str] = attrs.field(factory=Counter)
     deviations: list[Deviation] = attrs.field(factory=list)
@@ -112,7 +115,7 @@ class Comparison:
 
 
 def registration_of(frame: Frame, previous_epoch: int) -> Any:
-    """What kwire would tell of a broker with this one's facts."""
+    """Return the registration that kwire sends for a broker with this one's facts."""
     body = frame.message()
     made = broker_registration(
         config_of(body.broker_id),
@@ -285,7 +288,7 @@ class Exchange:
 
 
 def exchanges(number: str) -> list[Exchange]:
-    """What nodes asked controllers, attempts at the same in one."""
+    """Return the requests of nodes to controllers; attempts at the same one are one exchange."""
     found: list[Exchange] = []
     running: dict[tuple[str, str], Exchange] = {}
     for frame in recording(number).frames:
@@ -309,7 +312,10 @@ def _again(known: Exchange, frame: Frame) -> bool:
 
 
 def leaders(number: str, node: str) -> Iterator[tuple[float, int]]:
-    """When a node heard of which leader: from answers to its Fetches, or from the leader."""
+    """Yield each time a node learned of a leader, with its id.
+
+    It learns that from answers to its Fetches, or from the leader.
+    """
     last = -1
     for frame in recording(number).frames:
         leader = -1
@@ -325,7 +331,7 @@ def leaders(number: str, node: str) -> Iterator[tuple[float, int]]:
 
 @attrs.define
 class RaftService:
-    """What the node knows of the quorum."""
+    """The node's view of the quorum."""
 
     leader: Node | None = None
 
@@ -388,7 +394,7 @@ class Channelled:
 
     @property
     def asked(self) -> list[int]:
-        """Whom, in order."""
+        """Ids of the controllers that it asked, in order."""
         return in_turn(node for _, node, _ in self.peers.said)
 
 

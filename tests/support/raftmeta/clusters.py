@@ -81,7 +81,7 @@ class Cluster:
         return decision.reply
 
     def kinds(self) -> list[str]:
-        """What the last decision wrote."""
+        """Return the kinds of the records that the last decision wrote."""
         return [type(record).__name__.removesuffix("Record") for record in self.records]
 
     def topic(self, name: str, *replicas: list[int], elr: bool = False) -> bytes:

@@ -44,7 +44,7 @@ class Entry:
 
 
 def epoch_starts(cluster: str) -> dict[int, int]:
-    """Where each epoch's records begin."""
+    """Return the first offset of each epoch's records."""
     starts: dict[int, int] = {}
     for epoch, offset in batches(cluster):
         starts[epoch] = min(offset, starts.get(epoch, offset))
@@ -52,9 +52,9 @@ def epoch_starts(cluster: str) -> dict[int, int]:
 
 
 def log_of(cluster: str, epoch: int) -> list[Entry]:
-    """What the leader of an epoch had and wrote, without what says nothing.
+    """Return the log of an epoch's leader, without no-ops.
 
-    That includes what it wrote and nobody took over.
+    It includes records that the leader wrote and no later leader has.
     """
     starts = epoch_starts(cluster)
     found = []
@@ -77,7 +77,7 @@ def _by_offset(item: tuple[tuple[int, int], bytes]) -> tuple[int, int]:
 
 
 def committed_end(cluster: str, epoch: int) -> float:
-    """From where on the records of an epoch were lost with it."""
+    """Return the offset from which on the records of an epoch were lost with it; exclusive end."""
     return min((s for e, s in epoch_starts(cluster).items() if e > epoch), default=inf)
 
 
@@ -98,7 +98,7 @@ def snapshots(cluster: str) -> dict[SnapshotId, bytes]:
 
 
 def published(cluster: str, log: list[Entry], place: int) -> MetadataPublisher:
-    """What was in force when the log's next entry was that at ``place``."""
+    """Return the metadata in force before the log's entry at ``place``."""
     publisher = MetadataPublisher()
     start = log[place].offset if place < len(log) else inf
     older = [name for name in snapshots(cluster) if name.end_offset <= start]

@@ -83,7 +83,7 @@ class RecordedQuorum:
     def append_nowait(
         self, made: Sequence[Any], epoch: int, level: int, packed: object = None
     ) -> Commit:
-        """What was decided comes next in the log, perhaps after what others had written."""
+        """Take the decided records from the recorded log, perhaps after those of others."""
         base = self.next_offset
         values = [pack(record, level) for record in made]
         if self.unseen:

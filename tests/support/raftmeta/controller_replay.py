@@ -59,7 +59,7 @@ LEVELS: Final = {
     "streams.version": 1,
     "transaction.version": 2,
 }
-"""What the recorded clusters were formatted with."""
+"""Feature levels that the recorded clusters were formatted with."""
 NOT_PLAYED: Final = RAFT | {"ApiVersions"}
 UNSEEN: Final = ("06a",)
 """Nobody saw the log of these scenarios: whatever is appended is taken."""
@@ -100,10 +100,10 @@ class Scene:
     epoch: int | None = None
     """In which it is the active controller, if ever."""
     begins: float = -inf
-    """When it takes office, in ms."""
+    """Time at which it becomes the active controller, in ms."""
     ends: float = inf
     late: dict[tuple[int, int], float] = attrs.field(factory=dict)
-    """What the node took up that many milliseconds after the proxy had passed it on."""
+    """Milliseconds by frame between the proxy's passing it on and the node's handling it."""
 
     def __str__(self) -> str:
         return f"{self.number}-n{self.node}"
@@ -177,7 +177,7 @@ class Play:
         nursery.start_soon(self._ask, frame, data)
 
     def described(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        """What kwire's raft says in this leader's place, having heard what it had heard."""
+        """Return the answer of kwire's raft in this leader's place, after the same frames."""
         mine = self.scene.number, self.scene.node
         replay = stage.open_scene(next(s for s in scenes.SCENES if (s.number, s.node) == mine))
         for t, step in sorted(replay._timeline(), key=lambda item: item[0]):

@@ -1,7 +1,8 @@
-"""Which controllers of the recorded scenarios are played, and what need not be.
+"""The controllers of the recorded scenarios that are played, and the requests that are not.
 
-Who leads when is the quorum's story and told here; so is what was taken up a little later than
-the proxy passed it on. Every request to a controller is played, or of an API named here.
+The leader of each moment is decided by the quorum and listed here; so are requests that the node
+handled a little later than the proxy passed them on. Every request to a controller is played, or
+is of an API named here.
 """
 
 from typing import Final
@@ -42,7 +43,7 @@ ELSEWHERE: Final = {
 """APIs whose requests are not the controller's, and whose they are."""
 
 REQUESTS: Final = 211
-"""How many requests to controllers there are beside those of the APIs above."""
+"""Number of requests to controllers beside those of the APIs above."""
 
 COUNTS: Final = {
     "01-n2": 15,
@@ -73,4 +74,4 @@ COUNTS: Final = {
     "18-n1": 45,
     "19-n1": 22,
 }
-"""How many answers and records each scene compares."""
+"""Number of answers and records that each scene compares."""

@@ -119,7 +119,7 @@ class Frame:
 
 @attrs.frozen(eq=False)
 class Happening:
-    """What is no frame: a connection, a signal, a cut, what the driver did."""
+    """An event that is no frame: a connection, a signal, a cut, an action of the driver."""
 
     t: float
     text: str
@@ -143,7 +143,7 @@ class Recording:
         return (entry for entry in self.entries if isinstance(entry, Frame))
 
     def of(self, node: str) -> list[Frame]:
-        """What one node said and heard."""
+        """Return the frames that one node sent or received."""
         return [f for f in self.frames if node in (f.source, f.target)]
 
 
@@ -221,7 +221,7 @@ class Gap:
 
     start: float
     offset: int
-    """Where the replica's log ended before it."""
+    """The replica's log end offset before the gap."""
     request: Frame
     """The first one after it."""
 
@@ -260,7 +260,7 @@ class Refusals:
 
 
 def refusals(found: Recording, node: str) -> list[Refusals]:
-    """Where a node that knew no leader went on asking without pause."""
+    """Return the times in which a node that knew no leader fetched again without pause."""
     mine = [f for f in found.of(node) if f.source == node and f.is_request]
     kept = {f.correlation for f in mine}
     last: dict[int, tuple[Frame, Frame | None]] = {}

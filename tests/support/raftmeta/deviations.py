@@ -1,4 +1,4 @@
-"""What differs, and the small tools of the comparison."""
+"""Deviations from a recording, and the small tools of the comparison."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ class Said:
 
 
 def differences(recorded: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two JSON values differ; list positions are left out of the path."""
+    """Yield the paths at which two JSON values differ, without positions in lists."""
     if isinstance(recorded, dict) and isinstance(ours, dict):
         for name in sorted(recorded.keys() | ours.keys()):
             inner = f"{path}.{name}" if path else name
@@ -56,7 +56,7 @@ def differences(recorded: Any, ours: Any, path: str = "") -> Iterator[tuple[str,
 
 
 def rounds(votes: list[Frame]) -> list[float]:
-    """When this node began to ask for pre-votes: each voter is asked once a round."""
+    """Return when this node began each round of pre-votes; a round asks each voter once."""
     found: list[float] = []
     heard: set[str] = set()
     for frame in votes:

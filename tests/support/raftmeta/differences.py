@@ -1,8 +1,8 @@
-"""What kwire's nodes say otherwise than Apache Kafka 4.3.1's, and why.
+"""Differences between the messages of kwire's nodes and Apache Kafka 4.3.1's, with the reasons.
 
 This table is data: the replay of the recorded conversations excuses nothing that is not in it,
 every row of it must be used, and docs/quorum-differences.md is checked against it. A row is of
-a kind; of which kind something is, the replay says by what the recording shows at that moment.
+a kind; the replay decides the kind of a deviation from what the recording shows at that moment.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ class Difference:
     """The field, or how the names of several begin."""
     reason: str
     recorded: object = None
-    """What Kafka's node said, where only that is excused."""
+    """The value in Kafka's message, where only that one is excused."""
 
     def excuses(self, found: Deviation) -> bool:
         if found.kind != self.kind or not found.path.startswith(self.path):
@@ -113,7 +113,7 @@ OURS: Final = (
         "",
     ),
 )
-"""What kwire does differently."""
+"""Differences that are kwire's own choice."""
 
 CHANCE: Final = (
     Difference(
@@ -169,7 +169,7 @@ CHANCE: Final = (
         "An answer to a request that was sent before, or a request whose answer never came.",
     ),
 )
-"""What follows from chance and from the edges of a recording."""
+"""Differences that follow from chance and from the edges of a recording."""
 
 DIFFERENCES: Final = (*OURS, *CHANCE)
 

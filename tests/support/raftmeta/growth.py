@@ -1,4 +1,4 @@
-"""What came into a replayed node's log that no frame of its own shows.
+"""Growth of a replayed node's log that none of its own frames shows.
 
 A leader's controller appends, which is seen when a follower gets it; idle exchanges, of which
 the proxy kept few, carry no-ops.
@@ -26,7 +26,7 @@ LINGER_MS: Final = 25
 
 @attrs.define(eq=False)
 class Growth:
-    """Of one node's log."""
+    """The growth of one node's log."""
 
     replay: "Replay"
     library: dict[tuple[int, int], bytes] = attrs.field(init=False)
@@ -128,7 +128,7 @@ class Growth:
         return recorded is not None and self._written_at(recorded) > t
 
     def _written_at(self, data: bytes) -> float:
-        """When a batch came into the log: its records waited for others, as they do there."""
+        """Return the time at which a batch was appended: its records had lingered, as in Kafka."""
         return parse(data).max_timestamp - self._began_ms + LINGER_MS
 
     def append_what_is_due(self) -> None:

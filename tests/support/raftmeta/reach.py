@@ -1,7 +1,7 @@
-"""What a recording shows of a node's place among the others, at the moment of the story.
+"""A node's connections to the others, as the recording shows them at the moment of the replay.
 
-Whom it can reach, whether it knows whom to fetch from, and what it was told is committed: by
-this alone, and not by what kwire makes of it, a difference is excused.
+The nodes that it can reach, whether it knows a leader to fetch from, and the high watermarks that
+it was sent: a difference is excused by this alone, and not by what kwire makes of it.
 """
 
 from math import inf
@@ -16,33 +16,33 @@ CONTROLLERS: Final = frozenset(map(name_of, (1, 2, 3)))
 
 @attrs.define
 class Reach:
-    """As seen by one node."""
+    """The quorum as one node sees it."""
 
     me: str
     leader: tuple[int, int]
-    """The epoch and who leads it, or -1."""
+    """The epoch and its leader's id, or -1."""
     seeking: bool = False
-    """Nobody is known that it could fetch from."""
+    """It knows no node that it could fetch from."""
     down: set[str] = attrs.field(factory=set)
-    """Until somebody is connected to it again."""
+    """Nodes that have ended, until a connection to them is made again."""
     cut: set[str] = attrs.field(factory=set)
-    """Until the links are healed."""
+    """Nodes that it is cut off from, until the links are healed."""
     stopped: set[str] = attrs.field(factory=set)
-    """Connections to it are made, and nothing on them is answered."""
+    """Nodes that accept connections and answer nothing on them."""
     farewell_at: float = -inf
-    """When a leader said that it leads no longer."""
+    """Time of the last EndQuorumEpoch that a leader sent it."""
     committed: set[int] = attrs.field(factory=set)
-    """High watermarks that were told."""
+    """High watermarks that were sent."""
 
     def has(self, name: str) -> bool:
         return name not in self.down and name not in self.cut
 
     def started(self) -> None:
-        """It knows nobody yet."""
+        """Note that it has started and knows no leader yet."""
         self.seeking, self.leader = True, (-1, -1)
 
     def note(self, what: Happening) -> set[str]:
-        """Something happened; who is lost by it."""
+        """Note an event; return the nodes that it makes unreachable."""
         lost: set[str] = set()
         match what.text.replace("node ", "controller-").split():
             case ["SIGKILL" | "exited", name] if name != self.me:

@@ -55,9 +55,9 @@ FENCED: Final = 74
 BACK_OFF_MS: Final = 16
 """The shortest time after which a node that refused, or is out of reach, may be tried again."""
 PORTS: Final = {20825: 3}
-"""Where controller 3 was reached once it had moved; otherwise N is behind 20820 + N."""
+"""Port of controller 3 once it had moved; otherwise N is behind 20820 + N."""
 REFUSED_MS: Final = 1
-"""How long a refusal takes."""
+"""Duration of a refusal."""
 STABLE: Final = {api.name: api.stable for api in APIS}
 
 
@@ -93,7 +93,7 @@ class Replay:
     """Answers that are no frames of their own: when, to which call, and what (None: failed)."""
     reach: Reach = attrs.field(init=False)
     tried: dict[str, float] = attrs.field(factory=dict)
-    """When a node that refused, or is out of reach, was asked last."""
+    """Time of the last request to a node that refused, or is out of reach."""
     waited: set[Key] = attrs.field(factory=set)
     """Fetches that the recorded node sent while kwire still waited for its turn."""
     growth: Growth = attrs.field(init=False)
@@ -145,7 +145,7 @@ class Replay:
         return bool(answer.part["errorCode"] == FENCED or is_repeated)
 
     def _why_alone(self, said: Said) -> str:
-        """What explains a request of ours that the recording does not have."""
+        """Return the reason for a request of ours that the recording does not have."""
         if said.api == "Fetch" and self.is_open(said) and self.now - said.at < LOAD_MS:
             return "under way at the end"
         if said.api == "Fetch" and said.at <= 0:
@@ -379,10 +379,10 @@ class Replay:
         return any(at > now for at in (*calls.fetch_at.values(), *calls.retry_at.values()))
 
     def _choose(self, frame: Frame) -> Said | None:
-        """What we said that is this request: the same to the letter, or one still open.
+        """Return our request that matches this one: an equal one, or else one that is still open.
 
-        One that was given up meanwhile may have left before: the recorded node's frames of
-        different connections crossed each other.
+        A request that was given up meanwhile may have been sent before: the recorded node's frames
+        of different connections crossed each other.
         """
         fits = [said for said in self.said if self._fits(frame, said)]
         same = [said for said in fits if not any(differences(frame.body, said.body))]
@@ -391,7 +391,7 @@ class Replay:
         return next(iter([*same, *still]), None)
 
     def _try_again(self, name: str) -> None:
-        """When a node that could not be reached is tried again is a matter of chance, too."""
+        """Retry an unreachable node now if the random back-off allows it within ``CHANCE_MS``."""
         calls, node = self.raft.state.calls, int(name.removeprefix("controller-"))
         at = calls.retry_at.get(node, -inf)
         if self.now / 1000 < at < self.now / 1000 + CHANCE_MS / 1000:
@@ -441,7 +441,7 @@ class Replay:
             self._deviate(self._kind(frame, path, ours), frame, path, recorded, ours)
 
     def _kind(self, frame: Frame, path: str, ours: Any) -> str:
-        """What the recording shows about a field that differs."""
+        """Return the kind of a field's deviation, from what the recording shows."""
         field = path.rsplit(".", maxsplit=1)[-1]
         if frame.is_request and field == "highWatermark" and ours in self.reach.committed:
             return "told before"

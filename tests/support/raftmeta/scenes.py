@@ -1,6 +1,6 @@
-"""Where the nodes of the recorded scenarios stand when a scenario begins.
+"""State of the nodes of the recorded scenarios when a scenario begins.
 
-Only what their first frames do not show: who votes, where epochs began, what is on the disk.
+Only what their first frames do not show: the voters, the first offsets of epochs, the disk.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ EPOCHS: Final[dict[str, tuple[EpochEnd, ...]]] = {
     "third": (EpochEnd(1, 0), EpochEnd(3, 36)),
     "fourth": (EpochEnd(1, 0),),
 }
-"""Where the epochs of the clusters' logs began."""
+"""First offsets of the epochs in the clusters' logs."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -30,7 +30,7 @@ class Scene:
     fresh: bool = False
     """It starts during the scenario, on an empty directory."""
     start: int = 0
-    """Where its log begins."""
+    """Its log start offset."""
     port: int = 0
     restarted: bool = False
     """It starts during the scenario, on its directory."""
@@ -46,7 +46,7 @@ class Scene:
     primed: bool = True
     """Whether the Fetches that a leader holds at the beginning can be told from the recording."""
     late: Mapping[Key, float] = attrs.field(factory=dict)
-    """What the node took up that many milliseconds after the proxy had passed it on."""
+    """Milliseconds by frame between the proxy's passing it on and the node's handling it."""
     changes: Mapping[str, object] = attrs.field(factory=dict)
 
     @property

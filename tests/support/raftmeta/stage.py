@@ -156,7 +156,7 @@ def _snapshot(found: Recording) -> bytes:
 
 
 def standalone() -> bytes:
-    """What controller 1 was formatted with: a snapshot of its log shows who voted then."""
+    """Return the bootstrap snapshot of controller 1: a snapshot of its log shows its voters."""
     data = _snapshot(recording("05"))
     return data[: parse(data).size]
 
@@ -177,7 +177,7 @@ def _voters(found: Recording, scene: Scene) -> VoterSet:
 
 
 def _history(found: Recording, scene: Scene) -> VoterHistory:
-    """Who votes since when: configured, or told by the control records of the log so far."""
+    """Return the voters by offset: configured, or from the control records of the log so far."""
     if not scene.dynamic:
         return VoterHistory([(-1, _voters(found, scene))])
     if scene.fresh:

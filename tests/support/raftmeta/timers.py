@@ -17,9 +17,9 @@ FETCH_TIMEOUT_MS: Final = 2000
 WAIT_MS: Final = 1500
 """An election timeout of middling length."""
 CHANCE_MS: Final = 1300
-"""How far a random timer may be from the recorded one: the span of chance, and some load."""
+"""Largest distance of a random timer from the recorded one: the random range, and some load."""
 LOAD_MS: Final = 300
-"""How late a node on the loaded machine may have been with what is not random."""
+"""Longest delay of what is not random, for a node on the loaded machine."""
 
 
 @attrs.define(eq=False)
@@ -49,7 +49,7 @@ class Timers:
         raft.deadline = raft._next_deadline()
 
     def _snap_begin(self, role: Leader, now: float) -> None:
-        """When it makes itself known again; each time adds to how late it is."""
+        """Set the time of its next BeginQuorumEpoch; the delays of successive ones add up."""
         for replica in role.replicas.values():
             due, target = replica.begin_at * 1000, name_of(replica.key.id)
             at = _next(
