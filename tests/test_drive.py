@@ -13,7 +13,7 @@ from kwire.simulation.raft_quorums import TestClock
 
 @attrs.define
 class Echo:
-    """Repeats what it hears, and says ``tick`` five seconds after it last heard something."""
+    """Repeats each event, and says ``tick`` five seconds after the last one."""
 
     deadline: float = inf
     timeout: float = 5.0

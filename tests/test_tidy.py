@@ -1,6 +1,6 @@
 """The code is tested about itself: lengths, docstrings, bans and headers.
 
-Each rule says why it is there; a rule that is in the way is changed here, not worked around.
+Each rule gives its reason; a rule that is in the way is changed here, not worked around.
 """
 
 import ast

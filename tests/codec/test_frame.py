@@ -100,7 +100,7 @@ def test_api_versions_answers_with_the_first_header_always():
 
 
 def test_a_version_nobody_knows_still_has_a_readable_header():
-    """So that ApiVersions can tell which versions there are."""
+    """The header is readable so that ApiVersions can answer with the versions that exist."""
     frame = request_frame(18, 3, 5, "c", ApiVersionsRequest())
     newer = frame[4:6] + b"\x00\x63" + frame[8:]
     head, _ = read_header(memoryview(newer))

@@ -208,7 +208,7 @@ def test_one_coordinator(version: int):
     [
         (0, 25, 25),
         (0, 0, 0),
-        (16, 25, 16),  # the coordinator was not here: nobody was looked up
+        (16, 25, 16),  # the coordinator was not here: no group was looked up
     ],
 )
 def test_leaving_alone(whole: int, member: int, expected: int):

@@ -190,7 +190,7 @@ def check_defaults(mine: list[Line], theirs: list[Line], range_: range) -> None:
         assert found.ignorable == line.ignorable, line.path
         everywhere = all(version in line.versions for version in range_)
         if found.default is None and found.ignorable and line.path.endswith("error_message"):
-            continue  # Kafka has no text there; kwire says so
+            continue  # kwire's default is null where Kafka has no text
         if line.tag is not None or not everywhere or line.default not in UNSTATED.values():
             assert found.default == line.default, line.path
 

@@ -10,7 +10,7 @@ from tests.command_line.test_contract import run, serve
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", ["", "{", '{"leaderId":1}', '{"data_version":7}'])
 def test_a_damaged_quorum_state_is_one_line_and_exit_2(tmp_path: Path, damaged: str) -> None:
-    """The node may have voted, and does not know for whom: it does not start."""
+    """The node may have voted, and does not know for which candidate: it does not start."""
     with serve(tmp_path, "--port", "0"):
         pass
     (state,) = tmp_path.rglob("quorum-state")

@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout whose set-up only notes that it ran and makes a python that says its arguments."""
+    """A checkout; its set-up only notes its run and makes a python that prints its arguments."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPTS / "kwire", tmp_path / "scripts" / "kwire")
     script(

@@ -1,6 +1,6 @@
 """Errors of a start for wrong settings: the setting, what is wrong with it, what to do.
 
-The tables of lists also say what Apache Kafka 4.3.1 makes of the same value.
+The tables of lists also give Apache Kafka 4.3.1's treatment of the same value.
 """
 
 import logging

@@ -168,7 +168,7 @@ async def test_a_log_that_cannot_be_read_costs_ever_less(
 
 
 async def test_a_new_leader_goes_on_with_generation_and_members(autojump_clock: object) -> None:
-    """Invariant 72: members notice nothing, and the coordinator before answers nobody."""
+    """Invariant 72: members notice nothing, and the former coordinator answers no request."""
     one = node()
     index = one.groups.partition_of("g")
     one.service.elected(index, 1)

@@ -90,7 +90,7 @@ class Steps(trio.abc.Instrument):
 async def test_a_deadline_that_passes_during_the_loading_waits_for_its_end(
     turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 10: nobody looks for it again and again meanwhile."""
+    """Invariant 10: the service does not poll for the deadline during the loading."""
 
     def loaded(shard: GroupShard) -> Iterator[Step]:
         yield lambda moment: Decision(timers=((("sweep",), moment.now),))

@@ -1,4 +1,4 @@
-"""Deadlines against a dumb twin, and what putting one off costs."""
+"""Deadlines, compared with a naive model, and the cost of postponing one."""
 
 from math import inf
 

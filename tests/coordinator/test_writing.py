@@ -239,7 +239,7 @@ async def test_a_commit_of_thousands_of_offsets_is_fenced_as_a_whole(
 async def test_a_commit_of_thousands_of_offsets_is_seen_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Invariant 11: who reads meanwhile sees what was committed before."""
+    """Invariant 11: a fetch during the commit returns what was committed before."""
     one = node()
     one.service.elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(many(1))
@@ -257,7 +257,7 @@ async def test_a_commit_of_thousands_of_offsets_is_seen_as_a_whole(
 async def test_a_deletion_that_is_refused_has_removed_nothing(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: object
 ) -> None:
-    """Invariant 76: a member that joins meanwhile finds the offsets of its group."""
+    """Invariant 76: a member that joins during the deletion finds the offsets of its group."""
     one = node()
     one.service.elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(many(1))

@@ -1,8 +1,9 @@
-"""Many clients that come, go, leave and die; what they see must stay sane.
+"""Many clients that join, leave and die; what they see must stay consistent.
 
-Invariant 66: in a generation each partition has one owner. Invariant 67: who is gone leaves no
-ghost. Invariant 70: after the last change the group is stable within a bounded time, and a live
-client is never told UNKNOWN_MEMBER_ID, not even while a new coordinator takes over a stable group.
+Invariant 66: in a generation each partition has one owner. Invariant 67: a member that is gone
+leaves no ghost. Invariant 70: after the last change the group is stable within a bounded time, and
+a live client never gets UNKNOWN_MEMBER_ID, not even while a new coordinator takes over a stable
+group.
 """
 
 from random import Random

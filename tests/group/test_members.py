@@ -78,7 +78,7 @@ def test_assignments_of_an_old_generation_are_refused() -> None:
 
 
 def test_abandoned_joins_leave_no_ghosts() -> None:
-    """Invariant 67: ids that nobody came back with, and joins that were given up."""
+    """Invariant 67: ids that no client came back with, and joins that were given up."""
     sim = Sim()
     ids = sim.steady("a")
     for _ in range(50):
@@ -95,7 +95,7 @@ def test_abandoned_joins_leave_no_ghosts() -> None:
 
 
 def test_ids_handed_out_are_bounded() -> None:
-    """Invariant 67: who never comes back with its id costs a bounded amount of memory."""
+    """Invariant 67: clients that never come back with their ids cost a bounded amount of memory."""
     settings = GroupSettings(group_initial_rebalance_delay_ms=0, max_pending_members=3)
     sim = Sim(settings)
     codes = [sim.reply(sim.join(f"c{number}")).error_code for number in range(5)]
@@ -205,7 +205,7 @@ def test_a_silent_member_is_out_after_its_session() -> None:
 
 
 def test_a_rebalance_waits_no_longer_than_its_timeout() -> None:
-    """Invariant 71: who keeps its session alive but does not join again is left out."""
+    """Invariant 71: a member that keeps its session alive but does not join again is left out."""
     sim = Sim()
     ids = sim.steady("a", "b")
     again = sim.join("a", ids["a"])

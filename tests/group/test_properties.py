@@ -1,4 +1,4 @@
-"""Whatever members do: what was written says the same as what is remembered.
+"""Random actions of members: the written records give the same state as the one in memory.
 
 Also after every step: no member owns two answers, the counts kept beside the members agree with
 them, and a generation's members are those that joined it.

@@ -34,7 +34,7 @@ def failed(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
 
 @handles(HeartbeatRequest, versions="0-4", failed=failed)
 async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
-    """Does what the member id says."""
+    """Act as the member id says."""
     match request.member_id:
         case "unknown":
             raise UnknownMemberId
@@ -143,7 +143,7 @@ async def test_who_asks(served: Served) -> None:
 
 
 async def test_throttle_time_passes_one_place(served: Served) -> None:
-    """invariant 104: the client is told, and its connection is muted."""
+    """invariant 104: the client gets the throttle time, and its connection is muted."""
     assert (await served.call("m")).throttle_time_ms == 5
     assert served.session.muted_s == 0.005, "the handler's own: of controller_mutation_rate"
     served.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250

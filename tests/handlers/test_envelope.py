@@ -109,6 +109,6 @@ async def test_refused(seen: list[Context], change: dict[str, Any], code: int) -
     ],
 )
 async def test_what_nobody_forwards(seen: list[Context], data: bytes, code: int) -> None:
-    """Codes as Kafka's: to 35 brokers hang up on their clients, who ask for versions again."""
+    """Kafka's codes: at 35 a broker closes the client's connection, and it asks for versions."""
     assert (await ask(data)).error_code == code
     assert not seen

@@ -242,7 +242,7 @@ async def test_long_polls_end_in_their_time(autojump_clock: MockClock) -> None:
 
 
 async def test_long_polls_end_with_the_service() -> None:
-    """At a stop nobody is left who would end them later."""
+    """After a stop no task is left that could end them later."""
     subject = broker()
     await made(subject)
     answers: list[Any] = []

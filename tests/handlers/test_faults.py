@@ -95,7 +95,7 @@ async def test_a_batch_that_was_truncated_is_not_acknowledged(autojump_clock: An
 
 @attrs.define
 class Gate:
-    """Threads that begin when the test says so."""
+    """Threads that begin when the test lets them."""
 
     opened: trio.Event = attrs.field(factory=trio.Event)
 

@@ -241,7 +241,7 @@ class TestWaiting:
 
     @pytest.mark.parametrize("topics", [(), (at("nope"),), (at("t", 5), at("t"))])
     async def test_nothing_to_wait_for(self, autojump_clock: Any, topics: tuple[Topic, ...]):
-        """No partitions, or an error that the client should hear of at once."""
+        """Requests without partitions, or with an error that the client should get at once."""
         subject = broker()
         await made(subject)
         start = trio.current_time()

@@ -44,7 +44,7 @@ async def test_a_topic_that_cannot_be_made_yet() -> None:
 
 @pytest.mark.parametrize(("factor", "code"), [(1, 38), (3, 15)])
 async def test_a_topic_that_will_never_be_made(factor: int, code: int) -> None:
-    """Told in words when waiting does not help; with too few brokers others may come yet."""
+    """The answer has a text when waiting does not help; missing brokers may still register."""
     async with group_node(topics=False) as node:
         text = "kwire's broker(s) 1 do not copy partitions"
         node.controller.made = CreateTopicsResponse.CreatableTopicResult(

@@ -91,10 +91,10 @@ async def ask(
     [
         (7, {"active": True}, (0, 0)),
         (7, {"active": False}, (77, 1)),
-        (8, {"active": True}, (77, 1)),  # resigned meanwhile
+        (8, {"active": True}, (77, 1)),  # resigned in between
         (7, {"active": False, "fails": True}, (errors.RequestTimedOut.code, 1)),
         (8, {"active": False, "alone": True}, (77, 1)),
-        (7, {"active": False, "alone": True}, (0, 0)),  # starts: nobody else could answer
+        (7, {"active": False, "alone": True}, (0, 0)),  # starts: no other node could answer
         (8, {"active": True, "side": ListenerType.CONTROLLER}, (errors.NotController.code, 0)),
         (8, {"active": False, "side": ListenerType.CONTROLLER}, (errors.NotController.code, 0)),
     ],
@@ -179,7 +179,7 @@ async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_o
 
 
 class Debt(Channel):
-    """A controller that tells the client to wait."""
+    """A controller that throttles the client."""
 
     async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
         head, _ = read_header(frame)

@@ -1,4 +1,4 @@
-"""Requests for a thousand partitions: others have turns meanwhile, and nothing is missed."""
+"""Requests for a thousand partitions: other tasks have turns during them, and nothing is missed."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

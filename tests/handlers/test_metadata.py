@@ -1,4 +1,4 @@
-"""Metadata beyond what is compared with Kafka: creation on demand, ids, who is offline."""
+"""Metadata beyond what is compared with Kafka: creation on demand, ids, offline replicas."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ async def test_who_leads_and_who_is_offline() -> None:
 
 
 async def test_a_node_that_nobody_serves_beside_tells_itself() -> None:
-    """It answers while it stops: librdkafka, told of nobody, does not ask for a long time."""
+    """A stopping node names itself: librdkafka without any broker does not ask for a long time."""
     gone = [
         BrokerRegistrationChangeRecord(broker_id=number, broker_epoch=number, fenced=1)
         for number in (1, 3)

@@ -103,13 +103,13 @@ async def test_a_deleted_topic_takes_its_offsets_along(autojump_clock: object) -
 
 
 async def make_again(node: GroupNode, name: str) -> None:
-    """Delete a topic and create it under another id; nobody tells the coordinator."""
+    """Delete a topic and create it under another id without a notification to the coordinator."""
     await node.broker.publish(r.RemoveTopicRecord(topic_id=topic_id(name)))
     await node.broker.create(name, identity=name.encode() * 16)
 
 
 def stored(node: GroupNode) -> dict[str, list[str]]:
-    """The topics that groups have offsets of, whether or not they are told."""
+    """Return the topics that groups have offsets of, also those that answers leave out."""
     shards = [shard.machine.offsets for shard in node.groups.service._shards.values()]
     return {group: list(offsets.of(group)) for offsets in shards for group in offsets.groups()}
 
@@ -130,7 +130,7 @@ async def test_an_offset_is_never_answered_for_a_later_topic_of_the_name() -> No
 async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
     autojump_clock: object,
 ) -> None:
-    """Invariant 73: whoever had to remove them was killed before."""
+    """Invariant 73: the coordinator that had to remove them was killed before."""
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})
         await node.commit({"u": {0: 7}}, "other")
@@ -143,7 +143,7 @@ async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
             await trio.sleep(0.01)
         await trio.testing.wait_all_tasks_blocked()
         assert stored(node) == {"g": ["u"], "other": ["u"]}
-        # and durably: a coordinator that asks nobody about topics finds the same
+        # and durably: a coordinator without knowledge of topics finds the same
         service.resigned(index)
         make = service.make
 

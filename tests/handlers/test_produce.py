@@ -167,7 +167,7 @@ async def test_repeated_batches_are_acknowledged_with_their_first_offset():
     for n, batch in list(enumerate(batches))[1:]:
         (answer,) = await produce(subject, ("t", 0, batch))
         assert (answer.error_code, answer.base_offset) == (0, 2 * n)
-        # Kafka gives the batch's own time here, whoever stamped it.
+        # Kafka gives the batch's own time here, whether its client or the broker set it.
         assert answer.log_append_time_ms == NOW_MS
     (answer,) = await produce(subject, ("t", 0, batches[0]))
     assert answer.error_code == errors.OutOfOrderSequenceNumber.code

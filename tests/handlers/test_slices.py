@@ -1,4 +1,4 @@
-"""Answers about everything are made in slices: other clients get their turns meanwhile."""
+"""Answers about everything are made in slices: other clients get their turns in between."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -200,7 +200,7 @@ async def reconfigure(subject: Broker) -> None:
 
 
 async def test_an_fsync_that_fails_is_no_acknowledgement(autojump_clock: MockClock) -> None:
-    """Invariant 89; the directory is offline, and every waiter hears of it."""
+    """Invariant 89; the directory is offline, and every waiter gets an error."""
     async with held() as (subject, disk), trio.open_nursery() as nursery:
         partition = await made(subject, flush_messages=1)
         answers: list[Any] = []

@@ -1,4 +1,4 @@
-"""Checkpoints are written after every change, whatever else is being written meanwhile."""
+"""Checkpoints are written after every change, also one made during another write."""
 
 from collections.abc import Callable
 from functools import partial

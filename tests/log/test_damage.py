@@ -135,7 +135,7 @@ UNDETECTED = {
 }
 UNREAD = {
     # After a stop in order a start looks at these files' names and sizes alone. A wrong offset
-    # index is found out by whoever searches in it.
+    # index is noticed by the search that uses it.
     (kind, damage)
     for kind in (names.INDEX, names.TIME_INDEX)
     for damage in (in_wrong_order, garbage, oversized)
@@ -203,7 +203,7 @@ def check_producers_after_truncations(disk: SimDisk, log: PartitionLog) -> None:
 async def test_damaged_log_ends_where_the_damage_begins(
     autojump_clock, caplog: pytest.LogCaptureFixture, damage: Damage, index: int
 ) -> None:
-    """Invariants 77, 79 and 80: nothing behind the damage, and all before it; it is told.
+    """Invariants 77, 79 and 80: all before the damage stays, nothing behind it; it is reported.
 
     As in Kafka, whole segments behind it go too. A step back in the offsets is damage; a gap can
     be one that compaction left.
@@ -232,7 +232,7 @@ async def test_damaged_log_ends_where_the_damage_begins(
 async def test_wrong_positions_hide_no_record_from_a_search_by_time(
     autojump_clock, shift: str
 ) -> None:
-    """Invariants 17 and 79: after a stop in order nobody has looked into the index."""
+    """Invariants 17 and 79: after a stop in order the index is not checked at the start."""
     disk, model = await written(stop=True)
     for path in of_kind(disk, names.INDEX):
         data = disk.inode(path).data

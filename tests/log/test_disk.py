@@ -1,4 +1,4 @@
-"""One suite over the real disk and its twin: what holds for one holds for the other."""
+"""One suite over the real and the simulated disk: the same holds for both."""
 
 import errno
 import os
@@ -248,7 +248,7 @@ def test_files_of_a_removed_directory_are_gone(disk: Disk) -> None:
     assert disk.failed is None
 
 
-# -- only the twin
+# -- only the simulated disk
 
 
 def test_power_loss_keeps_what_was_synced_and_some_of_the_rest() -> None:

@@ -38,7 +38,7 @@ def test_simulated_kernel_forgets_what_it_could_not_write() -> None:
     disk.fail_at("sync", BROKEN)
     with pytest.raises(OSError, match="unwritable"):
         file.sync()
-    disk.failed = None  # as if nobody had taken note
+    disk.failed = None  # as if the failure had not been noted
     file.write([b"3" * PAGE], 2 * PAGE)
     file.sync()
     assert file.read(PAGE, 1) == b"2", "the page cache still has it"

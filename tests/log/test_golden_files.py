@@ -1,4 +1,4 @@
-"""Every file of the golden directories says to kwire what it says to Kafka's own classes."""
+"""Every file of the golden directories means the same to kwire as to Kafka's own classes."""
 
 import base64
 import hashlib

@@ -62,7 +62,7 @@ def opened(name: str, root: Path, directory: str, *, clean: bool) -> tuple[SimDi
     return disk, open_log(disk, "p", partition, now_ms=NOW_MS, config=config, known=known)
 
 
-# -- what a directory says
+# -- contents of a directory
 
 
 def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[list[int]]:
@@ -299,7 +299,7 @@ EXPECTED_REPLAYED = {
 
 
 def compacted(directory: str) -> bool:
-    """Compaction takes batches away that the files beside them still speak of."""
+    """Whether compaction removed batches that the files beside them still mention."""
     return "compact" in directory
 
 

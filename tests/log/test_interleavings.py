@@ -42,7 +42,7 @@ def test_a_seed_is_one_story() -> None:
 
 
 async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> None:
-    """Invariants 40 and 82: the checkpoints still speak of the older topic."""
+    """Invariants 40 and 82: the checkpoints still hold the older topic's offsets."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = await made(logs)

@@ -75,7 +75,7 @@ async def test_a_topic_that_cannot_be_opened_can_be_deleted(autojump_clock) -> N
 
 
 async def test_other_directories_are_left_alone(autojump_clock) -> None:
-    """The metadata log, lost+found, somebody's backup; a bare directory is a creation cut short."""
+    """The metadata log, lost+found, a user's backup; a bare directory is a creation cut short."""
     disk = SimDisk()
     for name in ("__cluster_metadata-0", "lost+found", "backup-2", "notes", "bare-0"):
         disk.make_directory(name)

@@ -175,7 +175,7 @@ async def test_a_restart_in_order_and_a_loss_before_anything_changes(autojump_cl
 
 
 async def test_a_stop_in_order_syncs_what_was_never_flushed(autojump_clock) -> None:
-    """Invariant 78: the marker of a clean stop speaks for every file."""
+    """Invariant 78: the marker of a clean stop covers every file."""
     broker = Broker(SimDisk(), attrs.evolve(CONFIG, flush_messages=1 << 40))
     before: list[Seen] = []
 
@@ -223,7 +223,7 @@ async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
 
 
 async def test_epochs_of_a_second_run(autojump_clock) -> None:
-    """Invariant 85: the file of the first run is good, but of its time."""
+    """Invariant 85: the file of the first run is undamaged, but out of date."""
     broker = Broker(SimDisk())
     before: list[Seen] = []
 
@@ -293,7 +293,7 @@ async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
 
 
 async def test_a_recovery_reads_again_what_came_after_a_truncation(autojump_clock) -> None:
-    """Invariants 78 and 82: no checkpoint speaks of what was cut off: nothing torn is trusted."""
+    """Invariants 78 and 82: no checkpoint covers what was cut off: nothing torn is trusted."""
     disk = SimDisk()
     config = attrs.evolve(CONFIG, flush_messages=1 << 40)
     lost: list[SimDisk] = []

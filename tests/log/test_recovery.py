@@ -330,7 +330,7 @@ def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_a_crash_emptied_is_made_anew(suffix: str, clean: bool) -> None:
-    """Invariant 79: the segment lies below the recovery point, so nobody reads its batches."""
+    """Invariant 79: the segment lies below the recovery point, so its batches are not read."""
     disk = SimDisk()
     disk.make_directory("t-0")
     config = attrs.evolve(CONFIG, segment_bytes=500)

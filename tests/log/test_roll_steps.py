@@ -36,13 +36,13 @@ class Moment:
     after_kill: SimDisk
     after_power_loss: list[SimDisk]
     promised: int
-    """Everything below was synced, and told to be."""
+    """Exclusive end of the records that were synced and reported as synced."""
     appended: int
 
 
 @attrs.define(eq=False)
 class Watched(SimDisk):
-    """A disk that tells of each call before it is made."""
+    """A disk that reports each call before it is made."""
 
     on_call: Callable[[str, str], None] | None = None
 
@@ -169,7 +169,7 @@ async def test_every_step_of_a_roll_may_be_the_last_one(
         await nursery.start(logs.run)
         rolling.feed(10)
         await rolling.flush()
-        await trio.sleep(100)  # checkpoints speak of it
+        await trio.sleep(100)  # checkpoints cover it
         rolling.feed(3)
         segments = len(log.segments)
         while log.active.size < 600:

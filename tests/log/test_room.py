@@ -117,7 +117,7 @@ async def test_start_on_a_full_disk_serves_what_is_there(autojump_clock, is_clea
         with pytest.raises(errors.KafkaStorageError):
             append(log, [b"refused" * 100])
         expected = content(log)
-        disk.capacity = _used(disk)  # somebody else takes what the reserve has given back
+        disk.capacity = _used(disk)  # another process takes what the reserve has freed
     if is_clean:
         disk.capacity += 4_000
         await logs.close()
@@ -232,7 +232,7 @@ def test_reserve_takes_real_room_and_outlives_a_kill(tmp_path) -> None:
 
 
 def test_quota_is_found_out_by_taking_the_reserve(tmp_path, monkeypatch) -> None:
-    """The volume says that there is room; the user's share of it is used up."""
+    """The volume reports free space; the user's quota of it is used up."""
     disk = RealDisk(str(tmp_path))
     disk.judge(OSError(errno.EDQUOT, "quota exceeded"))
     tried: list[int] = []

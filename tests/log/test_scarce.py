@@ -222,7 +222,7 @@ def _write_behind(logs: LogManager, log: PartitionLog) -> None:
 async def test_directory_without_descriptors_stays_online(
     autojump_clock, act: Callable[[LogManager, PartitionLog], Awaitable[None] | None], number: int
 ) -> None:
-    """Invariant 90: each of these opens a file, as do flushes and checkpoints meanwhile."""
+    """Invariant 90: each of these opens a file, as flushes and checkpoints do at the same time."""
     disk = SimDisk()
     async with running(disk) as logs:
         config = LogConfig(segment_bytes=200, flush_ms=500, file_delete_delay_ms=1_000)

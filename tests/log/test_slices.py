@@ -1,4 +1,4 @@
-"""Work on many files goes in slices: nobody waits for all of it."""
+"""Work on many files goes in slices: no other task waits for all of it."""
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

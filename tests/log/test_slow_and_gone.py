@@ -35,7 +35,7 @@ async def test_a_timed_flush_leaves_a_log_that_is_gone_alone(
 
 @attrs.define
 class Gate:
-    """Threads that begin when the test says so."""
+    """Threads that begin when the test lets them."""
 
     opened: trio.Event = attrs.field(factory=trio.Event)
 

@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 @attrs.define
 class JumpingClock:
-    """trio's clock, and a wall clock that somebody sets."""
+    """trio's clock, and a wall clock that tests set."""
 
     jump_ms: int = 0
 
@@ -101,7 +101,7 @@ async def test_a_clock_set_back_and_forth_does_not_shred_a_log(
 async def test_append_times_of_a_clock_that_jumps_are_found_again(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: Kafka stamps what its clock says, and promises no order beyond that.
+    """Invariant 107: Kafka stamps its clock's time, and promises no order beyond that.
 
     A search gives the first record that is young enough, however the times go up and down, and a
     closed segment's index of them only grows.

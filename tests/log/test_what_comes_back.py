@@ -26,7 +26,7 @@ def filled(disk: SimDisk) -> PartitionLog:
 
 
 def flush_below(log: PartitionLog, end_offset: int) -> None:
-    """Sync what somebody asked for who does not know of the truncation since."""
+    """Sync for a caller that does not know of the truncation since."""
     flush = log.start_flush(end_offset)
     assert flush is not None
     flush.run()

@@ -1,4 +1,4 @@
-"""Mistakes of the command line: signals, settings and what is said of them."""
+"""Mistakes of the command line: signals, settings and messages about them."""
 
 from tests.mutations.table import Mutation
 

@@ -1,4 +1,4 @@
-"""Mistakes that show in what clients see of a broker with faults, and in what strangers send it."""
+"""Mistakes that clients see in a broker with faults, or that hostile requests show."""
 
 from typing import Final
 

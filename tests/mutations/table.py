@@ -1,7 +1,7 @@
 """The row of a mutation table, and all tables together.
 
-A mutation is one mistake in the product, told as a replacement of source text, with the test that
-has to fail because of it.  `scripts/mutants.py` makes the mistakes one after the other.
+A mutation is one mistake in the product, written as a replacement of source text, with the test
+that has to fail because of it.  `scripts/mutants.py` makes the mistakes one after the other.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ class Mutation:
     """One mistake: ``old`` becomes ``new`` in the file ``path``, and ``test`` must fail."""
 
     name: str
-    """Unique over all tables, in words joined by hyphens that say the mistake."""
+    """Unique over all tables, in words joined by hyphens that name the mistake."""
     invariants: tuple[int, ...]
     """Numbers of `tests/invariants.py` that the mistake breaks."""
     path: str

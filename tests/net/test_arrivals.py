@@ -70,7 +70,7 @@ async def test_thousands_that_hang_up_leave_turns_to_whoever_came_later() -> Non
 async def test_requests_are_answered_in_the_order_of_their_arrival(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """invariant 10: nobody is passed over for ever."""
+    """invariant 10: no request is passed over for ever."""
     order: list[int] = []
     answer = Echo.answer
 

@@ -103,7 +103,7 @@ async def test_ask_ends_with_the_heartbeat_interval(
 async def test_ask_follows_the_leader_with_the_same_request(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Refused by one that leads no longer: its connection ends, the next one hears it."""
+    """A refusal by a former leader ends its connection; the next leader gets the request."""
     refused = BrokerHeartbeatResponse(error_code=MOVED, is_fenced=True, should_shut_down=False)
     links = ConnectionPool({1: lambda: refused, 2: lambda: ALIVE}, timeout_s=2.0)
     quorum = RaftService()
@@ -119,7 +119,7 @@ async def test_ask_follows_the_leader_with_the_same_request(
 async def test_who_was_asked_already_is_heard_out_when_it_is_announced(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Asked twice, it would say that the topic is there already."""
+    """If it got the request twice, it would answer that the topic exists already."""
     links = ConnectionPool({2: lambda: ALIVE}, timeout_s=2.0)
     quorum = RaftService(Node(2, "h", 2))
     made = channel(links, quorum)
@@ -149,7 +149,7 @@ def nobody() -> Any:
     [
         ((nobody, nobody, ApiVersionsResponse), True),
         ((nobody, nobody, dead), True),
-        ((nobody, dead, dead), False),  # hosts that say nothing may come back
+        ((nobody, dead, dead), False),  # silent hosts may come back
         ((nobody, lambda: None, nobody), True),  # paused
         ((nobody, ApiVersionsResponse, ApiVersionsResponse), False),
         ((nobody, nobody, nobody), True),
@@ -250,7 +250,7 @@ async def test_forward_ends_some_time(autojump_clock: trio.testing.MockClock) ->
 async def test_a_refusal_of_the_envelope(
     autojump_clock: trio.testing.MockClock, code: int, told: type[Exception]
 ) -> None:
-    """The client asks for versions again; of what is wrong between nodes it hears nothing."""
+    """The client asks for versions again; it does not see errors between nodes."""
     links = ConnectionPool({1: lambda: EnvelopeResponse(error_code=code)})
     with pytest.raises(told):
         await channel(links, RaftService()).forward(b"request", ("User", "alice"), "10.1.2.3")
@@ -286,7 +286,7 @@ async def test_controller_without_the_api_is_an_error_of_the_protocol(
 async def test_controller_that_lacks_an_api_runs_all_the_same(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Whatever it says, a process that answers is there."""
+    """The process is running, whatever it answers."""
     links = ConnectionPool(dict.fromkeys((1, 2, 3), nobody))
     made = channel(links, RaftService(None))
     assert await made.is_gone()

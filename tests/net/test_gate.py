@@ -1,4 +1,4 @@
-"""Small services that other tasks wait for: nobody is forgotten who came before they ran."""
+"""Small services that other tasks wait for: tasks that came before they ran are served, too."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The bound on requests in flight: it holds, and nobody waits for ever."""
+"""The bound on requests in flight: it holds, and no request waits for ever."""
 
 import attrs
 import pytest

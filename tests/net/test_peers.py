@@ -25,7 +25,7 @@ TOLD = [
 
 @attrs.define
 class Other:
-    """A node that answers a heartbeat, or not, as the group says."""
+    """A node that answers a heartbeat, or not, as the group decides."""
 
     service: NetService = attrs.field(factory=NetService)
     made: int = 0

@@ -1,4 +1,4 @@
-"""The quorum over connections that are made but say nothing, and addresses that are none."""
+"""The quorum over connections that stay silent, and addresses that are invalid."""
 
 from random import Random
 
@@ -68,7 +68,7 @@ async def test_a_connection_without_answers_is_given_up() -> None:
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64, "ü" * 70, "\ud800"])
 async def test_an_address_that_is_none(host: str) -> None:
-    """It may have come with an answer, or stand in the voter set by somebody's mistake."""
+    """It may have come with an answer, or be in the voter set by an operator's mistake."""
     network = Network(SystemClock(), Random(1))
     links = ConnectionPool(network, "raft-client-2")
     async with trio.open_nursery() as nursery:

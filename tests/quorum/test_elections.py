@@ -55,7 +55,7 @@ def test_leader_stopped_in_order(make: Make) -> None:
 
 
 def test_a_leader_without_a_majority_resigns(cluster: Cluster) -> None:
-    """Check-quorum: it acknowledges nothing meanwhile, and the majority elects another."""
+    """Check-quorum: the old leader acknowledges nothing, and the majority elects another."""
     leader, name = cluster.uncommitted()
     epoch = cluster.state(leader).epoch
     cluster.until(
@@ -116,7 +116,7 @@ def test_a_follower_that_hears_but_is_not_heard_disturbs_nobody(cluster: Cluster
 
 
 def test_a_leader_that_hears_nobody_is_replaced(cluster: Cluster) -> None:
-    """Cut in one direction: it still speaks, but no Fetch reaches it, so it is no leader."""
+    """Cut in one direction: it still sends, but no Fetch reaches it, so it resigns."""
     cluster.commit()
     leader = cluster.leader()
     for other in cluster.nodes:

@@ -16,7 +16,7 @@ def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:
 
 
 def test_what_a_leader_wrote_alone_is_truncated(cluster: Cluster) -> None:
-    """The log of the next leader wins; the old one cuts what nobody else has."""
+    """The log of the next leader wins; the old one cuts what no other node has."""
     cluster.commit(2)
     old, name = cluster.uncommitted()
     cluster.leader(but=old)

@@ -6,12 +6,12 @@ from tests.quorum.conftest import Make, with_files
 from tests.support.quorum.cluster import Cluster
 
 LONG_S = 100.0
-"""A fetch timeout that does not run out: nobody stands for election meanwhile."""
+"""A fetch timeout that does not run out: no node becomes a candidate during the test."""
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
 def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
-    """A voter that was down goes on in the epoch it knew, and knows whom it voted for."""
+    """A voter that was down goes on in the epoch it knew, and knows the candidate of its vote."""
     cluster = make(is_dynamic=is_dynamic, fetch_timeout=LONG_S)
     cluster.commit()
     leader = cluster.leader()
@@ -51,7 +51,7 @@ def test_a_torn_batch_at_the_end_of_the_log_is_cut(cluster: Cluster) -> None:
 def test_a_node_with_a_damaged_quorum_state_does_not_start(
     cluster: Cluster, damaged: bytes
 ) -> None:
-    """It no longer knows whom it voted for; the others go on without it."""
+    """It no longer knows the candidate of its vote; the others go on without it."""
     cluster.commit()
     node = next(n for n in cluster.nodes if n != cluster.leader())
     cluster.kill(node)

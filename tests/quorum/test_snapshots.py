@@ -1,4 +1,4 @@
-"""Snapshots: taken, the log behind them cleaned, fetched by who comes too late for the log."""
+"""Snapshots: taken, the log behind them cleaned, fetched by nodes too late for the log."""
 
 from tests.quorum.conftest import Make
 from tests.support.quorum.cluster import Cluster
@@ -63,7 +63,7 @@ def test_the_leader_dies_while_a_snapshot_is_fetched(make: Make) -> None:
 
 
 def test_a_node_starts_from_its_own_snapshot(cluster: Cluster) -> None:
-    """After a restart the snapshot and the log after it say the same as the whole log did."""
+    """After a restart the snapshot and the log after it hold the same as the whole log did."""
     cleaned(cluster)
     cluster.commit(2)
     for node in cluster.nodes:

@@ -74,7 +74,7 @@ def test_the_leader_is_removed(make: Make) -> None:
 
 
 def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
-    """A voter behind and one that lost its disk are two of three, and still elect nobody."""
+    """A voter behind and one that lost its disk are two of three, and still elect no leader."""
     cluster = make(is_dynamic=True)
     cluster.commit()
     leader = cluster.leader()
@@ -116,7 +116,7 @@ def test_a_voter_that_lost_its_disk_is_replaced(make: Make) -> None:
 
 
 def test_kraft_version_is_raised(make: Make) -> None:
-    """The configured voters move into the log, with the directory ids they told."""
+    """The configured voters move into the log, with the directory ids they reported."""
     cluster = make(others=(4,))
     cluster.commit()
     while True:
@@ -139,7 +139,7 @@ def test_kraft_version_is_raised(make: Make) -> None:
 
 
 def test_two_voters_become_one_and_two_again(make: Make) -> None:
-    """The one that is left needs nobody; the other comes back as a voter and is needed."""
+    """The remaining voter commits alone; the other comes back as a voter and is needed."""
     cluster = make((1, 2), is_dynamic=True)
     cluster.commit()
     gone = next(n for n in cluster.nodes if n != cluster.leader())

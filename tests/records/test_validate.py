@@ -159,7 +159,7 @@ def test_no_limit_behind_accepts_the_distant_past():
 
 
 def test_who_is_to_blame():
-    """The client fails those records and says of the others why they went too."""
+    """The client fails those records and reports for the others why they failed too."""
     alone = header.parse(build.batch([New(b"k", b"", (), 0)], timestamp_ms=0))
     with pytest.raises(errors.InvalidTimestamp) as caught:
         validate.check_timestamps(alone, 5 * DAY, 1000, 1000)

@@ -1,4 +1,4 @@
-"""Payloads that grow: how large, in which thread, how many at once, and who waits meanwhile."""
+"""Payloads that grow when decompressed: limits of size and number, their thread, other requests."""
 
 import contextlib
 import gzip

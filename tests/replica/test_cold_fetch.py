@@ -38,7 +38,7 @@ class ColdFile(SimFile):
 
 @attrs.define(eq=False)
 class ColdDisk(SimDisk):
-    """A disk that notes who waits for it."""
+    """A disk that notes the tasks that wait for it."""
 
     warm: set[str] = attrs.Factory(set)
     loop_waits: list[str] = attrs.Factory(list)

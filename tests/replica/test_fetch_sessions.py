@@ -103,7 +103,7 @@ def test_partitions_are_added_changed_and_forgotten():
     number = opened(subject, "a", "b")
     turn = begin(subject, number, 1, (asked("c"), asked("a", 0, 7)), (("b", 0),))
     assert [(p.topic, p.fetch_offset) for p in turn.partitions] == [("a", 7), ("c", 0)]
-    # The new one is news, the changed one is not: its answer was sent before.
+    # The new one is sent, the changed one is not: its answer was sent before.
     _, sent = subject.finish(turn, [Reply(), Reply()], 0.0)
     assert [p.topic for p, _ in sent] == ["c"]
 

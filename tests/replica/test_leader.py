@@ -1,4 +1,4 @@
-"""The leader's rules: who is in sync, the high watermark (invariants 14, 28, 29, 30, 35)."""
+"""The leader's rules: the ISR, the high watermark (invariants 14, 28, 29, 30, 35)."""
 
 import pytest
 from hypothesis import given
@@ -135,7 +135,7 @@ def test_laggards():
     fetch(subject, 3, 4, now=50.0)
     assert subject.laggards(now=50.0) == {3}
     assert subject.laggards(now=10.0) == frozenset()
-    # At the end of the log nobody lags, however long ago that was.
+    # At the end of the log no follower lags, however long ago that was.
     assert 2 not in subject.laggards(now=500.0)
 
 
@@ -204,7 +204,7 @@ def test_against_the_definition(moves: list[tuple[str, int | tuple[int, ...]]]):
         else:
             assert isinstance(value, int)
             node, offset = int(kind[-1]), min(value, twin.ends[1])
-            # Long after the epoch began, so only the ISR counts and not who is joining.
+            # Long after the epoch began, so only the ISR counts and not joining replicas.
             before = twin.ends[node]
             twin.ends[node] = offset
             subject.fetched(node, offset=offset, log_start=0, now=1e9)

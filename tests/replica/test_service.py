@@ -194,7 +194,7 @@ async def test_a_slow_directory(autojump_clock: Any):
 
 
 async def test_a_directory_that_fails_takes_its_partitions_with_it():
-    """Invariants 88 and 89: no acknowledgement, a storage error, and who waits is told."""
+    """Invariants 88 and 89: no acknowledgement; every waiter gets a storage error."""
     subject = broker()
     partition = await made(subject)
     write(subject, partition)

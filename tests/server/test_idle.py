@@ -1,4 +1,4 @@
-"""A node that nobody asks anything sleeps: its wake-ups are counted, on a clock that jumps."""
+"""A node without requests sleeps: its wake-ups are counted, on a clock that jumps."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(directory: Path) -> None:
-    """Start, be ready, be told to stop."""
+    """Start a node, wait until it is ready, and stop it."""
     with StopSignals() as signals:
         run_until_signal(
             config(directory),

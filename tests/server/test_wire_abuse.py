@@ -35,7 +35,7 @@ WAITING: Final = {
     "FetchSnapshot",
     "ConsumerGroupHeartbeat",
 }
-"""Requests that may rightly be answered as late as they say, or by acks=0 not at all."""
+"""Requests whose answer may rightly take as long as they ask, or with acks=0 never come."""
 PATIENCE_S: Final = 20.0
 """Longest time that a broken node may hold up the test; a working one never takes that long."""
 ROOM_BYTES: Final = 150 << 20
@@ -48,7 +48,7 @@ def listeners(server: Server) -> dict[str, tuple[str, int]]:
 
 
 async def advertised(address: tuple[str, int]) -> list[tuple[int, int]]:
-    """Every key and version that the listener says it serves."""
+    """Return every key and version that the listener advertises."""
     async with await TrioWireClient.connect(*address) as client:
         answer = await client.call(ApiVersionsRequest(), 0)
     return [
@@ -165,7 +165,7 @@ def damaged(frame: bytes, chance: random.Random) -> bytes:
 async def test_damaged_requests_are_answered_or_end_their_own_connection(
     tmp_path: Path, listener: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Absurd lengths in every key and version: no allocation of them, nobody else is disturbed.
+    """Absurd lengths in every key and version: no allocation of them, no other client is disturbed.
 
     Invariants 96, 97 and 100.
     """

@@ -21,7 +21,7 @@ MUTATION_ROUNDS = 3
 def test_invariants_hold(seed: int) -> None:
     """Invariants 43, 48 and 49 after every step; 44 and 110 after every round of faults.
 
-    43: images hold committed records alone; 48: what clients are told has happened is in the
+    43: images hold committed records alone; 48: what clients got acknowledged is in the
     committed log once; 49: every image is a prefix of the log, and no topic comes back; 44 and 110:
     with a minority dead all clients get answers within a bound.
     """

@@ -90,7 +90,7 @@ def test_two_values_at_one_offset(reader: str) -> None:
 
 
 def test_two_acknowledgements_of_one_offset() -> None:
-    """Invariant 2: also where nobody has read it yet."""
+    """Invariant 2: also where no consumer has read it yet."""
     history = History(sends=[sent(4), sent(5, offset=4)])
     assert "conflicting_values" in found(history)
 

@@ -1,4 +1,4 @@
-"""The lists of foreign suites say of every test what is expected, or why it is left out."""
+"""The lists of foreign suites give for every test the expected result, or why it is left out."""
 
 from pathlib import Path
 

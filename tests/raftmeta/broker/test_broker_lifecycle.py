@@ -42,7 +42,7 @@ def refused(code: int) -> BrokerHeartbeatResponse:
 
 
 class Controllers:
-    """Answers in order; after the last one nobody answers any more."""
+    """Controllers that give these answers in order, and after the last one none."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -228,7 +228,7 @@ async def test_nobody_waits_for_controllers_that_are_gone(
 
 
 async def test_a_stop_waits_through_an_election(autojump_clock: Clock) -> None:
-    """Errors and silence are not hopeless while controllers are there."""
+    """Errors and silence do not end the stop while controllers are there."""
     controllers = Controllers(*UP, *[refused(errors.NotController.code)] * 30, STOP)
     made = lifecycle(controllers)
     await made.start()

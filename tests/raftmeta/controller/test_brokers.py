@@ -91,7 +91,7 @@ def test_a_fenced_broker_closes_directories_too() -> None:
         ({"features": []}, errors.UnsupportedVersion),  # metadata.version is finalized
         ({"is_migrating_zk_broker": True}, errors.BrokerIdNotRegistered),
         (
-            {"broker": 1, "log_dirs": [b"y" * 16]},  # a twin that is alive
+            {"broker": 1, "log_dirs": [b"y" * 16]},  # another live incarnation
             errors.DuplicateBrokerRegistration,
         ),
     ],
@@ -158,7 +158,7 @@ def test_no_incarnation_leads_before_it_serves(previous: int) -> None:
 
 @pytest.mark.parametrize(("previous", "elr"), [(200, (2,)), (-1, ())])
 def test_who_did_not_stop_in_order_is_not_eligible(previous: int, elr: tuple[int, ...]) -> None:
-    """KIP-966: what a broker had not flushed is lost; what it forgot, nobody else may lead with."""
+    """KIP-966: a broker that was killed may have lost records: it may lead only uncleanly."""
     cluster = Cluster((1, 2))
     cluster.write(*feature_records({ELR: 1}))
     cluster.topic("t", [2])
@@ -217,7 +217,7 @@ def test_controlled_shutdown_waits_for_the_others() -> None:
 
 
 def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
-    """It sends no heartbeats that would tell how far it is: what is answered is in force there."""
+    """It sends no heartbeats with its offset: what is answered is in force there already."""
     cluster = Cluster((1, 2))
     keep_session(cluster.state, 1)
     cluster.topic("t", [2, 1])

@@ -64,7 +64,7 @@ def test_what_stays_as_it_is(kind: int, name: str, again: Any, gone: Any) -> Non
         ("log.retention.ms", "0"),
         ("log.roll.ms", "0"),
         ("log.roll.jitter.ms", "-1"),
-        ("max.connections", "0"),  # nobody could take it back
+        ("max.connections", "0"),  # no client could undo it
         ("max.connections.per.ip", "0"),
         ("max.connection.creation.rate", "0"),
         ("max.connections.per.ip.overrides", "abc"),

@@ -1,4 +1,4 @@
-"""A large decision of the controller keeps other deciders waiting, and nobody else."""
+"""A large decision of the controller delays other decisions, and no other task."""
 
 from collections import Counter
 from typing import Any
@@ -108,7 +108,7 @@ async def test_a_decision_waits_for_a_large_one_that_is_under_way() -> None:
 
 @pytest.mark.parametrize("turn", [1, 3, 5, 7])
 async def test_an_office_that_is_lost_during_a_large_decision(turn: int) -> None:
-    """The client is told; the state is what is committed, not a mixture."""
+    """The client gets NOT_CONTROLLER; the state is what is committed, not a mixture."""
     async with node() as made:
         await made.broker(b"a").start()
         told = []

@@ -1,4 +1,4 @@
-"""Quotas: whom they can be for, and how much. Feature levels: who has to know them."""
+"""Quotas: their entities and limits. Feature levels: the nodes that have to support them."""
 
 from functools import partial
 

@@ -99,7 +99,7 @@ async def test_client_in_debt_is_refused_until_the_rate_has_made_it_good() -> No
 
 
 async def test_old_clients_are_slowed_and_not_refused() -> None:
-    """They don't know the error: they are told to wait."""
+    """They don't know the error: they get a throttle time."""
     client = Client(2.0, version=5)
     assert await client.create(30) == (0, 4_000)
     assert await client.create(2) == (0, 5_000)
@@ -169,7 +169,7 @@ def test_buckets_are_bounded() -> None:
 
 
 async def test_decision_that_is_made_again_counts_once() -> None:
-    """A record that raft wrote meanwhile took the offsets of a large decision."""
+    """A record that raft wrote in between took the offsets of a large decision."""
     client = Client(100.0, version=7)
     controller, quorum = client.context.controller, client.quorum
 

@@ -123,7 +123,7 @@ def reassigned(cluster: Cluster, replicas: list[int] | None) -> tuple[int, str |
 def test_reassignment_that_would_never_complete_is_refused(
     held: list[int], wanted: list[int], code: int
 ) -> None:
-    """A replica is copied by its own broker, and the leader tells that it is in sync."""
+    """A replica is copied by its own broker, and the leader reports that it is in sync."""
     cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
     cluster.topic("t", held)
     before = cluster.partition("t")

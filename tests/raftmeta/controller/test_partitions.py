@@ -62,8 +62,8 @@ def partition(isr: list[int], leader: int, **more: Any) -> PartitionImage:
         ([1, 2], 2, {1, 2, 3}, Election.ONLINE, (2, 0, False)),  # a leader that may stay stays
         ([1, 2], 3, {1, 2, 3}, Election.ONLINE, (1, 1, False)),  # the first in sync, by assignment
         ([2, 3], -1, {1, 3}, Election.ONLINE, (3, 1, False)),  # 1 is alive but not in sync
-        ([2], 2, {1, 3}, Election.ONLINE, (-1, 1, False)),  # nobody in sync is alive
-        ([2], 2, {1, 3}, Election.UNCLEAN, (1, 1, True)),  # data may be lost, and is said so
+        ([2], 2, {1, 3}, Election.ONLINE, (-1, 1, False)),  # no in-sync replica is alive
+        ([2], 2, {1, 3}, Election.UNCLEAN, (1, 1, True)),  # data may be lost, which is reported
         ([1, 2], 2, {1, 2}, Election.PREFERRED, (1, 1, False)),
         ([2, 3], 2, {1, 2, 3}, Election.PREFERRED, (2, 0, False)),  # the preferred is not in sync
         ([], -1, {1, 2, 3}, Election.ONLINE, (-1, 0, False)),
@@ -100,7 +100,7 @@ def test_election_never_loses_committed_data_unasked(
 
 
 def test_eligible_replicas_outlive_the_isr() -> None:
-    """KIP-966: who left the ISR below its minimum may still lead, nobody else."""
+    """KIP-966: a replica that left the ISR below its minimum may still lead, no other."""
     both = partition([1, 2], 1)
     made = PartitionChange(
         topic_id=b"t" * 16,
@@ -136,7 +136,7 @@ def test_eligible_replicas_outlive_the_isr() -> None:
 
 REFUSED: list[tuple[dict[str, Any], list[int], type[errors.KafkaError]]] = [
     ({"partition": 7}, [1, 2], errors.UnknownTopicOrPartition),
-    ({"leader_epoch": 9}, [1, 2], errors.NotController),  # we are behind: out of office
+    ({"leader_epoch": 9}, [1, 2], errors.NotController),  # we are behind: not active any more
     ({"partition_epoch": 9}, [1, 2], errors.NotController),
     ({"leader_epoch": -1}, [1, 2], errors.FencedLeaderEpoch),
     ({"partition_epoch": -1}, [1, 2], errors.InvalidUpdateVersion),
@@ -329,7 +329,7 @@ def test_nobody_leads_from_a_directory_that_is_offline() -> None:
 def test_where_unclean_election_is_allowed(
     cluster_wide: str | None, own: str | None, topic: str | None, leader: int
 ) -> None:
-    """Set at run time, it takes effect with the next look at what nobody leads."""
+    """Set at run time, it takes effect with the next check of leaderless partitions."""
     cluster = Cluster((1, 2))
     topic_id = cluster.topic("t", [1, 2])
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1]))

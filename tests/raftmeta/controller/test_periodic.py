@@ -13,7 +13,7 @@ from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, in_office
 
 PATIENT = {"broker_session_timeout_ms": "3600000"}
-"""Nobody sends heartbeats here."""
+"""Session timeout longer than the tests: no broker sends heartbeats here."""
 
 
 async def leaders_after(cluster: Cluster, *seconds: float) -> list[int]:

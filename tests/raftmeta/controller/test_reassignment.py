@@ -1,4 +1,4 @@
-"""Partitions that move: when they are there, what happens when they are told to go elsewhere."""
+"""Partitions that move: when the move is complete, and a new target before that."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_replication_factor_is_that_of_the_aim() -> None:
 
 
 def test_a_reassignment_of_what_nobody_leads_is_cancelled_without_an_unclean_leader() -> None:
-    """KIP-966: who is eligible stays so, and leads when it serves again."""
+    """KIP-966: an eligible replica stays so, and leads when its broker serves again."""
     cluster = Cluster((1, 2, 3))
     cluster.write(*feature_records({ELR: 1}), unclean_config(4, "", "true"))
     cluster.topic("t", [2])

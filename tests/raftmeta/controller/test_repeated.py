@@ -1,7 +1,7 @@
-"""Requests that are asked again, after the controller that decided them first is gone.
+"""Requests that are sent again, after the controller that decided them first is gone.
 
-Whoever asked does not know whether the first time counted. If it did, the second changes
-nothing, and the answer is the one that Kafka gives (invariant 48).
+The client does not know whether the first one counted. If it did, the second changes nothing, and
+the answer is the one that Kafka gives (invariant 48).
 """
 
 from functools import partial
@@ -157,7 +157,7 @@ def codes(reply: Any) -> list[int]:
 
 @pytest.mark.parametrize("survives", [True, False])
 async def test_what_was_seen_is_committed_before_the_answer(survives: bool) -> None:
-    """Neither who created a topic nor who was told that it is there may be told too early.
+    """Neither the creation of a topic nor that it exists already is answered before the commit.
 
     Invariant 48, for an answer that gets lost with the leadership.
     """

@@ -69,13 +69,13 @@ class Restart:
         return self.do(decide_heartbeat, request)
 
     def hear(self, *brokers: int) -> None:
-        """Brokers take up what is committed, and tell so."""
+        """Let brokers apply what is committed, and send their offset."""
         for broker in brokers:
             self.known[broker] = self.cluster.state.next_offset - 1
             self.heartbeat(broker)
 
     def stop(self, broker: int) -> None:
-        """The broker leaves when the others know who leads, and not before."""
+        """Stop the broker, which leaves when the others know the new leaders, and not before."""
         others = [other for other in BROKERS if other != broker]
         while not self.heartbeat(broker, want_shut_down=True).should_shut_down:
             stale = dict(self.known)

@@ -59,7 +59,7 @@ def test_no_topic_without_a_broker_that_stays() -> None:
 
 
 def shrink(cluster: Cluster, *times: list[int]) -> AlterPartitionRequest:
-    """The leader, broker 1, tells who is in sync; as often as there are lists."""
+    """Return the request in which the leader, broker 1, sends its ISR once for each list."""
     topic_id = cluster.state.image.topic_ids["t"]
     data = AlterPartitionRequest.TopicData.PartitionData
     parts = [
@@ -111,7 +111,7 @@ def test_isr_told_twice_in_a_request_counts_once() -> None:
 
 
 def test_partition_named_twice_is_not_reassigned() -> None:
-    """Two moves decided from one state would leave replicas that nobody adds."""
+    """Two moves decided from one state would leave replicas that neither of them adds."""
     cluster = Cluster((1, 2, 3, 4))
     cluster.topic("t", [1], [1])
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic

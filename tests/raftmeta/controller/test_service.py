@@ -140,7 +140,7 @@ async def test_reply_comes_when_the_topic_is_published() -> None:
 
 
 async def test_time_passes_while_there_is_news(autojump_clock: trio.testing.MockClock) -> None:
-    """Followers get a record every half second, whatever else is written meanwhile."""
+    """Followers get a record every half second, also while other records are written."""
     publisher = MetadataPublisher()
     quorum = RecordedQuorum([], publisher, ReplayClock(), math.inf, unseen=True)
     state = ControllerState(config=node_config(), random=Random(2))
@@ -160,7 +160,7 @@ async def test_time_passes_while_there_is_news(autojump_clock: trio.testing.Mock
 
 
 async def test_a_lone_node_is_idle(autojump_clock: trio.testing.MockClock) -> None:
-    """No no-op records, no heartbeats to itself, nobody fenced for silence."""
+    """It writes no no-op records, sends itself no heartbeats, and fences no broker for silence."""
     async with node() as made, trio.open_nursery() as nursery:
         broker = made.broker(b"a")
         await broker.start()
@@ -174,7 +174,7 @@ async def test_a_lone_node_is_idle(autojump_clock: trio.testing.MockClock) -> No
 
 @pytest.mark.parametrize("how", ["forgotten", "fenced"])
 async def test_a_lone_node_serves_again(autojump_clock: trio.testing.MockClock, how: str) -> None:
-    """It sends no heartbeats; but fenced or forgotten, it says that it lives."""
+    """It sends no heartbeats, but fenced or unregistered it contacts the controller again."""
     async with node() as made, trio.open_nursery() as nursery:
         broker = made.broker(b"a")
         await broker.start()

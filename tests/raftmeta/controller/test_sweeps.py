@@ -171,7 +171,7 @@ def test_registration_whose_broker_goes_away_between_slices_is_swept() -> None:
 
 
 def test_failed_directory_goes_with_the_last_slice() -> None:
-    """A next controller hears of it again as long as the directory is registered."""
+    """Another controller gets the failure again as long as the directory is registered."""
     cluster = cluster_of()
     with_two = r.BrokerRegistrationChangeRecord(
         broker_id=2, broker_epoch=200, log_dirs=[directory(2), b"o" * 16]
@@ -206,7 +206,7 @@ def test_leadership_that_moves_beside_the_sweep_is_waited_for_too() -> None:
 
 
 def test_directory_that_fails_with_the_unfencing_leads_nothing() -> None:
-    """Also not where an unclean election would find nobody else."""
+    """Also not where an unclean election would find no other replica."""
     cluster = Cluster((1, 2))
     cluster.write(
         r.ConfigRecord(

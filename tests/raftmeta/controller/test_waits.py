@@ -21,7 +21,7 @@ from tests.raftmeta.controller.test_service import Node, create
 
 @asynccontextmanager
 async def node_with_hung_disk() -> AsyncIterator[tuple[Node, Callable[[], None]]]:
-    """A combined node whose broker hangs in applying from when it is told so."""
+    """Yield a combined node, and a function that makes its broker hang in applying metadata."""
     made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     hangs = False
 

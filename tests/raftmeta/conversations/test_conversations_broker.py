@@ -1,8 +1,8 @@
-"""kwire's broker half says to controllers what Apache Kafka's said, in its place, when it is due.
+"""kwire's broker half sends to controllers what Apache Kafka's sent, in its place, when it is due.
 
 Registrations, heartbeats, producer ids and what is passed on for clients are compared to the byte.
 Every frame of every recording is compared here, or in the replays of the quorum and of the
-controller, or stands in a table of what is not, with the reason.
+controller, or is in a table of frames that are not compared, with the reason.
 """
 
 import ipaddress
@@ -89,10 +89,10 @@ NOT_COMPARED: Final = {
         "the software's, the answer what that supports."
     ),
 }
-"""Frames that say nothing of kwire, and why."""
+"""Frames that show nothing about kwire, and why."""
 
 
-# What is said, and when ---------------------------------------------------------------------
+# Requests, and when they are sent -----------------------------------------------------------
 COUNTS: Final = {
     "first": {"BrokerRegistration": 7, "BrokerHeartbeat": 94, "BrokerHeartbeat again": 3},
     "second": {"BrokerRegistration": 1, "BrokerHeartbeat": 16, "BrokerHeartbeat again": 3},
@@ -162,7 +162,7 @@ def test_controllers_and_producer_ids() -> None:
     assert found.compared == {"ControllerRegistration": 15, "AllocateProducerIds": 4}
 
 
-# Whom it is said to, and again --------------------------------------------------------------
+# Receivers of requests, and repeats ---------------------------------------------------------
 async def passed_on(channel: ControllerChannel, frame: Frame) -> Any:
     asked = frame.message()
     host = str(ipaddress.ip_address(bytes(asked.client_host_address)))

@@ -16,7 +16,7 @@ preferred_candidates = progress.preferred_candidates
 
 
 def ask_one_more(state: RaftState) -> None:
-    """A second Fetch is under way, to somebody who does not lead."""
+    """Send a second Fetch, to a voter that does not lead."""
     poll_fetch(state)
     for node in state.other_voters:
         if node.id != state.leader_id:

@@ -61,7 +61,7 @@ def test_every_request_is_played() -> None:
 
 
 def test_a_first_boot_that_only_a_snapshot_shows() -> None:
-    """Nobody saw a controller write that was alone; its snapshot has what was in force."""
+    """The writes of a lone controller were not recorded; its snapshot has what was in force."""
     (scene,) = (scene for scene in SCENES if scene.number == "06a")
     image = played(scene).controller.state.image
     ours = [pack(record) for group in snapshot_contents(image) for record in group]

@@ -1,7 +1,7 @@
-"""kwire's raft says what Apache Kafka's nodes said, in their recorded conversations.
+"""kwire's raft sends what Apache Kafka's nodes sent, in their recorded conversations.
 
-Each scene replays one node. Everything it says is compared field by field with what the
-recorded node said, batches that a leader writes byte by byte; what differs must stand in the
+Each scene replays one node. Everything it sends is compared field by field with what the
+recorded node sent, batches that a leader writes byte by byte; what differs must be in the
 table of differences. How many messages each scene compares, and how often it meets each of the
 differences, is part of the test: one request too many is noticed.
 """
@@ -78,9 +78,9 @@ def test_the_pages_say_how_many() -> None:
 
 
 def test_every_frame_is_compared_or_accounted_for() -> None:
-    """No frame of the quorum is passed over: who said it was played, and what came of it is known.
+    """No frame of the quorum is passed over: its sender was played, and its outcome is known.
 
-    Clients are not played, and who is asked for its versions answers without its raft.
+    Clients are not played, and a node answers requests for its versions without its raft.
     """
     frames = [
         frame
@@ -100,7 +100,7 @@ def test_every_frame_is_compared_or_accounted_for() -> None:
 
 
 def test_a_controller_alone() -> None:
-    """06a: it leads at once, tells nobody, and its voters move from the format into the log."""
+    """06a: it leads at once, sends no request, and its voters move from the format into the log."""
     (scene,) = (scene for scene in SCENES if scene.alone)
     replay = played(scene)
     assert replay.raft.state.leader_id == scene.node

@@ -1,4 +1,4 @@
-"""Large changes of the metadata come into force as a whole, and hold nobody up meanwhile."""
+"""Large changes of the metadata come into force as a whole, and do not block other tasks."""
 
 from collections.abc import Sequence
 from random import Random

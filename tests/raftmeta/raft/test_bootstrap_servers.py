@@ -12,7 +12,7 @@ from tests.support.raftmeta.one_node import dynamic
 
 
 def test_where_the_configured_servers_are_is_asked_as_well() -> None:
-    """KIP-853: who knows no leader asks the bootstrap servers; all voters may have moved."""
+    """KIP-853: a node without a leader asks the bootstrap servers; all voters may have moved."""
     history = VoterHistory([(CONFIGURED, dynamic(1, 2, 3))], [(CONFIGURED, 1)])
     moved, same = Node(-2, "moved", 9093), Node(-3, "node-2", 9093)
     config = config_of(9, can_vote=False, bootstrap=(moved, same))

@@ -1,4 +1,4 @@
-"""A leader stays in office only while a majority of the voters' own replicas fetch from it."""
+"""A leader resigns unless a majority of the voters' own replicas fetches from it."""
 
 import pytest
 

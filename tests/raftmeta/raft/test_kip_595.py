@@ -1,6 +1,6 @@
 """KIP-595, a Raft protocol for the metadata quorum: the follower's and the leader's side of it.
 
-The docstring of a test says the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
 """
 
 from typing import Any
@@ -123,7 +123,7 @@ def test_records_of_an_epoch_ahead_wait_until_that_epoch_is_known() -> None:
     assert raft.state.log.end_offset == 7
 
 
-# Epochs and who may ask ---------------------------------------------------------------------
+# Epochs and the senders of requests ---------------------------------------------------------
 def begin(epoch: int, *, of: int = 2) -> Any:
     return messages.begin_request(node(of, saved=ElectionState(epoch)).state, ReplicaKey(1))
 
@@ -134,7 +134,7 @@ def end(epoch: int, *preferred: int, of: int = 2) -> Any:
 
 
 def test_a_leader_makes_itself_known_by_begin_quorum_epoch() -> None:
-    """A node that hears BeginQuorumEpoch of its epoch or a later one follows the sender."""
+    """A node that gets BeginQuorumEpoch of its epoch or a later one follows the sender."""
     raft = node(saved=ElectionState(2))
     response, effects = say(raft, begin(3))
     assert (part(response).error_code, part(response).leader_id) == (0, 2)
@@ -157,7 +157,7 @@ def test_begin_and_end_of_an_old_epoch_are_fenced(request_of: Any) -> None:
     ("epoch", "error"), [(1, 74), (3, 75)], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"]
 )
 def test_the_leader_serves_its_own_epoch_alone(epoch: int, error: int) -> None:
-    """A Fetch of an earlier epoch is fenced, one of a later epoch is told that it is unknown."""
+    """A Fetch of an earlier epoch is fenced, one of a later epoch gets UNKNOWN_LEADER_EPOCH."""
     response, _ = say(leader(), fetch(epoch=epoch))
     assert part(response).error_code == error
     assert part(response).current_leader.leader_epoch == 2
@@ -174,7 +174,7 @@ def test_a_follower_says_who_leads() -> None:
 
 
 def test_who_hears_of_a_later_epoch_leads_no_longer() -> None:
-    """Raft 5.1: a leader that hears of a later term steps down."""
+    """Raft 5.1: a leader that learns of a later term steps down."""
     raft = leader()
     say(raft, vote(3, 5, last=(2, 6)))
     assert not isinstance(raft.state.role, Leader)
@@ -227,14 +227,14 @@ def test_a_vote_is_not_given_in_an_epoch_that_has_a_leader() -> None:
 
 
 def test_a_node_that_does_not_know_that_it_votes_gives_its_vote() -> None:
-    """KIP-853: who is behind in its log may be a voter without knowing; the candidate knows."""
+    """KIP-853: a node behind in its log may be a voter without knowing; the candidate knows."""
     raft = node(9)
     response, _ = say(raft, vote(2, 1, to=9))
     assert part(response).vote_granted
 
 
 def test_the_first_record_of_an_epoch_is_leader_change() -> None:
-    """It names the leader, the voters and who granted, and its commit commits what was before."""
+    """It names the leader, all voters and those that granted; its commit commits older records."""
     raft = node(log=of_epoch_1(), saved=ElectionState(1))
     become_candidate(raft.state)
     become_leader(raft.state, frozenset((1, 3)))
@@ -308,7 +308,7 @@ def test_a_candidate_that_lost_waits_at_most_the_back_off() -> None:
 
 
 def test_an_observer_finds_the_leader_through_any_voter() -> None:
-    """It fetches from voters in no order, and follows whom the answer names."""
+    """It fetches from voters in no order, and follows the leader that the answer names."""
     raft = node(9)
     (asked,) = raft.state.calls.open.values()
     assert isinstance(asked.request, FetchRequest)
@@ -321,7 +321,7 @@ def test_an_observer_finds_the_leader_through_any_voter() -> None:
 
 # Replicating --------------------------------------------------------------------------------
 def test_a_fetch_is_sent_after_what_it_promises_is_written() -> None:
-    """The next Fetch stands behind the append in the same turn, so that the sync lies between."""
+    """The next Fetch comes behind the append in the same turn, so that the sync lies between."""
     raft = follower()
     effects = [*answered(raft, SOUND, 0.1)]
     written = next(n for n, e in enumerate(effects) if isinstance(e, AppendLog))
@@ -353,7 +353,7 @@ def test_a_fetch_without_news_is_held_and_answered_when_there_is_some() -> None:
     assert [e for e in effects if isinstance(e, Reply)]
     request.topics[0].partitions[0].fetch_offset = raft.state.log.end_offset
     held, _ = say(raft, request, 0.5)
-    if held is not None:  # it has committed what was appended: that is news too
+    if held is not None:  # it has committed what was appended, which ends the wait
         request.topics[0].partitions[0].high_watermark = part(held).high_watermark
         held, _ = say(raft, request, 0.5)
     assert held is None
@@ -388,7 +388,7 @@ def test_only_the_leader_describes_the_quorum() -> None:
 
 
 def test_a_node_that_stops_stands_for_nothing() -> None:
-    """After its farewell a leader takes part in no election but by its vote."""
+    """After EndQuorumEpoch a resigned leader takes part in elections only by its vote."""
     raft = leader()
     raft.step(Shutdown(), 0.3, 0)
     assert isinstance(raft.state.role, Resigned)

@@ -1,6 +1,6 @@
 """KIP-630, snapshots of the metadata log: how they are fetched.
 
-The docstring of a test says the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
 """
 
 from typing import Any
@@ -82,7 +82,8 @@ def ask(snapshot: SnapshotId = SNAPSHOT, position: int = 0, epoch: int = 2) -> A
 )
 def test_what_cannot_be_given_of_a_snapshot(request_of: Any, error: int) -> None:
     """SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; the
-    answer says who leads."""
+    answer names the leader.
+    """
     response, _ = say(leader_with_snapshot(), request_of())
     assert part(response).error_code == error
     assert (part(response).current_leader.leader_id, part(response).unaligned_records) == (1, b"")
@@ -121,7 +122,7 @@ def test_fetching_a_snapshot_is_a_sign_of_life() -> None:
 
 # The follower's side ------------------------------------------------------------------------
 def loading() -> Raft:
-    """Node 1, which was told by node 2 to fetch a snapshot."""
+    """Return node 1, which node 2 has sent to fetch a snapshot."""
     raft = follower()
     told = messages.fetch_response(follower().state)
     told.responses[0].partitions[0].snapshot_id.end_offset = 9
@@ -172,7 +173,7 @@ def test_a_piece_of_something_else_is_not_taken(changes: Any) -> None:
 
 @pytest.mark.parametrize("error", [98, 99])
 def test_a_snapshot_that_is_gone_is_asked_for_by_fetch_again(error: int) -> None:
-    """The leader has cleaned it: the next Fetch tells which one there is now."""
+    """The leader has cleaned it: the answer to the next Fetch names the newest one."""
     raft = loading()
     asked = sends(piece(raft, 0, b"", 0, error=error))
     while not asked:
@@ -181,7 +182,7 @@ def test_a_snapshot_that_is_gone_is_asked_for_by_fetch_again(error: int) -> None
 
 
 def test_a_damaged_snapshot_is_refused_and_asked_for_again() -> None:
-    """Nothing changes; the leader is asked by Fetch, and tells of a snapshot again."""
+    """Nothing changes; the node fetches from the leader, which names a snapshot again."""
     raft = loading()
     piece(raft, 0, b"01234567", 8)
     asked = sends(raft.step(SnapshotRefused(SnapshotId(9, 2)), 0.3, 0))

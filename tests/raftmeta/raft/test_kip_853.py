@@ -1,6 +1,6 @@
 """KIP-853, changes of the voter set, and chapter 4 of Ongaro's thesis that it rests on.
 
-The docstring of a test says the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
 """
 
 from typing import Any
@@ -93,7 +93,7 @@ def update(number: int = 2, *, port: int = 9999, epoch: int = 2) -> UpdateRaftVo
 
 
 def supports(raft: Raft, newest: int | None = 1, now: float = 0.25) -> tuple[Effect, ...]:
-    """The new voter says which kraft.version it knows."""
+    """Answer for the new voter with the kraft.version that it supports."""
     feature = ApiVersionsResponse.SupportedFeatureKey
     response = None
     if newest is not None:
@@ -103,7 +103,7 @@ def supports(raft: Raft, newest: int | None = 1, now: float = 0.25) -> tuple[Eff
 
 
 def told(effects: Any) -> list[int]:
-    """The codes that whoever asked for a change has heard."""
+    """Return the error codes of the answers to requests for a change."""
     replies = [e.response for e in effects if isinstance(e, Reply)]
     return [
         r.error_code
@@ -131,7 +131,7 @@ def test_a_voter_is_added_once_it_has_caught_up_and_says_what_it_can() -> None:
 
 
 def test_an_answer_may_be_wanted_when_the_change_is_written() -> None:
-    """KIP-1186: with ack.when.committed false, so that who joins can fetch what commits it."""
+    """KIP-1186: with ack.when.committed false, so that the new voter can fetch what commits it."""
     raft = active()
     caught_up(raft, 4, now=0.16)
     say(raft, add(ack_when_committed=False))
@@ -256,7 +256,7 @@ def test_a_leader_that_removes_itself_does_not_count_itself() -> None:
 
 
 def test_the_last_voter_is_not_removed() -> None:
-    """Nobody would be left to commit it."""
+    """No voter would be left to commit it."""
     raft = node(voters=dynamic(1), kraft_version=1)
     raft.step(None, 0.1, 0)
     assert say(raft, remove(1))[0].error_code == 42
@@ -311,7 +311,7 @@ def test_an_update_names_the_epoch_of_the_leader(epoch: int, error: int) -> None
 
 
 def test_an_update_of_a_stranger_is_refused() -> None:
-    """VOTER_NOT_FOUND: updating adds nobody."""
+    """VOTER_NOT_FOUND: an update adds no voter."""
     assert say(active(), update(4))[0].error_code == 127
 
 
@@ -330,7 +330,7 @@ def test_a_follower_whose_address_is_wrong_in_the_log_says_so() -> None:
 
 # kraft.version ------------------------------------------------------------------------------
 def test_an_upgrade_needs_the_word_of_every_voter() -> None:
-    """The directory ids are not in the configuration: each voter has to have told its own."""
+    """The directory ids are not in the configuration: each voter has to have sent its own."""
     raft = leader()
     caught_up(raft, 2, now=0.15)
     (refused,) = raft.step(UpgradeKraftVersion("up", 1), 0.2, 0)
@@ -349,7 +349,7 @@ def test_there_is_no_way_back_to_version_0() -> None:
     assert isinstance(refused, Refused)
 
 
-# Who is who ---------------------------------------------------------------------------------
+# Identity of replicas -----------------------------------------------------------------------
 def test_a_replica_with_another_disk_is_not_counted() -> None:
     """A node with a voter's id but another directory id is an observer: it does not move the high
     watermark.

@@ -1,6 +1,6 @@
-"""KIP-996, pre-vote: nobody raises the epoch before a majority would vote for it.
+"""KIP-996, pre-vote: no node raises the epoch before a majority would vote for it.
 
-The docstring of a test says the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
 """
 
 import pytest
@@ -42,7 +42,7 @@ def heard(raft: Raft, now: float) -> None:
 
 
 def lose_leader(raft: Raft) -> list[Send]:
-    """Nothing is heard for a fetch timeout: the votes that are asked for then."""
+    """Let a fetch timeout pass in silence; return the requests for votes that follow."""
     asked: list[Send] = []
     while len(asked) < 2:
         asked += sends(raft.step(None, raft.deadline, 0), VoteRequest)
@@ -77,7 +77,7 @@ def test_a_leader_grants_no_pre_vote() -> None:
 
 @pytest.mark.parametrize("role", [Unattached, Prospective, Candidate, Resigned])
 def test_who_has_no_leader_grants_a_pre_vote(role: type) -> None:
-    """Even if it stands itself, or has given its vote of this epoch away."""
+    """Even if it is a candidate itself, or has given its vote of this epoch away."""
     raft = node(log=of_epoch_1(), saved=ElectionState(2))
     if role is Unattached:
         say(raft, vote(2, 3, last=(1, 5)))

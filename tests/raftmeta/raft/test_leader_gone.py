@@ -101,7 +101,7 @@ def test_who_knows_that_the_leader_is_gone_grants_pre_votes() -> None:
 
 
 def test_refused_by_the_others_it_asks_less_and_less() -> None:
-    """A firewall between the leader and this node: the others hear the leader still."""
+    """A firewall lies between the leader and this node: the leader still reaches the others."""
     raft, fetch = follower(2)
     voter, _ = follower(3)
     raft.step(Answered(fetch, None, refused=True), 1.1, 0)

@@ -1,4 +1,4 @@
-"""Controllers with several listeners are reached by the one that this node speaks on."""
+"""Controllers with several listeners are reached by the one that this node uses."""
 
 import attrs
 

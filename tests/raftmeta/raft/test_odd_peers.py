@@ -84,7 +84,7 @@ def test_two_leaders_of_one_epoch(ends: bool) -> None:
 
 
 def test_two_leaders_of_one_epoch_where_none_has_an_address() -> None:
-    raft = follower(of=4)  # no voter: where it is, nobody told yet
+    raft = follower(of=4)  # no voter: its address is not known yet
     other = leader()
     other.state.config = node(3).state.config
     told, _ = say(raft, messages.begin_request(other.state, raft.state.voters.key_of(1)))
@@ -135,7 +135,7 @@ def test_who_fetched_once_is_forgotten() -> None:
 
 
 def test_an_empty_disk_does_not_hold_what_the_lost_one_did() -> None:
-    """Under kraft.version 0 the disks of a voter are told apart by nothing but their Fetches."""
+    """Under kraft.version 0 the disks of a voter are distinguished by nothing but their Fetches."""
     raft = leader(voters=voters_of(1, 2, 3, 4, 5))
     raft.step(Received("token", fetch(2, offset=6, last_epoch=2)), 0.2, 0)
     wiped = fetch(2, offset=0, last_epoch=0)
@@ -178,7 +178,7 @@ def requests_of_epoch(epoch: int) -> list[Any]:
 
 @pytest.mark.parametrize("kind", range(4))
 def test_the_last_epoch_there_is(kind: int) -> None:
-    """After it nobody could be elected any more, and no message could say so."""
+    """After it no node could be elected any more, and no message could carry its epoch."""
     raft = follower()
     told, _ = say(raft, requests_of_epoch(2**31 - 1)[kind])
     assert part(told).error_code == errors.InvalidRequest.code

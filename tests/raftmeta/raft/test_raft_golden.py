@@ -1,4 +1,4 @@
-"""Transcripts: the whole story of an election, a divergence, a snapshot, a voter change.
+"""Transcripts of an election, a divergence, a snapshot and a voter change.
 
 ``KWIRE_REWRITE=1 pytest tests/raftmeta/raft/test_raft_golden.py`` writes them anew; the difference
 is then read in review.

@@ -1,6 +1,6 @@
 """Sentences of the Raft paper and the KIPs, each checked on one node or a few.
 
-The docstring of a test says the sentence in our words and where it stands.
+The docstring of a test is the sentence in our words with its source.
 """
 
 from typing import Any
@@ -101,14 +101,14 @@ def test_a_vote_for_another_disk_is_not_ours_to_give() -> None:
 
 
 def test_a_leader_comes_back_resigned() -> None:
-    """KIP-595: a restarted leader must not lead its old epoch again; it says so to the voters."""
+    """KIP-595: a restarted leader must not lead its old epoch again; it announces that."""
     raft = node(saved=ElectionState(4, 1))
     assert isinstance(raft.state.role, Resigned)
     assert raft.state.epoch == 4
 
 
 def test_the_only_voter_leads_in_its_first_step() -> None:
-    """A quorum of one needs nobody's vote, and commits what is on its own disk."""
+    """A quorum of one needs no other vote, and commits what is on its own disk."""
     history = VoterHistory([(-1, voters_of(1))])
     raft = Raft(config_of(1), Recovered(history=history), Fixed(0.5))
     effects = raft.step(Started(), 0.0, 0)
@@ -236,7 +236,8 @@ def test_a_damaged_quorum_state_is_refused() -> None:
 
 def test_who_refuses_a_fetch_may_still_be_asked_for_its_vote() -> None:
     """KIP-595: a voter without a leader fetches from any other, and asks all for their votes when
-    its timer runs out; being no leader keeps nobody from voting."""
+    its timer runs out; a node that does not lead can still vote.
+    """
     raft = node()
     (fetch,) = raft.state.calls.open.values()
     refused = messages.fetch_response(node(fetch.node.id).state, error=6)
@@ -267,7 +268,7 @@ def test_a_new_leader_tells_no_high_watermark_until_it_has_moved_it() -> None:
 
 
 def test_an_error_says_nothing_about_the_log() -> None:
-    """KIP-595: NOT_LEADER_OR_FOLLOWER carries who leads, not a high watermark."""
+    """KIP-595: NOT_LEADER_OR_FOLLOWER carries the leader's id, not a high watermark."""
     raft = node(saved=ElectionState(1), log=LogState(0, 5, [EpochEnd(1, 0)]))
     raft.state.high_watermark = 5
     assert (
@@ -282,7 +283,8 @@ def test_an_error_says_nothing_about_the_log() -> None:
 
 def test_a_voter_removed_while_it_leads_goes_on_until_that_is_committed() -> None:
     """KIP-853: the leader that removes itself resigns when the new voter set is committed, and
-    the others have heard that it is."""
+    the others know that it is.
+    """
     script = Script()
     for line in ("voters dynamic 1 2 3", "start 1 2 3", "wait 1.515", "deliver", "remove 1 1"):
         script.run(line)

@@ -43,7 +43,7 @@ def test_our_own_snapshot_is_finished_too_late() -> None:
 
 
 class SlowStorage(MemoryStorage):
-    """Syncing what was installed takes until the test says so."""
+    """Storage on which the sync of an installed snapshot lasts until the test ends it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[Ra
 
 
 class Observed(MemoryStorage):
-    """A disk that tells when the large snapshot is read to be delivered."""
+    """A disk that reports when the large snapshot is read to be delivered."""
 
     def __init__(self, on_read: Callable[[], None]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ async def test_large_snapshot_is_decoded_in_slices() -> None:
 
 
 class Checking(MemoryStorage):
-    """A disk on which checking and syncing a snapshot takes until the test says so."""
+    """A disk on which checking and syncing a snapshot lasts until the test ends it."""
 
     blocks = True
 
@@ -127,7 +127,7 @@ async def test_node_lives_on_while_a_snapshot_is_put_in_place() -> None:
 
 
 async def test_snapshot_that_was_replaced_before_its_delivery_is_left_out() -> None:
-    """The later one stands behind it in the queue: nothing is lost, and nothing fails."""
+    """The later one is behind it in the queue: nothing is lost, and nothing fails."""
 
     watcher, states = Watcher(), list[RaftState]()
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_read_is_not_passed_over(value: bytes | None) -> None:
 
 @pytest.mark.parametrize("damage", ["a bit", "the last byte", "the footer", "everything"])
 def test_a_damaged_snapshot_is_not_read(damage: str) -> None:
-    """KIP-630: the batches' CRCs are checked, and the footer says that nothing is missing."""
+    """KIP-630: the batches' CRCs are checked, and the footer shows that nothing is missing."""
     named = SnapshotId(3, 1)
     topic = TopicRecord(name="found-out", topic_id=bytes(16))
     chunks = list(

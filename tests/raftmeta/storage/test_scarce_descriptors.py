@@ -65,7 +65,7 @@ def close_files(quorum: RaftService) -> None:
 
 @pytest.mark.parametrize("path", ["quorum-state", "__cluster_metadata-0"])
 async def test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor(path: str) -> None:
-    """Invariants 42 and 90. The node neither ends nor forgets what it was about to grant."""
+    """Invariants 42 and 90. The node neither ends nor loses the vote that it was about to grant."""
     disk = SimDisk()
     voters = voters_of(1, 2, 3)
     async with node(disk, voters) as quorum:

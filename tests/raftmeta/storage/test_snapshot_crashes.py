@@ -43,7 +43,7 @@ def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool
     ("count", "fetched"),
     [
         (5, SnapshotId(40, 3)),  # far behind the leader
-        (50, SnapshotId(40, 3)),  # a longer log, but nobody else's: the leader's epoch is later
+        (50, SnapshotId(40, 3)),  # a longer log, but its alone: the leader's epoch is later
     ],
 )
 def test_before_it_or_after_it(count: int, fetched: SnapshotId) -> None:

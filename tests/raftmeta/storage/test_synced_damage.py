@@ -77,7 +77,7 @@ def test_damage_that_a_crash_can_leave_is_cut(seed: int) -> None:
 
 
 def test_long_run_leaves_little_unprotected() -> None:
-    """A node that dies after thousands of records does not forget the early ones."""
+    """A node that dies after thousands of records does not lose the early ones."""
     disk = SimDisk()
     storage, _ = start(disk)
     for offset in range(0, 1500, 300):

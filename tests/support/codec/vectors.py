@@ -44,7 +44,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def check_count(name: str, expected: int) -> None:
-    """Say how many lines there are, and that none of ours is missing."""
+    """Print the number of lines, and check that none of ours is missing."""
     print(f"{name}.jsonl.gz: {len(lines(name))} lines")
     if GOLDEN == HOME:
         assert len(lines(name)) == expected

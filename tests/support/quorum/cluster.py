@@ -34,7 +34,7 @@ def endpoints_of(node_id: int, port: int = PORT) -> tuple[Endpoint, ...]:
 
 
 def record(name: str) -> FeatureLevelRecord:
-    """A record that says something."""
+    """Return a record that carries a name."""
     return FeatureLevelRecord(name=name, feature_level=1)
 
 
@@ -121,7 +121,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def pause(self, node_id: int) -> None:
-        """Stand still, without notice."""
+        """Pause the node, without notice to the others."""
 
     @abstractmethod
     def resume(self, node_id: int) -> None: ...
@@ -249,7 +249,7 @@ class Cluster(ABC):
         return done
 
     def uncommitted(self, *, hears: tuple[int, ...] = ()) -> tuple[int, str]:
-        """Cut the leader off and append there what nobody (but ``hears``) can hear of."""
+        """Cut the leader off and append there what no node but those of ``hears`` can fetch."""
         while True:
             leader, name = self.leader(), self.next_name()
             for other in self.nodes:

@@ -22,7 +22,7 @@ class Proxies:
         self.cut: set[tuple[int, int]] = set()
         self.damage: tuple[int, int, bytes] | None = None
         self.ports: dict[tuple[int, int], int] = {}
-        """By who asks and who is asked."""
+        """By source and target of the requests."""
         self._port_of = port_of
         self._sockets: dict[tuple[int, int], socket.socket] = {}
         for way in [(a, b) for a in ids for b in ids if a != b]:

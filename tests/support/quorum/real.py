@@ -52,7 +52,7 @@ TIMES: Final = {
 
 @attrs.define
 class _Machine:
-    """The raft node, with somebody watching its steps."""
+    """The raft node, with an observer of its steps."""
 
     raft: Raft
     on_step: Callable[[Event | None, Sequence[Effect]], None]
@@ -69,7 +69,7 @@ class _Machine:
 
 @attrs.define(eq=False)
 class _Routes(ConnectionPool):
-    """The connections of a node, which go where the cluster says."""
+    """The connections of a node, routed by the cluster."""
 
     port_of: Callable[[str], int] = lambda host: 0
 
@@ -100,7 +100,7 @@ class RealNode:
     _thread: threading.Thread | None = None
     _gate: threading.Event = attrs.field(factory=threading.Event)
     _nobody: socket.socket = attrs.field(factory=socket.socket)
-    """Bound, never listening: whoever connects there is refused."""
+    """Bound, never listening: connections to it are refused."""
 
     def __attrs_post_init__(self) -> None:
         self._nobody.bind((HOST, 0))
@@ -287,7 +287,7 @@ class RealCluster(Cluster):
         return Files(RealDisk(str(path)))
 
     def _route(self, source: int, host: str) -> int:
-        """Through a proxy; to one that is down straight on, where nobody listens."""
+        """Return the port of the proxy, or of a node that is down, where nothing listens."""
         target = int(host.removeprefix("node-"))
         node = self.nodes[target]
         is_cut = {(source, target), (target, source)} & self.proxies.cut
@@ -375,7 +375,7 @@ class RealCluster(Cluster):
 
     # The end --------------------------------------------------------------------------------
     def check_more(self) -> None:
-        """The listeners have heard what the log says."""
+        """Check that the listeners got what the log holds."""
         for node_id, node in self.nodes.items():
             self.until(
                 lambda n=node, i=node_id: _heard(n.heard) == self.committed(i),

@@ -136,11 +136,11 @@ class Life:
     name: str
     broker: BrokerState
     is_timed: bool = False
-    """Whether it is known when it is to speak: not at the beginning of a scenario."""
+    """Whether the time of its next request is known: not at the beginning of a scenario."""
     asked: Frame | None = None
     """The request under way."""
     refused: bool = False
-    """Whether it was told that it asks the wrong one: it asks again, the same."""
+    """Whether a node that does not lead refused it: it sends the same request again."""
 
 
 @attrs.define
@@ -181,7 +181,7 @@ class Cluster:
         if frame.api == "BrokerRegistration":
             made = registration_of(frame, self.ended.pop(frame.source, -1))
             life = Life(frame.source, BrokerState(registration=made, interval=INTERVAL))
-        else:  # it came up where nobody recorded
+        else:  # it started where nothing was recorded
             body = frame.message()
             made = broker_registration(
                 config_of(body.broker_id),
@@ -200,7 +200,7 @@ class Cluster:
 
     def _said(self, number: str, frame: Frame) -> None:
         life = self._life(frame)
-        if life.refused:  # the channel's business, whom it asks now
+        if life.refused:  # the channel decides which node it asks now
             assert life.asked is not None
             if frame.body != life.asked.body:
                 self.comparison.differs(frame, "again", "", frame.body, life.asked.body)
@@ -250,17 +250,17 @@ class Cluster:
 
 @cache
 def played(cluster: str) -> Comparison:
-    """All that a cluster's brokers said of themselves."""
+    """Return the comparison of all requests of a cluster's brokers about themselves."""
     made = Cluster(Comparison())
     for number in CLUSTERS[cluster]:
         made.play(number)
     return made.comparison
 
 
-# Whom it is said to -------------------------------------------------------------------------
+# Receivers of requests ----------------------------------------------------------------------
 @attrs.define
 class Exchange:
-    """A request, and how often it was sent until somebody took it."""
+    """A request and its attempts until a controller took it."""
 
     number: str
     frames: list[Frame]
@@ -407,7 +407,7 @@ Way = Callable[[ControllerChannel, Frame], Awaitable[Any]]
 
 
 async def channelled(exchange: Exchange, way: Way, timeout_s: float) -> Channelled:
-    """Send an exchange's request by kwire's channel; on a clock that nobody waits for."""
+    """Send an exchange's request by kwire's channel, on a clock that jumps over waits."""
     first = exchange.frames[0]
     peers = Peers(exchange, first.t, timeout_s)
     quorum = RaftService()

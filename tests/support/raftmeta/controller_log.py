@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def batch(self) -> CommittedBatch:
-        """The record as listeners of the quorum hear of it."""
+        """The record as listeners of the quorum get it."""
         return CommittedBatch(self.offset, self.offset, self.epoch, self.stamp, (self.record,))
 
 

@@ -72,7 +72,7 @@ class RecordedQuorum:
         return self.describe(request)
 
     def lead(self, who: LeaderAndEpoch) -> None:
-        """Somebody leads, or nobody; what was not committed is then uncertain."""
+        """Set the leader, if any; what was not committed is then uncertain."""
         self.who = who
         waiting, self._waiting = self._waiting, []
         for listener in self._listeners:
@@ -130,7 +130,7 @@ class RecordedQuorum:
             self.publisher.on_commit([entry.batch])
 
     def skip(self) -> Entry:
-        """Take the next entry as it stands."""
+        """Take the next entry as it is recorded."""
         entry = self.log[self.place]
         self._heard(entry)
         return entry

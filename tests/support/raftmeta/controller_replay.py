@@ -1,9 +1,9 @@
-"""kwire's controller in the place of a recorded one: it hears what that heard, when it heard it.
+"""kwire's controller in the place of a recorded one: it gets the same frames at the same times.
 
 Requests are the recorded frames, and pass kwire's own dispatcher, handlers and controller; only
 the quorum is the recording. What the controller appends has to come next in the recorded log,
-byte for byte; it is committed at once if the recorded one's was. What chance decides, the
-recording does, if kwire could have drawn the same.
+byte for byte; it is committed at once if the recorded one's was. Random choices are those of the
+recording, if kwire could have drawn the same.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ LEVELS: Final = {
 """Feature levels that the recorded clusters were formatted with."""
 NOT_PLAYED: Final = RAFT | {"ApiVersions"}
 UNSEEN: Final = ("06a",)
-"""Nobody saw the log of these scenarios: whatever is appended is taken."""
+"""Scenarios whose log was not recorded: whatever is appended is taken."""
 DUPLICATE: Final = errors.DuplicateBrokerRegistration.code
 NOT_CONTROLLER: Final = errors.NotController.code
 FENCED: Final = (-2000.0, 1000.0)
@@ -323,7 +323,7 @@ def _answer(request: bytes, data: bytes) -> dict[str, Any]:
 
 
 def _without_times(body: dict[str, Any]) -> None:
-    """Whether replicas were heard is compared, not to the millisecond when; observers are a set."""
+    """Remove the times, sort the observers, and keep whether a replica has fetched."""
     parts = [part for topic in body["topics"] for part in topic["partitions"]]
     for part in parts:
         part["observers"].sort(key=lambda one: one["replicaId"])
@@ -333,7 +333,7 @@ def _without_times(body: dict[str, Any]) -> None:
 
 
 def open_scene(scene: Scene) -> Play:
-    """The controller as it stands when the scenario begins."""
+    """Return the controller in its state when the scenario begins."""
     found = recording(scene.number)
     name = f"controller-{scene.node}"
     asked = [f for f in found.of(name) if f.api not in NOT_PLAYED]

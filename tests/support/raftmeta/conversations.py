@@ -154,7 +154,7 @@ def class_of(name: str, *, request: bool) -> type[Any]:
 
 
 def name_of(node: int) -> str:
-    """Controllers have the numbers 1 to 3, brokers 11 to 13; who is both is a controller here."""
+    """Return a node's name: controllers, also combined ones, are 1 to 3, brokers 11 to 13."""
     return f"{'broker' if node > 10 else 'controller'}-{node}"
 
 

@@ -73,7 +73,7 @@ def rounds(votes: list[Frame]) -> list[float]:
 
 
 def ordered(data: bytes) -> list[Any]:
-    """A control batch's messages, with those who granted in order."""
+    """Return a control batch's messages, with the voters that granted sorted by id."""
     found = []
     for _, message in control_records(data, 0, parse(data)):
         if isinstance(message, LeaderChangeMessage):
@@ -83,7 +83,7 @@ def ordered(data: bytes) -> list[Any]:
 
 
 def idle_log(library: dict[tuple[int, int], bytes], epoch: int, start: int, end: int) -> bytes:
-    """Batches of a piece of the log, no-ops where nobody saw them."""
+    """Return the batches of a piece of the log, with no-ops where none were recorded."""
     out = b""
     while start < end:
         data = library.get((epoch, start))

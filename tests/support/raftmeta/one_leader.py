@@ -1,4 +1,4 @@
-"""A quorum in which whoever is asked leads, and a controller in office there."""
+"""A quorum of one node that always leads, and an active controller on it."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.support.raftmeta.clusters import CLUSTER, Cluster
 
 
 class OneLeader:
-    """Unless it commits at once, nothing is committed until somebody says so."""
+    """A quorum that commits at once, or else only when the test does it."""
 
     is_alone = False
 
@@ -22,7 +22,7 @@ class OneLeader:
         self.written: list[Any] = []
 
     def add_listener(self, listener: Any) -> None:
-        """Nobody is told anything."""
+        """Ignore the listener: it gets no notifications."""
 
     def append_nowait(self, records: Any, epoch: int, level: int, packed: object = None) -> Commit:
         del level

@@ -1,4 +1,4 @@
-"""One raft node, with what others say to it put into its mouth: for tests of single sentences."""
+"""One raft node that gets made-up messages of others: for tests of single sentences."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def node(
 
 
 def dynamic(*ids: int) -> VoterSet:
-    """Voters as they stand in the log of kraft.version 1."""
+    """Return voters as the log of kraft.version 1 has them."""
     return VoterSet.of(config_of(n).as_voter for n in ids)
 
 

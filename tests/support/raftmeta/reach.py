@@ -79,7 +79,7 @@ class Reach:
             self.seeking = True
 
     def hear(self, frame: Frame) -> None:
-        """Something was said to this node, or by it."""
+        """Note a frame that this node received or sent."""
         part = frame.part
         if frame.is_request:
             self._hear_request(frame)
@@ -109,7 +109,7 @@ class Reach:
             self.seeking = True
 
     def _learn(self, epoch: int, leader: int, error: int) -> None:
-        """An answer that was no refusal, or that names a leader who was not known."""
+        """Note an answer that was no refusal, or that names a leader who was not known."""
         if epoch < self.leader[0]:
             return
         is_news = leader >= 0 and (epoch, leader) != self.leader

@@ -1,8 +1,8 @@
-"""One node of a recorded conversation played by kwire's raft, and what it says compared.
+"""One node of a recorded conversation played by kwire's raft, and the comparison of its messages.
 
-The node hears what Apache's node heard, when it heard it, and has to say the same: to each
-request the same answer, and of its own accord the same requests in the same order to each
-node. Where chance decides (who asks for votes first, whom a node without a leader asks) the
+The node gets what Apache's node got, at the same time, and has to send the same: to each request
+the same answer, and of its own accord the same requests in the same order to each node. Where
+chance decides (which node asks for votes first, which one a node without a leader asks) the
 recording decides instead, within the bounds that the settings give chance. What differs is
 put down as a :class:`Deviation`, to be excused by the table of differences or not at all.
 """
@@ -117,7 +117,7 @@ class Replay:
     def _others(self) -> frozenset[str]:
         return CONTROLLERS - {self.name}
 
-    # The story ------------------------------------------------------------------------------
+    # Playing a scenario ---------------------------------------------------------------------
     def play(self) -> None:
         """The whole scenario."""
         for _, what in sorted(self._timeline(), key=lambda item: item[0]):
@@ -125,7 +125,7 @@ class Replay:
         self._settle()
 
     def _settle(self) -> None:
-        """The recording or the node ends: what was said by one side alone is a deviation."""
+        """Report messages of one side alone at the end of the recording or of the node."""
         for frame in self.owed:
             kind = "overtaken" if self._is_overtaken(frame) else "not said"
             self._deviate(kind, frame, "", frame.body, None)
@@ -136,7 +136,7 @@ class Replay:
         self.owed, self.said, self.unanswered = [], [], {}
 
     def _is_overtaken(self, frame: Frame) -> bool:
-        """Sent while kwire waited, and refused as of an old epoch, or said again in full."""
+        """Whether kwire waited and the request was refused as of an old epoch, or repeated."""
         answer = self.early.get(frame.key)
         if frame.key not in self.waited or answer is None:
             return False
@@ -201,7 +201,7 @@ class Replay:
             if self.name in (entry.source, entry.target):
                 self._count("of an earlier life", entry)
         elif entry.repeated and self.name != (entry.source if entry.is_request else entry.target):
-            return  # whoever is asked for its versions answers without its raft
+            return  # a node answers ApiVersions without its raft
         elif entry.source == entry.target == self.name:
             self._count("itself", entry)
         elif entry.source == self.name:
@@ -372,7 +372,7 @@ class Replay:
             self._bind(frame, found)
 
     def _is_waiting(self) -> bool:
-        """For its turn to fetch, or for the answer of somebody else."""
+        """Whether the node waits for its turn to fetch, or for the answer of another node."""
         calls, now = self.raft.state.calls, self.now / 1000
         if any(isinstance(call.request, FetchRequest) for call in calls.open.values()):
             return True

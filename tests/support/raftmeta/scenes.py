@@ -44,7 +44,7 @@ class Scene:
     alone: bool = False
     """It starts as the only voter: kraft.version 1, ``--standalone``."""
     primed: bool = True
-    """Whether the Fetches that a leader holds at the beginning can be told from the recording."""
+    """Whether the recording shows the Fetches that a leader holds at the beginning."""
     late: Mapping[Key, float] = attrs.field(factory=dict)
     """Milliseconds by frame between the proxy's passing it on and the node's handling it."""
     changes: Mapping[str, object] = attrs.field(factory=dict)

@@ -1,7 +1,7 @@
-"""Sets a scene: the node as it stands when its scenario begins.
+"""Sets a scene: the node in its state when its scenario begins.
 
 What the recording shows by itself (a log's end, the epoch, the high watermark) is read off the
-node's first frames; the rest is told in :mod:`tests.support.raftmeta.scenes`.
+node's first frames; the rest is in :mod:`tests.support.raftmeta.scenes`.
 """
 
 from base64 import b64decode
@@ -37,7 +37,7 @@ from tests.support.raftmeta.scenes import EPOCHS, Scene
 
 
 def open_scene(scene: Scene) -> Replay:
-    """The node as it stands at the beginning, ready to play."""
+    """Return the node in its state at the beginning, ready to play."""
     found = recording(scene.number)
     name = name_of(scene.node)
     frames = [f for f in found.of(name) if f.is_raft and f.source != f.target]

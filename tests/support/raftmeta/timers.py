@@ -24,7 +24,7 @@ LOAD_MS: Final = 300
 
 @attrs.define(eq=False)
 class Timers:
-    """Those of one node, by what it said."""
+    """The timers of one node, from the frames that it sent and received."""
 
     said: list[Frame]
     _answers: dict[Key, Frame] = attrs.field(init=False)

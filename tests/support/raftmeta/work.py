@@ -6,7 +6,7 @@ from typing import Any
 
 
 def calls_in(work: Callable[[], Any]) -> int:
-    """Run something; return how many functions, of Python and of C, were called meanwhile."""
+    """Run something; return how many functions, of Python and of C, it called."""
     count = 0
 
     def on_event(frame: Any, event: str, argument: Any) -> None:
