@@ -127,7 +127,7 @@ def test_damaged_header(frame: str, reason: str):
 
 
 class Region:
-    """Something that is sent without being read."""
+    """A stand-in for a region of a log, which is sent without being read."""
 
     def __len__(self) -> int:
         return 1000

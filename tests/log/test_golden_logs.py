@@ -204,7 +204,7 @@ def rebuilt(
 
 
 def trimmed(data: bytes, entry: int) -> bytes:
-    """Without what was preallocated."""
+    """Return an index file's bytes without the preallocated entries."""
     used = len(data.rstrip(b"\0"))
     return data[: -(-used // entry) * entry]
 

@@ -57,7 +57,7 @@ class LogModel(RuleBasedStateMachine):
         return [b"%d-%d" % (self.count, n) for n in range(count)]
 
     def settle_end(self) -> None:
-        """After a truncation into a gap a restart only knows where the last batch ended."""
+        """Take over the log's end: after a cut into a gap a restart only knows the last batch's."""
         last = max((base + len(values) for base, values, _ in self.batches), default=self.start)
         end = self.log.end_offset
         assert min(last, self.end) <= end <= self.end or end == self.start
@@ -246,7 +246,7 @@ class GapsModel(LogModel):
         self.follow(gap, counts)
 
     def lose_power(self, seed: int) -> None:
-        """Not here: a gap and a loss look alike."""
+        """Do nothing: a gap and a loss look alike."""
 
 
 TestLogModel = LogModel.TestCase

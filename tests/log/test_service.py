@@ -41,7 +41,7 @@ def manager(*disks: SimDisk | RealDisk) -> LogManager:
 
 
 async def at_once(call: Callable[[], None]) -> None:
-    """In place of a thread, which the test's clock would not wait for."""
+    """Make the call without a thread, which the test's clock would not wait for."""
     await trio.lowlevel.checkpoint()
     call()
 

@@ -1,4 +1,4 @@
-"""Both ways in which connections wait, for the tests that ask for them."""
+"""Fixture for the tests that run with both ways in which connections wait."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from tests.support.quorum.simulated import SimulatedCluster
 
 WORLDS = [pytest.param(name, marks=pytest.mark.slow) for name in ("memory", "files", "real")]
 with_files = pytest.mark.parametrize("make", WORLDS[1:], indirect=True)
-"""For what happens to files: not in memory."""
+"""Marks tests of what happens to files: they do not run in memory."""
 
 SEED = int(os.environ.get("KWIRE_SIM_SEED", "1"))
 Make = Callable[..., Cluster]

@@ -45,7 +45,7 @@ class Wall:
 
 
 async def _at_once(names: Any) -> None:
-    """Nothing is published here."""
+    """Return at once: nothing is published here."""
 
 
 class Client:

@@ -116,7 +116,7 @@ async def test_no_snapshot_within_a_metadata_transaction(autojump_clock: MockClo
 
 
 class InlineDisk(DiskStorage):
-    """Without threads, for which the tests' clock would not wait."""
+    """A disk without threads, for which the tests' clock would not wait."""
 
     blocks = False
 

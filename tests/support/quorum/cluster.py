@@ -40,7 +40,7 @@ def record(name: str) -> FeatureLevelRecord:
 
 @attrs.define(eq=False)
 class Ticket:
-    """Something was asked for; the outcome is None until it is known."""
+    """The outcome of a request; None until it is known."""
 
     outcome: Any = None
     error: Exception | None = None
@@ -316,7 +316,7 @@ class Cluster(ABC):
         assert self.insist(lambda: request).error_code in (0, 127)  # 127: an earlier try did it
 
     def finish(self) -> None:
-        """Everything works again: all nodes agree, and nothing that was acknowledged is lost."""
+        """Make everything work; check that nodes agree and have all that was acknowledged."""
         self.heal()
         for node_id, node in self.nodes.items():
             if node.raft is None:

@@ -231,7 +231,7 @@ class SimulatedCluster(Cluster):
         node.feed(SnapshotTaken(named))
 
     def check_more(self) -> None:
-        """Everything is seen by the checks of each step."""
+        """Check nothing more: the checks of each step see everything."""
 
     def close(self) -> None:
         for node in self.nodes.values():

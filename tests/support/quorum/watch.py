@@ -27,7 +27,7 @@ class Watch(Checks):
     sent: Counter[tuple[int, str]] = attrs.field(factory=Counter)
     """Number of requests that a node has sent, by node and kind of request."""
     stood: Counter[int] = attrs.field(factory=Counter)
-    """In how many epochs a node was a candidate."""
+    """Number of epochs in which a node was a candidate."""
     led: dict[int, int] = attrs.field(factory=dict)
     """Epoch to its leader."""
     violations: list[Violation] = attrs.field(factory=list)

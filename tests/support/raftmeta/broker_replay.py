@@ -356,7 +356,7 @@ class Peers:
 
     @property
     def now(self) -> float:
-        """On the recording's clock, in milliseconds."""
+        """The time on the recording's clock, in milliseconds."""
         return self.began + (trio.current_time() - self.started) * 1000
 
     async def call(self, host: str, port: int, request: Any) -> Any:

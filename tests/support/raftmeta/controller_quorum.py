@@ -50,7 +50,7 @@ class RecordedQuorum:
     who: LeaderAndEpoch = attrs.field(factory=lambda: LeaderAndEpoch(None, 0))
     compared: Counter[str] = attrs.field(factory=Counter)
     within: tuple[float, float] = PROMPT
-    """After how many ms the recorded controller may have written what is written now."""
+    """Milliseconds after which the recorded controller may have written what is written now."""
     reordered: bool = False
     wrong: list[Any] = attrs.field(factory=list)
     _waiting: list[Commit] = attrs.field(factory=list)

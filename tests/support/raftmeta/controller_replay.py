@@ -68,7 +68,7 @@ NOT_CONTROLLER: Final = errors.NotController.code
 FENCED: Final = (-2000.0, 1000.0)
 """The last heartbeat before the recording was sent at most 2 s before it begins."""
 RENOUNCED: Final = 500.0
-"""After how many ms Kafka's controller notices, as it writes, that it does not lead any more."""
+"""Milliseconds until Kafka's controller, as it writes, notices that it is not active any more."""
 
 RETURN: Final = (
     "**A broker that left in order may come back at once.** Kafka refuses its registration with "
@@ -98,7 +98,7 @@ class Scene:
     number: str
     node: int
     epoch: int | None = None
-    """In which it is the active controller, if ever."""
+    """The epoch in which it is the active controller, if ever."""
     begins: float = -inf
     """Time at which it becomes the active controller, in ms."""
     ends: float = inf

@@ -16,7 +16,7 @@ from tests.support.raftmeta.conversations import Frame
 
 @attrs.frozen
 class Deviation:
-    """Something that differs."""
+    """A difference between kwire's messages and the recorded ones."""
 
     kind: str
     api: str

@@ -32,7 +32,7 @@ class Growth:
     library: dict[tuple[int, int], bytes] = attrs.field(init=False)
     """Every batch that was seen on the cluster."""
     stamps: list[tuple[tuple[int, int], int]] = attrs.field(init=False)
-    """Those of control batches, which a leader writes by itself."""
+    """Timestamps of control batches, which a leader writes by itself."""
     wall_ms: int = 0
     _began_ms: float = 0.0
     """The wall clock when the scenario began, as far as the stamps of batches show."""

@@ -217,7 +217,7 @@ class Replay:
         self._count("asked before" if first is frame else "answer to nothing", frame)
 
     def _count(self, kind: str, frame: Frame) -> None:
-        """Something that is no business of the comparison, and why."""
+        """Note a frame that is not compared, and why."""
         self.deviations.append(Deviation(kind, frame.api, "", None, None, self._where(frame)))
 
     # Time -----------------------------------------------------------------------------------
