@@ -5,7 +5,7 @@ were.  Of two commits for one partition the later written counts, so what stands
 to a commit that is written after it.  Times are wall-clock milliseconds, as in the records.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 import attrs
@@ -61,8 +61,8 @@ class Offsets:
     )
     """Producer id -> what its open transaction commits, each with its number in the order in which
     they were written; None where a later commit counts already."""
-    _unstable: dict[Spot, int] = attrs.field(factory=dict, init=False)
-    """Spot -> in how many open transactions it is."""
+    _unstable: dict[str, dict[tuple[str, int], int]] = attrs.field(factory=dict, init=False)
+    """Group -> topic and partition -> in how many open transactions the offset is."""
     count: int = attrs.field(default=0, init=False)
     _written: int = attrs.field(default=0, init=False)
     """How many commits of transactions were written."""
@@ -83,15 +83,15 @@ class Offsets:
 
     def unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may change this offset."""
-        return bool(self._unstable) and (group_id, topic, partition) in self._unstable
+        return (topic, partition) in self.open_spots(group_id)
 
     def has_open(self, group_id: str) -> bool:
         """Whether an open transaction commits for this group."""
-        return any(spot[0] == group_id for spot in self._unstable)
+        return group_id in self._unstable
 
-    def open_spots(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """Topic and partition of what open transactions commit for a group."""
-        return ((topic, part) for group, topic, part in self._unstable if group == group_id)
+    def open_spots(self, group_id: str) -> Collection[tuple[str, int]]:
+        """Topic and partition of what open transactions commit for a group; a live view."""
+        return self._unstable.get(group_id, {}).keys()
 
     def apply(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int
@@ -102,7 +102,8 @@ class Offsets:
         if producer_id != NO_PRODUCER and committed is not None:
             pending = self._open.setdefault(producer_id, {})
             if spot not in pending:
-                self._unstable[spot] = self._unstable.get(spot, 0) + 1
+                open_counts, place = self._unstable.setdefault(key.group, {}), spot[1:]
+                open_counts[place] = open_counts.get(place, 0) + 1
             self._written += 1
             pending[spot] = self._written, committed
             return
@@ -169,15 +170,17 @@ class Offsets:
             del self._groups[group_id]
 
     def _settle(self, spot: Spot) -> None:
-        left = self._unstable[spot] - 1
-        if left:
-            self._unstable[spot] = left
-        else:
-            del self._unstable[spot]
+        group_id, place = spot[0], spot[1:]
+        open_counts = self._unstable[group_id]
+        open_counts[place] -= 1
+        if not open_counts[place]:
+            del open_counts[place]
+        if not open_counts:
+            del self._unstable[group_id]
 
     def _overtake(self, spot: Spot, number: int) -> None:
         """A commit counts: those up to this number that stand aside no longer will."""
-        if spot not in self._unstable:
+        if not self.unstable(*spot):
             return
         for pending in self._open.values():
             written, value = pending.get(spot, (0, None))
@@ -186,7 +189,7 @@ class Offsets:
 
     def _forget_open(self, spot: Spot) -> None:
         """A tombstone also removes what open transactions would commit."""
-        if spot not in self._unstable:
+        if not self.unstable(*spot):
             return
         for pending in self._open.values():
             if pending.pop(spot, None) is not None:

@@ -193,9 +193,18 @@ def read_offsets(
         for topic, partitions in topics:
             known = stored.get(topic, {})
             committed.append((topic, [(number, known.get(number)) for number in partitions]))
+    unstable: frozenset[tuple[str, int]] = frozenset()
+    open_spots = shard.offsets.open_spots(group_id) if require_stable else ()
+    if open_spots:
+        unstable = frozenset(
+            (topic, number)
+            for topic, offsets in committed
+            for number, _ in offsets
+            if (topic, number) in open_spots
+        )
     return OffsetsRead(
         committed=committed,
-        unstable=frozenset(shard.offsets.open_spots(group_id) if require_stable else ()),
+        unstable=unstable,
         topic_ids=shard.topic_ids(),
         is_of_all=topics is None,
     )

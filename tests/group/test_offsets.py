@@ -1,12 +1,15 @@
 """The committed offset of a partition after transactions, tombstones and loads in any order."""
 
 from random import Random
+from typing import ClassVar
 
 import pytest
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
-from kwire.coordinator.decision import NO_PRODUCER
+from kwire.coordinator.decision import NO_PRODUCER, Record
 from kwire.group.offsets import Committed, Offsets
+from kwire.group.requests import read_offsets
+from kwire.group.shard import GroupShard
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=0)
 
@@ -56,6 +59,8 @@ def test_the_commit_that_was_written_last_counts(seed: int) -> None:
                 counts = None
         assert offset_in(offsets) == counts
         assert offsets.unstable("g", "t", 0) == bool(open_commits)
+        assert offsets.has_open("g") == bool(open_commits)
+        assert list(offsets.open_spots("g")) == ([("t", 0)] if open_commits else [])
         assert offsets.count == (counts is not None)
         assert offsets.groups_of("t") == ([] if counts is None else ["g"])
 
@@ -93,3 +98,33 @@ def test_records_taken_in_together_count_as_one_by_one(seed: int) -> None:
                 for offsets in (together, apart):
                     offsets.end_transaction(producer, committed=number % 3 > 0)
         assert together == apart
+
+
+class CountedId(str):
+    """A group id that counts how often it is compared."""
+
+    __slots__ = ()
+    compared: ClassVar[int] = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_stable_offsets_are_read_without_a_look_at_other_groups() -> None:
+    """A consumer's every look at its offsets costs the same, whatever transactions are open."""
+    shard = GroupShard(lambda: "id")
+    for number in range(1000):
+        key = OffsetCommitKey(group=f"other{number}", topic="t", partition=0)
+        shard.apply(Record(key, commit(1)), 7)
+    shard.apply(Record(KEY, commit(5)))
+    shard.apply(Record(KEY, commit(6)), 7)
+    asked = [("t", [0, 1])]
+    CountedId.compared = 0
+    read = read_offsets(shard, CountedId("g"), asked, require_stable=True)
+    assert read.unstable == {("t", 0)}
+    assert read_offsets(shard, "g", asked, require_stable=False).unstable == frozenset()
+    assert read_offsets(shard, "g", None, require_stable=True).unstable == {("t", 0)}
+    assert CountedId.compared < 10

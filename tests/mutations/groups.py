@@ -422,4 +422,18 @@ MUTATIONS = (
         test="tests/handlers/test_many_groups.py"
         "::test_others_have_turns_while_many_groups_are_looked_at",
     ),
+    Mutation(
+        name="stable-offsets-are-sought-among-all-groups",
+        invariants=(10,),
+        path="kwire/group/offsets.py",
+        old="        return self._unstable.get(group_id, {}).keys()\n",
+        new="        return [\n"
+        "            spot\n"
+        "            for group, spots in self._unstable.items()\n"
+        "            for spot in spots\n"
+        "            if group == group_id\n"
+        "        ]\n",
+        test="tests/group/test_offsets.py"
+        "::test_stable_offsets_are_read_without_a_look_at_other_groups",
+    ),
 )
