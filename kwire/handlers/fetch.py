@@ -180,9 +180,9 @@ def _small(region: object) -> bytes | None:
     """The bytes of a small region that is cached, which is closed then; None of any other."""
     if not isinstance(region, FileRegion) or len(region) > _SHARED_BYTES:
         return None
-    if not region.is_cached(region.position, len(region)):
-        return None
     try:
+        if not region.is_cached(region.position, len(region)):
+            return None
         data = region.read()
     except OSError:  # what is wrong shows when it is sent, as for others
         return None

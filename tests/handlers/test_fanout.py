@@ -1,5 +1,6 @@
 """Many subscribers of one partition: what a record for all of them does to the others."""
 
+import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,9 @@ from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Session
+from kwire.log.segment import Segment
 from kwire.replica.partition import Partition
+from kwire.simulation.disk import SimFile
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
@@ -185,6 +188,32 @@ async def test_subscribers_who_ask_alike_are_read_for_once(monkeypatch: pytest.M
         await wait_all_tasks_blocked()
         assert answers == [[(0, b"v")]] * SUBSCRIBERS
         assert reads == 1
+
+
+async def test_answer_that_cannot_be_shared_is_sent_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariant 100: a disk that fails at the look for others' sake leaves no file pinned."""
+
+    def fail(*_: object) -> bool:
+        raise OSError(errno.EIO, "input/output error")
+
+    answers: list[Any] = []
+    async with running() as subject, trio.open_nursery() as nursery:
+
+        async def subscribe() -> None:
+            answers.extend(await fetch(subject, at("t"), max_wait_ms=60_000))
+
+        for _ in range(2):
+            nursery.start_soon(subscribe)
+        await wait_all_tasks_blocked()
+        monkeypatch.setattr(Segment, "is_warm", fail)
+        await produce(subject, ("t", 0, one_batch(b"v")))
+        await wait_all_tasks_blocked()
+        file = subject.replicas.get("t", 0).log.active.file
+        assert isinstance(file, SimFile)
+        assert [values(one) for one in answers] == [[(0, b"v")]] * 2
+        assert file.pins == 0
 
 
 async def lose_leadership(subject: Broker) -> None:
