@@ -92,6 +92,9 @@ class Checkpointer:
             if not directory.online:
                 return False
             if fresh:
+                # A write that fails may have replaced some of the files all the same.
+                for name, _ in fresh:
+                    self._kept.pop(name, None)
                 await self.in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
                 self._kept.update(fresh)
             markers = [m for name in files for m in directory.forget_retired(name, retired)]

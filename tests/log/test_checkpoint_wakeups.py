@@ -1,5 +1,6 @@
 """Checkpoints are written after every change, also one made during another write."""
 
+import errno
 from collections.abc import Callable
 from functools import partial
 
@@ -7,8 +8,12 @@ import pytest
 import trio
 
 from kwire.log import names
+from kwire.log.checkpointing import Checkpointer
+from kwire.log.directory import LogDirectory
+from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import ID, config_of, running
+from kwire.types import TopicPartition
+from tests.log.test_service import ID, Clock, config_of, running
 from tests.support.log.batches import append
 
 SLOW_S = 20
@@ -47,3 +52,23 @@ async def test_change_during_a_slow_checkpoint_is_written_by_the_next_one(
         assert disk.read(names.RECOVERY_POINTS) == b"0\n1\nt 0 3\n"
         assert disk.read(names.LOG_STARTS) == b"0\n1\nt 0 2\n"
         assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 3\n"
+
+
+async def test_checkpoint_that_was_replaced_and_not_synced_is_written_again(autojump_clock) -> None:
+    """Invariant 82: what the disk has is not known then, also not to be what it was before."""
+    disk = SimDisk()
+    directory = LogDirectory(disk, "a")
+    directory.load(config_of, 0).close()
+    checkpointer = Checkpointer(directory, Clock(), DiskThreads().run, lambda _: False)
+    log = directory.create(TopicPartition("t", 0), ID, config_of("t"), 0)
+    append(log, [b"v"] * 3)
+    log.high_watermark = 1
+    assert await checkpointer.write(names.HIGH_WATERMARKS)
+    log.high_watermark = 2
+    disk.fail_at("open", OSError(errno.EMFILE, "too many"), after=1, times=9)
+    assert not await checkpointer.write(names.HIGH_WATERMARKS)
+    disk.mend()
+    assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 2\n", "or this tests nothing"
+    log.high_watermark = 1
+    assert await checkpointer.write(names.HIGH_WATERMARKS)
+    assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 1\n"

@@ -377,4 +377,22 @@ MUTATIONS = (
         new="        return abs(age) > self.config.segment_ms",
         test="tests/log/test_wall_clock.py",
     ),
+    Mutation(
+        name="entry-of-an-index-that-is-gone-is-read",
+        invariants=(79,),
+        path="kwire/log/offset_index.py",
+        old="    if not count:\n        return None\n",
+        new="",
+        test="tests/log/test_cold_lookup.py"
+        "::test_segment_whose_index_is_gone_is_read_from_its_beginning",
+    ),
+    Mutation(
+        name="checkpoint-that-failed-leaves-what-was-known",
+        invariants=(82,),
+        path="kwire/log/checkpointing.py",
+        old="self._kept.pop(name, None)",
+        new="pass",
+        test="tests/log/test_checkpoint_wakeups.py"
+        "::test_checkpoint_that_was_replaced_and_not_synced_is_written_again",
+    ),
 )
