@@ -33,7 +33,12 @@ def on_disk(read: ReadAt, size: int) -> Read:
 def last_before(
     read: Read, count: int, entry: struct.Struct, is_before: Callable[[int], bool]
 ) -> tuple[int, int] | None:
-    """The last of the entries that come first: those whose first field ``is_before``."""
+    """The last of the entries that come first: those whose first field ``is_before``.
+
+    No entry is read where there is none: the file may be missing.
+    """
+    if not count:
+        return None
     low, high = 0, count
     while high - low > SPAN:
         middle = (low + high) // 2

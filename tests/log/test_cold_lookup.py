@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from kwire.log import offset_index, time_index
+from kwire.log import names, offset_index, time_index, timestamp_search
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
@@ -23,7 +23,7 @@ def filled(disk: SimDisk) -> PartitionLog:
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
     for number in range(90):
-        append(log, [b"%d" % number])
+        append(log, [b"%d" % number], timestamp_ms=TIME_MS + number)
     log.flush()
     assert len(log.segments) > 3
     return log
@@ -48,6 +48,22 @@ def test_lookup_in_a_closed_segment_tells_that_it_would_wait() -> None:
         assert [path for kind, path in disk.calls[calls:] if kind == "read"]
         disk.cached = True
         assert base_offset(log, offset, wait=False) == offset
+
+
+@pytest.mark.parametrize("wait", [False, True])
+@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+def test_segment_whose_index_is_gone_is_read_from_its_beginning(suffix: str, wait: bool) -> None:
+    """Invariant 79: somebody removed the file while the broker runs; the next start makes it."""
+    disk = SimDisk()
+    log = filled(disk)
+    segment = log.segments[1]
+    segment.largest_timestamp()
+    disk.remove(segment.path(suffix))
+    for offset in range(segment.base_offset, log.segments[2].base_offset):
+        assert base_offset(log, offset, wait=wait) == offset
+        found = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
+        assert found == timestamp_search.Spot(offset, TIME_MS + offset)
+    assert disk.failed is None
 
 
 def test_lookup_in_the_tail_waits_for_nothing() -> None:
