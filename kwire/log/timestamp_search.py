@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kwire.log import snapshots
-from kwire.log.disk import File
+from kwire.log.disk import Disk, File
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.segment import Segment
 from kwire.records.compression import BadPayload, decompress
@@ -43,7 +43,14 @@ class Spot(NamedTuple):
     timestamp: int
 
 
-Job: TypeAlias = Callable[[], bytes | None]
+class Job(NamedTuple):
+    """A call for a thread, whose answer is sent back into the search."""
+
+    call: Callable[[], bytes | None]
+    disk: Disk | None
+    """The disk that the call reads and may wait for; None of a call that only unpacks."""
+
+
 Search: TypeAlias = Generator[Job | None, bytes | None, Spot | None]
 """A search in slices: it gives None for a pause, or what a thread is to do and send back."""
 
@@ -57,7 +64,7 @@ def run(search: Search) -> Spot | None:
         except StopIteration as done:
             found: Spot | None = done.value
             return found
-        answer = None if job is None else job()
+        answer = None if job is None else job.call()
 
 
 def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
@@ -148,7 +155,9 @@ def _in_batch(
 ) -> Search:
     """The first record of the batch that is young enough and still in the log."""
     try:
-        for count, (offset, time) in enumerate((yield from _times(segment, position, header)), 1):
+        for count, (offset, time) in enumerate(
+            (yield from _times(log, segment, position, header)), 1
+        ):
             if not count % _SLICE_RECORDS:
                 yield None
             if time >= timestamp and offset >= log.start_offset:
@@ -160,7 +169,7 @@ def _in_batch(
 
 
 def _times(
-    segment: Segment, position: int, header: BatchHeader
+    log: "PartitionLog", segment: Segment, position: int, header: BatchHeader
 ) -> Generator[Job | None, bytes | None, Iterator[tuple[int, int]]]:
     """Offsets and timestamps of a batch's records; BadRecords when they cannot be unpacked.
 
@@ -168,28 +177,35 @@ def _times(
     """
     if header.magic != _MAGIC:
         raise BadRecords(f"a batch of format {header.magic}")
-    file = segment.file
+    file, plain = segment.file, None
     if header.size <= _READ_HERE and not header.compression:
         plain = _payload(file, position, header)
     else:
         file.pin()
         try:
-            plain = yield partial(_payload, file, position, header)
+            packed = yield Job(partial(_payload, file, position, header), log.disk)
         finally:
             file.unpin()
+        if packed is not None and header.compression:
+            plain = yield Job(partial(_unpacked, packed, header.compression), None)
+        else:
+            plain = packed
     if plain is None:
         raise BadRecords("a payload that cannot be unpacked, or was cut off meanwhile")
     return times(plain, header)
 
 
 def _payload(file: File, position: int, header: BatchHeader) -> bytes | None:
-    """Read a batch's payload and unpack it; None when it is damaged or too large."""
+    """Read a batch's payload as it is; None when there is less of it."""
     size = header.size - HEADER_SIZE
     data = file.read(position + HEADER_SIZE, size)
-    if len(data) < size or not header.compression:
-        return data if len(data) == size else None
+    return data if len(data) == size else None
+
+
+def _unpacked(packed: bytes, codec: int) -> bytes | None:
+    """Unpack a payload; None when it is damaged or too large."""
     try:
-        return bytes(decompress(header.compression, data, PAYLOAD_MAX))
+        return bytes(decompress(codec, packed, PAYLOAD_MAX))
     except BadPayload:
         return None
 
@@ -212,7 +228,9 @@ def _largest(
 ) -> Search:
     best: Spot | None = None
     try:
-        for count, (offset, time) in enumerate((yield from _times(segment, position, header)), 1):
+        for count, (offset, time) in enumerate(
+            (yield from _times(log, segment, position, header)), 1
+        ):
             if not count % _SLICE_RECORDS:
                 yield None
             if offset >= log.start_offset and time >= floor:

@@ -101,9 +101,12 @@ class ReplicaService:
     _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
-    _unpacker: Unpacker = attrs.field(factory=Unpacker)
     _readers: DiskThreads = attrs.field(factory=DiskThreads)
     """Threads that read for lookups; writes and flushes have others."""
+    _unpacker: Unpacker = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._unpacker = Unpacker(self._readers)
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -1,7 +1,9 @@
 """Unpacking of payloads, whose size and content are the clients' choice.
 
 Rules: the loop unpacks only what stays small; whatever grows does so in a thread, up to a limit,
-and no more than a few at once, for each may hold as much memory as the limit allows.
+and no more than a few at once, for each may hold as much memory as the limit allows. A payload is
+read by threads of its own disk: whoever waits for a disk holds no thread or place that others,
+with payloads on another disk or in memory, could need.
 """
 
 from contextlib import AsyncExitStack
@@ -12,6 +14,8 @@ import attrs
 import trio
 
 from kwire.errors import InvalidRecord
+from kwire.log.disk import Disk
+from kwire.log.threads import DiskThreads
 from kwire.log.timestamp_search import Search, Spot
 from kwire.records import build, iterate
 from kwire.records.compression import BadPayload, decompress
@@ -33,17 +37,21 @@ _SLICE_RECORDS: Final = 500
 class Unpacker:
     """The threads that unpack."""
 
+    readers: DiskThreads = attrs.field(factory=DiskThreads)
+    """The threads that read payloads."""
     threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     _walks: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     """Places of the payloads that are in memory until their records were walked."""
     _searches: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    """Places of the searches that have looked into a payload: each may hold one in memory."""
+    """Places of the searches that look into an unpacked payload."""
+    _reads: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
+    """Places of the searches that have read a payload of a disk: each may hold one in memory."""
 
     async def search(self, search: Search) -> Spot | None:
         """Drive a search: others come in between its slices."""
         answer: bytes | None = None
-        async with AsyncExitStack() as place:
-            has_place = False
+        async with AsyncExitStack() as read, AsyncExitStack() as unpacked:
+            is_reading = False
             while True:
                 try:
                     job = search.send(answer)
@@ -54,10 +62,21 @@ class Unpacker:
                     answer = None
                     await trio.lowlevel.checkpoint()
                     continue
-                if not has_place:
-                    await place.enter_async_context(self._searches)
-                    has_place = True
-                answer = await trio.to_thread.run_sync(job, limiter=self.threads)
+                if job.disk is None:
+                    await unpacked.enter_async_context(self._searches)
+                    answer = await trio.to_thread.run_sync(job.call, limiter=self.threads)
+                    continue
+                await unpacked.aclose()  # the search is done with the payload before
+                if not is_reading:
+                    await read.enter_async_context(self._places(job.disk))
+                    is_reading = True
+                answer = await self.readers.run(job.disk, job.call)
+
+    def _places(self, disk: Disk) -> trio.CapacityLimiter:
+        places = self._reads.get(disk)
+        if places is None:
+            places = self._reads[disk] = trio.CapacityLimiter(THREADS)
+        return places
 
     async def check_keys(self, batch: Buffer, header: BatchHeader) -> None:
         """Walk a batch for a compacted topic, giving way every couple of milliseconds."""

@@ -38,7 +38,7 @@ def reads_and_jobs(
         most = max(most, len(disk.calls) - before)
         answer = None
         if job is not None:
-            answer, jobs = job(), jobs + 1
+            answer, jobs = job.call(), jobs + 1
 
 
 @pytest.mark.parametrize("kind", ["at least", "youngest"])

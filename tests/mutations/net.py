@@ -62,9 +62,27 @@ MUTATIONS = (
         name="any-number-of-searches-hold-a-payload",
         invariants=(98,),
         path="kwire/replica/unpacking.py",
-        old="                    await place.enter_async_context(self._searches)\n",
+        old="                    await unpacked.enter_async_context(self._searches)\n",
         new="",
         test="tests/replica/test_searching.py::test_no_more_than_a_few_searches_hold_a_payload",
+    ),
+    Mutation(
+        name="any-number-of-searches-hold-what-they-read",
+        invariants=(98,),
+        path="kwire/replica/unpacking.py",
+        old="                    await read.enter_async_context(self._places(job.disk))\n",
+        new="",
+        test="tests/replica/test_searching.py"
+        "::test_no_more_than_a_few_searches_hold_what_they_read",
+    ),
+    Mutation(
+        name="payloads-are-read-by-the-threads-that-unpack",
+        invariants=(91,),
+        path="kwire/replica/unpacking.py",
+        old="                answer = await self.readers.run(job.disk, job.call)\n",
+        new="                run = trio.to_thread.run_sync\n"
+        "                answer = await run(job.call, limiter=self.threads)\n",
+        test="tests/replica/test_searching.py::test_searches_on_a_hung_disk_stop_no_others",
     ),
     Mutation(
         name="unpack-headers-to-look-for-keys",

@@ -1,22 +1,29 @@
 """ListOffsets by timestamp: what is in a batch must not hold up anybody else."""
 
 import gzip
+import threading
 import tracemalloc
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 import trio
+import trio.testing
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.log import timestamp_search
+from kwire.log.disk import Disk
+from kwire.log.threads import THREADS, DiskThreads
 from kwire.records import build, compression, header
 from kwire.replica import unpacking
 from kwire.replica.partition import MAX_TIMESTAMP, Partition
 from kwire.replica.purgatory import FetchIsolation
+from kwire.simulation.disk import SimDisk
 from tests.support.handlers.broker import NOW_MS, Broker, broker, topic_id
 
 MANY = 3_000
+T = TypeVar("T")
 
 
 async def filled(**changes: Any) -> tuple[Broker, Partition]:
@@ -88,7 +95,7 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
     """Invariant 98: a payload is in memory until its last record was looked at."""
     subject, partition = await filled(compression=compression.GZIP)
     active = most = finished = 0
-    unpack = timestamp_search._payload
+    unpack = timestamp_search._unpacked
 
     def unpack_counted(*arguments: Any) -> bytes | None:
         nonlocal active, most
@@ -104,12 +111,87 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
         finished += 1
         assert found.offset == MANY - 1
 
-    monkeypatch.setattr(timestamp_search, "_payload", unpack_counted)
+    monkeypatch.setattr(timestamp_search, "_unpacked", unpack_counted)
     async with trio.open_nursery() as nursery:
         for _ in range(4 * unpacking.THREADS):
             nursery.start_soon(search)
     assert finished == 4 * unpacking.THREADS
     assert 1 <= most <= unpacking.THREADS
+
+
+class LoopThreads(DiskThreads):
+    """Threads that have made their call when the loop comes round again."""
+
+    async def run(self, disk: Disk, call: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        return call()
+
+
+async def test_no_more_than_a_few_searches_hold_what_they_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariant 98: also while all those wait that unpack."""
+    subject, partition = await filled(compression=compression.GZIP)
+    subject.replicas._unpacker.readers = LoopThreads()
+    released = threading.Event()
+    read, unpack = timestamp_search._payload, timestamp_search._unpacked
+    reads = 0
+
+    def read_counted(*arguments: Any) -> bytes | None:
+        nonlocal reads
+        reads += 1
+        return read(*arguments)
+
+    def unpack_late(*arguments: Any) -> bytes | None:
+        released.wait()
+        return unpack(*arguments)
+
+    async def search() -> None:
+        wanted = NOW_MS + MANY - 1
+        found = await subject.replicas.locate(partition, wanted, FetchIsolation.HIGH_WATERMARK)
+        assert found.offset == MANY - 1
+
+    monkeypatch.setattr(timestamp_search, "_payload", read_counted)
+    monkeypatch.setattr(timestamp_search, "_unpacked", unpack_late)
+    async with trio.open_nursery() as nursery:
+        for _ in range(4 * unpacking.THREADS):
+            nursery.start_soon(search)
+        await trio.testing.wait_all_tasks_blocked()
+        most = reads
+        released.set()
+    assert most == unpacking.THREADS
+    assert reads == 4 * unpacking.THREADS
+
+
+async def test_searches_on_a_hung_disk_stop_no_others() -> None:
+    """Invariant 91: nor what is unpacked for producers."""
+    unpacker, hung, good = unpacking.Unpacker(), SimDisk(), SimDisk()
+    released = threading.Event()
+
+    def wait() -> bytes | None:
+        released.wait()
+        return b""
+
+    def search(disk: SimDisk, read: Callable[[], bytes | None]) -> timestamp_search.Search:
+        packed = yield timestamp_search.Job(read, disk)
+        yield timestamp_search.Job(lambda: packed, None)
+        return timestamp_search.Spot(1, 2)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2 * THREADS):
+            nursery.start_soon(unpacker.search, search(hung, wait))
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            with trio.fail_after(60):
+                found = await unpacker.search(search(good, lambda: b""))
+                batch = build.batch(
+                    [build.New(b"k", bytes(1 << 20))], timestamp_ms=1, compression=1
+                )
+                await unpacker.check_keys(batch, header.parse(batch))
+                await unpacker.recompress(batch, header.parse(batch), compression.ZSTD)
+        finally:
+            released.set()
+    assert found == timestamp_search.Spot(1, 2)
 
 
 async def test_a_topic_that_goes_meanwhile():
