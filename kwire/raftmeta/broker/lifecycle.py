@@ -1,8 +1,9 @@
-"""A broker's life towards the controller: says what :mod:`kwire.raftmeta.broker.state` decides.
+"""A broker's registration, heartbeats and shutdown, run as the broker's state machine decides.
 
-In a combined node the controller is asked by a plain call and the broker lives as long as its
-controller, so nothing is sent while idle; otherwise ``ask`` goes over the network to whoever is
-the active controller, and a heartbeat is due every ``broker.heartbeat.interval.ms``.
+:mod:`kwire.raftmeta.broker.state` decides which request is due. In a combined node the controller
+is called directly and the broker lives as long as its controller, so nothing is sent while idle;
+otherwise ``ask`` sends to the active controller over the network, and a heartbeat is due every
+``broker.heartbeat.interval.ms``.
 """
 
 import logging
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 Ask = Callable[[Any], Awaitable[Any]]
 """Sends a request to the active controller; raises KafkaError."""
 IsGone = Callable[[], Awaitable[bool]]
-"""Whether nobody is left who could be the active controller."""
+"""Returns whether no node is left that could be the active controller."""
 
 
 async def _never() -> bool:
@@ -51,15 +52,16 @@ RETRY_SECONDS: Final = 0.1
 GIVE_UP_SECONDS: Final = 4.0
 """Longer than an election takes."""
 LOOK_SECONDS: Final = 0.1
-"""How long a broker that leaves is not heard before it looks whether anybody could hear it."""
+"""Seconds without an answer after which a leaving broker checks if a controller can answer."""
 CORDONS_SINCE: Final = 30
-"""The metadata.version, 4.3-IV0, from which on controllers keep closed directories (KIP-1066)."""
+"""4.3-IV0, the first metadata.version with cordoned directories in registrations (KIP-1066)."""
 
 
 def directly(controller: Controller, others: Ask | None = None) -> Ask:
-    """Asks the controller in this process while it is active, else by ``others``.
+    """Return an ``Ask`` that calls the controller in this process while it is active.
 
-    The only voter is waited for: nobody else could answer.
+    Otherwise the request goes to ``others``. If this node is the only voter, the request waits
+    until its controller is active, since no other node could answer.
     """
     deciders: dict[type, Any] = {
         BrokerHeartbeatRequest: decide_heartbeat,
@@ -78,7 +80,7 @@ def directly(controller: Controller, others: Ask | None = None) -> Ask:
 
 
 def listeners_of(made: Any, endpoints: Sequence[Endpoint]) -> list[Any]:
-    """Endpoints as a registration request has them."""
+    """Convert endpoints to the form of a registration request."""
     return [
         made(name=e.name, host=e.host, port=e.port, security_protocol=PROTOCOLS[e.protocol])
         for e in endpoints
@@ -86,7 +88,7 @@ def listeners_of(made: Any, endpoints: Sequence[Endpoint]) -> list[Any]:
 
 
 def features_of(made: Any, features: Mapping[str, tuple[int, int]]) -> list[Any]:
-    """Supported features as a registration request has them."""
+    """Convert supported features to the form of a registration request."""
     return [
         made(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in sorted(features.items())
@@ -102,7 +104,7 @@ def broker_registration(
     features: Mapping[str, tuple[int, int]],
     log_dirs: Sequence[bytes],
 ) -> BrokerRegistrationRequest:
-    """What a broker tells about itself; ``endpoints`` as they are really bound."""
+    """Build a broker's registration; ``endpoints`` have the ports that are really bound."""
     request = BrokerRegistrationRequest
     return request(
         broker_id=config.node_id,
@@ -116,7 +118,7 @@ def broker_registration(
 
 
 def _signed(directory_id: bytes) -> tuple[int, int]:
-    """Uuids are two signed numbers, where their order matters."""
+    """Return a directory id as two signed numbers: Kafka orders uuids by these."""
     high, low = struct.unpack(">qq", directory_id)
     return high, low
 
@@ -127,7 +129,7 @@ def controller_registration(
     endpoints: Sequence[Endpoint],
     features: Mapping[str, tuple[int, int]],
 ) -> ControllerRegistrationRequest:
-    """What a controller tells about itself; ``endpoints`` as they are really bound."""
+    """Build a controller's registration; ``endpoints`` have the ports that are really bound."""
     request = ControllerRegistrationRequest
     return request(
         controller_id=config.node_id,
@@ -139,7 +141,7 @@ def controller_registration(
 
 
 async def register_controller(ask: Ask, request: ControllerRegistrationRequest) -> None:
-    """Make a controller known to the active one, whenever there is one."""
+    """Register a controller with the active controller; retry until that succeeds."""
     while True:
         try:
             reply = await ask(request)
@@ -158,24 +160,24 @@ class BrokerLifecycle:
     cluster_id: str
     incarnation_id: bytes
     endpoints: Sequence[Endpoint]
-    """The advertised ones, with the ports that were really bound."""
+    """The advertised endpoints, with the ports that are really bound."""
     features: Mapping[str, tuple[int, int]]
     log_dirs: Sequence[bytes]
     publisher: MetadataPublisher
     ask: Ask
     clock: Clock
     local: Controller | None = None
-    """The controller in this very process, if there is one."""
+    """The controller in this process, if there is one."""
     is_gone: IsGone = _never
     broker: BrokerState = attrs.field(init=False)
-    """What was said and heard."""
+    """The state machine that decides which request is due."""
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _sooner: trio.Event = attrs.field(factory=trio.Event)
     """Set when a heartbeat became due earlier."""
     _unheard_since: float | None = None
-    """When the first request left that the controller has not taken yet."""
+    """The time of the first request after the last answer; None if no answer is missing."""
     _trouble: str = ""
-    """What was logged last of why the controller is not heard: said once."""
+    """The error that was logged last; an error that repeats is logged once."""
 
     def __attrs_post_init__(self) -> None:
         registration = broker_registration(
@@ -198,9 +200,9 @@ class BrokerLifecycle:
         return AllocateProducerIdsRequest(broker_id=self.config.node_id, broker_epoch=self.epoch)
 
     async def start(self, previous_epoch: int = -1) -> None:
-        """Register and be unfenced; after that, clients are served.
+        """Register, and return once the broker is unfenced: then it can serve clients.
 
-        ``previous_epoch`` is that of the incarnation that stopped in order before this one.
+        ``previous_epoch`` is the epoch of the incarnation before this one, if it stopped cleanly.
         """
         broker = self.broker
         broker.registration.previous_broker_epoch = previous_epoch
@@ -216,7 +218,7 @@ class BrokerLifecycle:
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send heartbeats until cancelled or stopped; a lone node that serves needs none."""
+        """Send heartbeats until cancelled or stopped; a single node that is unfenced sends none."""
         with self._running:
             task_status.started()
             while True:
@@ -230,13 +232,16 @@ class BrokerLifecycle:
                 await self._speak()
 
     def directory_failed(self, directory_id: bytes) -> None:
-        """Tell the controller by a heartbeat at once that a log directory is offline."""
+        """Report an offline log directory to the controller in a heartbeat at once."""
         self.broker.directory_failed(directory_id, self.clock.now())
         if self.broker.has_news:
             self._sooner.set()
 
     async def _kept(self, local: Controller) -> None:
-        """As long as the controller in this process is active and nobody took the office away."""
+        """Block while the local controller is active and this broker is unfenced.
+
+        A heartbeat that becomes due earlier also ends it.
+        """
         async with trio.open_nursery() as nursery:
 
             async def ended(waiting: Callable[[], Awaitable[None]]) -> None:
@@ -248,7 +253,7 @@ class BrokerLifecycle:
             nursery.start_soon(ended, self._sooner.wait)
 
     async def _wait_put_out(self) -> None:
-        """Until this incarnation is fenced, or not registered any more."""
+        """Wait until this incarnation is fenced or no longer registered."""
         await self.publisher.wait_for(lambda image: not self._serves(image))
 
     def _serves(self, image: MetadataImage) -> bool:
@@ -256,7 +261,7 @@ class BrokerLifecycle:
         return own is not None and own.epoch == self.epoch and not own.fenced
 
     def _keep(self) -> bool:
-        """Live as long as the controller in this process, if that is the only one."""
+        """Keep the session without heartbeats if the only controller is local; return whether."""
         local = self.local
         if local is None or not (local.is_alone and local.is_active):
             return False
@@ -264,10 +269,10 @@ class BrokerLifecycle:
         return True
 
     async def stop(self) -> bool:
-        """Hand leaderships over, then be fenced: controlled shutdown. Whether that was done.
+        """Run the controlled shutdown: hand leaderships over, then be fenced.
 
-        Nobody waits for a controller that cannot come: not at all when no majority of the
-        controllers' processes is there, else as long as an election may take.
+        Return whether that was done. It is given up at once if no majority of the controllers'
+        processes is running, and otherwise after the time that an election may take.
         """
         self._running.cancel()
         broker = self.broker
@@ -283,7 +288,7 @@ class BrokerLifecycle:
         return went
 
     async def _despair(self, attempts: trio.CancelScope) -> None:
-        """End the attempts to be heard when there is no hope."""
+        """Cancel the attempts once no controller can be expected to answer."""
         while True:
             await trio.sleep(LOOK_SECONDS)
             since = self._unheard_since
@@ -293,7 +298,7 @@ class BrokerLifecycle:
                 attempts.cancel()
 
     async def _speak(self) -> None:
-        """One request, when it is due, and what comes of it."""
+        """Send one request when it is due, and process the answer."""
         self._sooner = trio.Event()
         with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
             await self._sooner.wait()
@@ -312,7 +317,10 @@ class BrokerLifecycle:
             self.broker.answered(answer, self.clock.now())
 
     def _check_place(self, error: errors.KafkaError) -> None:
-        """Who was forgotten may register again; whose place was taken must not take it back."""
+        """Raise DuplicateBrokerRegistration if a newer incarnation holds this id.
+
+        A broker that is no longer registered may register again.
+        """
         own = self.publisher.image.brokers.get(self.config.node_id)
         leaves = self.broker.state is State.PENDING_CONTROLLED_SHUTDOWN
         if own is None or leaves or not isinstance(error, errors.StaleBrokerEpoch):
@@ -334,7 +342,11 @@ class BrokerLifecycle:
         return self.broker.state.name if self.broker.registered else "UNREGISTERED"
 
     async def _asked(self) -> Answer:
-        """The answer of the active controller; one in this process may have lost the others."""
+        """Return the active controller's answer.
+
+        A local controller may have lost the other voters, so its answer is awaited only for a
+        heartbeat interval.
+        """
         known = self.publisher.applied
         cordons = known.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
         request = self.broker.request(known.applied.offset, cordons=cordons)
@@ -348,6 +360,6 @@ class BrokerLifecycle:
 
 
 def raise_for(code: int) -> None:
-    """Raise what an error code stands for."""
+    """Raise the error of a code, if it is not NONE."""
     if code != NONE:
         raise BY_CODE.get(code, errors.UnknownServerError)

@@ -1,8 +1,8 @@
-"""What a broker says to the controller, and when: register, be unfenced, live, leave.
+"""The state machine of a broker's registration, heartbeats and controlled shutdown.
 
-A stepper: the caller brings the answers and the time, and asks for the next request when it is
-``due``. Rules: one request is under way at a time; a request that failed is followed by another
-after a heartbeat interval, by a new one, for the metadata has gone on; the states are Kafka's.
+The caller brings the answers and the time, and takes the next request when it is ``due``. Rules:
+one request is in flight at a time; a request that failed is followed after a heartbeat interval
+by a new one, since the metadata may have changed; the states are Kafka's.
 """
 
 import enum
@@ -19,32 +19,32 @@ from kwire.codec.messages.broker_registration import (
 from kwire.errors import KafkaError
 
 CATCHING_UP_SECONDS: Final = 0.01
-"""Between heartbeats of a broker that starts."""
+"""Seconds between heartbeats of a broker that starts."""
 LEAVING_SECONDS: Final = 0.05
-"""Between the first two heartbeats of a broker that leaves: its leaderships may be gone by then."""
+"""Seconds between the first two heartbeats of a leaving broker, which may then lead nothing."""
 INSISTING_SECONDS: Final = 0.1
-"""Between heartbeats of a broker that leaves and is not heard: others wait for it to end."""
+"""Seconds between retries of a leaving broker without an answer: others wait for it to stop."""
 _TRANSIENT: Final = (
     errors.NotController,
     errors.RequestTimedOut,
     errors.DuplicateBrokerRegistration,
 )
-"""What a registration may fail with and be taken later."""
+"""Errors after which a registration is retried."""
 
 Request = BrokerRegistrationRequest | BrokerHeartbeatRequest
 Answer = BrokerRegistrationResponse | BrokerHeartbeatResponse
 
 
 class State(enum.Enum):
-    """Where in its life a broker is."""
+    """The stage of a broker's life."""
 
     STARTING = enum.auto()
-    """It has not heard yet that it knows all the metadata up to its own registration."""
+    """The controller has not yet confirmed that the broker caught up with its own registration."""
     RECOVERY = enum.auto()
-    """It has, but is fenced."""
+    """The broker has caught up, but is fenced."""
     RUNNING = enum.auto()
     PENDING_CONTROLLED_SHUTDOWN = enum.auto()
-    """It wants to leave; its leaderships are handed over."""
+    """The broker wants to leave; its leaderships are being handed over."""
     SHUTTING_DOWN = enum.auto()
 
 
@@ -58,20 +58,20 @@ class BrokerState:
     state: State = State.STARTING
     epoch: int = -1
     due: float = 0.0
-    """When to speak next."""
+    """The time of the next request."""
     offline_dirs: list[bytes] = attrs.field(factory=list)
     """Log directories that have failed; each heartbeat names them."""
     registered: bool = False
     _is_ready: bool = False
     _sent_dirs: int = 0
-    """How many offline directories the last heartbeat named."""
+    """The number of offline directories in the last heartbeat."""
     _told_dirs: int = 0
-    """How many of them the controller knows."""
+    """The number of offline directories that the controller has acknowledged."""
     _was_asked: bool = False
-    """Whether the controller has answered the wish to leave."""
+    """Whether the controller has answered a request to shut down."""
 
     def request(self, metadata_offset: int, *, cordons: bool = True) -> Request:
-        """What to say now. ``cordons``: whether controllers know of closed directories."""
+        """Return the request to send now. ``cordons``: controllers store cordoned directories."""
         if not self.registered:
             return self.registration
         self._sent_dirs = len(self.offline_dirs)
@@ -87,7 +87,7 @@ class BrokerState:
         )
 
     def answered(self, answer: Answer, now: float) -> None:
-        """The controller took the last request."""
+        """Process the controller's answer to the last request."""
         if isinstance(answer, BrokerRegistrationResponse):
             self.epoch, self.registered, self.due = answer.broker_epoch, True, now
             self._told_dirs = 0
@@ -110,14 +110,14 @@ class BrokerState:
                 pass
 
     def failed(self, error: KafkaError, now: float) -> None:
-        """It did not, or nobody answered; raises what will not be better later."""
+        """Schedule a retry after an error or a missing answer; raise errors that will not pass."""
         self.due = now + self.interval
         if not self.registered:
             if not isinstance(error, _TRANSIENT):
                 raise error
         elif self.state is State.PENDING_CONTROLLED_SHUTDOWN:
             self.due = now + INSISTING_SECONDS
-            if isinstance(error, errors.StaleBrokerEpoch):  # nothing is left to hand over
+            if isinstance(error, errors.StaleBrokerEpoch):  # No leadership is left to hand over.
                 self.state = State.SHUTTING_DOWN
         elif isinstance(error, errors.StaleBrokerEpoch):
             self.registered, self.due = False, now
@@ -128,17 +128,17 @@ class BrokerState:
         return self._told_dirs < len(self.offline_dirs)
 
     def directory_failed(self, directory_id: bytes, now: float) -> None:
-        """A log directory went offline: the next heartbeat, which is due now, says so."""
+        """Add an offline log directory; the next heartbeat, which is due now, names it."""
         if directory_id not in self.offline_dirs:
             self.offline_dirs.append(directory_id)
             self.due = now
 
     def ready_to_unfence(self, now: float) -> None:
-        """Clients can be served."""
+        """Request unfencing from now on: the broker can serve clients."""
         self._is_ready, self.due = True, now
 
     def begin_controlled_shutdown(self, now: float) -> None:
-        """The broker is to leave; one that never served just goes."""
+        """Begin the controlled shutdown; a broker that never served shuts down without it."""
         if self.state is State.RUNNING:
             self.state, self.due = State.PENDING_CONTROLLED_SHUTDOWN, now
         elif self.state is not State.PENDING_CONTROLLED_SHUTDOWN:

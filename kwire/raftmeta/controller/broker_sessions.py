@@ -1,7 +1,7 @@
-"""Who has sent a heartbeat when: the controller's memory of its brokers.
+"""The active controller's record of the brokers' heartbeats.
 
 Plain data, given ``now``. It is not in the log: a new active controller gives every broker that
-is not fenced a whole session to be heard in.
+is not fenced a whole session in which to send a heartbeat.
 """
 
 import math
@@ -14,14 +14,14 @@ from kwire.raftmeta.metadata.image import BrokerImage
 
 @attrs.define
 class BrokerSession:
-    """What the controller heard of one broker."""
+    """The time of a broker's last heartbeat, and what it reported."""
 
     heard_at: float
     metadata_offset: int = -1
-    """The last one that the broker said it has applied."""
+    """The last offset that the broker reported as applied."""
     fenced: bool = True
     shutdown_offset: int = -1
-    """The offset that all others must have reached before a stopping broker may go."""
+    """The offset that all other brokers must reach before a stopping broker may go."""
 
 
 @attrs.define
@@ -32,7 +32,7 @@ class BrokerSessions:
     _sessions: dict[int, BrokerSession] = attrs.field(factory=dict)
 
     def touch(self, broker_id: int, now: float, *, fenced: bool, metadata_offset: int) -> None:
-        """A broker was heard."""
+        """Record a heartbeat or registration of a broker."""
         session = self._sessions.setdefault(broker_id, BrokerSession(now))
         session.heard_at = now
         session.fenced = fenced
@@ -42,7 +42,7 @@ class BrokerSessions:
         return self._sessions.get(broker_id)
 
     def forget(self, broker_id: int) -> None:
-        """The broker's incarnation ended."""
+        """Remove the session of a broker whose incarnation has ended."""
         self._sessions.pop(broker_id, None)
 
     def follow(self, brokers: Mapping[int, BrokerImage]) -> None:
@@ -52,7 +52,7 @@ class BrokerSessions:
             session.fenced = broker is None or broker.fenced
 
     def clear(self) -> None:
-        """Leadership ended."""
+        """Remove all sessions: leadership ended."""
         self._sessions.clear()
 
     def is_valid(self, broker_id: int, now: float) -> bool:
@@ -61,7 +61,7 @@ class BrokerSessions:
         return session is not None and now < session.heard_at + self.timeout_s
 
     def stale(self, now: float) -> list[int]:
-        """Brokers that are not fenced and were not heard for too long, longest first."""
+        """Return the brokers that are not fenced and whose session ended, the earliest first."""
         overdue = [
             (session.heard_at, broker_id)
             for broker_id, session in self._sessions.items()
@@ -71,12 +71,12 @@ class BrokerSessions:
 
     @property
     def deadline(self) -> float:
-        """When the next session ends if nobody is heard."""
+        """The time at which the next session ends if no heartbeat comes."""
         heard = (s.heard_at for s in self._sessions.values() if not s.fenced)
         return min(heard, default=math.inf) + self.timeout_s
 
     def lowest_active_offset(self) -> int | None:
-        """The metadata offset that all serving brokers have reached; None without any."""
+        """Return the metadata offset that all serving brokers have reached; None without any."""
         offsets = [
             session.metadata_offset
             for session in self._sessions.values()

@@ -1,4 +1,4 @@
-"""Nodes come and go: registration, heartbeats, fencing, controlled shutdown."""
+"""Registration, heartbeats, fencing and controlled shutdown of brokers and controllers."""
 
 import math
 from typing import Any, Final
@@ -27,13 +27,13 @@ from kwire.types import uuid_text
 _RESERVED_DIRECTORIES: Final = 100
 """Directory ids below this number have meanings of their own (KIP-858)."""
 _NEVER_BEHIND: Final = 1 << 63
-"""Above every offset: what is answered is in force in this process."""
+"""Above every offset: a broker in this process has applied every answer."""
 
 
 def decide_register_controller(
     state: ControllerState, request: ControllerRegistrationRequest, now: float
 ) -> Decision[ControllerRegistrationResponse]:
-    """A controller names its addresses and what it supports."""
+    """Register a controller with its addresses and supported features."""
     del state, now
     record = r.RegisterControllerRecord(
         controller_id=request.controller_id,
@@ -48,7 +48,7 @@ def decide_register_controller(
 def decide_register_broker(
     state: ControllerState, request: BrokerRegistrationRequest, now: float
 ) -> Decision[BrokerRegistrationResponse]:
-    """A broker starts. It is fenced until its heartbeats show that it has caught up."""
+    """Register a broker. It is fenced until its heartbeats show that it has caught up."""
     if request.cluster_id != state.cluster_id:
         raise errors.InconsistentClusterId(
             f"Expected cluster ID {state.cluster_id}, but got cluster ID {request.cluster_id}"
@@ -76,9 +76,9 @@ _UNREGISTERED: Final = BrokerRegistrationResponse()
 
 
 def _fenced_first(state: ControllerState, existing: BrokerImage | None) -> list[Any]:
-    """Before a broker is taken out of its partitions slice by slice, it may not come back in.
+    """Fence a broker before it is taken out of its partitions in slices, so it cannot rejoin ISRs.
 
-    The sweep goes on should nobody ask for the next slice.
+    The sweep continues even if the request for the next slice never comes.
     """
     if existing is None or existing.fenced:
         return []
@@ -95,9 +95,9 @@ def _fenced(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
 def _check_twin(
     state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
 ) -> None:
-    """Two live brokers must not share an id; one that left in order has no session any more.
+    """Refuse a second live broker with the same id; one that stopped cleanly has no session.
 
-    With the very directories of the other one need not wait: they are locked while it lives.
+    A request with the same directories is not refused: the other broker locks them while it lives.
     """
     if existing.log_dirs and set(existing.log_dirs) == set(request.log_dirs):
         return
@@ -124,7 +124,7 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
 
 
 def _check_features(state: ControllerState, request: BrokerRegistrationRequest) -> None:
-    """A broker must support every finalized level."""
+    """Refuse a broker that does not support every finalized level."""
     offered = {
         feature.name: (feature.min_supported_version, feature.max_supported_version)
         for feature in request.features
@@ -143,10 +143,11 @@ def _check_features(state: ControllerState, request: BrokerRegistrationRequest) 
 def _out_of_isr(
     state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
 ) -> tuple[list[Any], bool]:
-    """A new incarnation has to catch up before it is in sync again.
+    """Take a new incarnation out of the ISRs, since it has to catch up first.
 
-    One that did not stop in order may have lost what it had not flushed: with ELR, it is not
-    eligible either. Without, whoever is alone in sync stays so and leads when it serves.
+    A broker that did not stop cleanly may have lost records that were not flushed: with ELR it is
+    not eligible either. Without ELR, the only member of an ISR stays in it and leads once the
+    broker is unfenced.
     """
     clean = existing is not None and request.previous_broker_epoch == existing.epoch
     lost = state.elr_enabled and not clean
@@ -174,7 +175,7 @@ def _registration(
 
 
 def _same(made: Any, listed: list[Any]) -> list[Any]:
-    """The same fields in another structure."""
+    """Copy the fields of a list of structures to another type."""
     fields = [name for name in made.__slots__ if name != "unknown_tags"]
     return [made(**{name: getattr(one, name) for name in fields}) for one in listed]
 
@@ -182,9 +183,9 @@ def _same(made: Any, listed: list[Any]) -> list[Any]:
 def decide_heartbeat(
     state: ControllerState, request: BrokerHeartbeatRequest, now: float
 ) -> Decision[BrokerHeartbeatResponse]:
-    """A broker lives, and says what it wants.
+    """Renew a broker's session and decide its fencing, shutdown and directories.
 
-    Directories that it lost are taken out first: it leads nothing from them, whatever follows.
+    Offline directories are processed first, so that the broker leads nothing from them.
     """
     broker = state.broker(request.broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
@@ -229,13 +230,13 @@ def _waits_for_others(
     request: BrokerHeartbeatRequest,
     session: BrokerSession,
 ) -> bool:
-    """Whether the moves of all leaderships of a stopping broker are written, from now on."""
+    """Whether all leadership moves of a stopping broker are written with this decision."""
     is_known = session.shutdown_offset >= 0
     return request.want_shut_down and not is_known and broker.id not in state.sweeps
 
 
 def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest) -> bool:
-    """A fenced broker, or one without leaders whose moves all others have seen."""
+    """Whether a broker may stop: it is fenced, or leads nothing and all others know that."""
     if broker.fenced or request.want_fence:
         return True
     if state.index.led_by(broker.id):
@@ -248,7 +249,7 @@ def _may_stop(state: ControllerState, broker: BrokerImage, request: BrokerHeartb
 
 
 def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[Any]:
-    """The broker leads nothing new from the first request on; what it leads is swept."""
+    """Begin a controlled shutdown: no new leaderships; a sweep moves those it has."""
     if broker.in_controlled_shutdown:
         return []
     change = r.BrokerRegistrationChangeRecord(
@@ -258,7 +259,7 @@ def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[An
 
 
 def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
-    """Directories that the broker closed to new partitions, if that changed (KIP-1066)."""
+    """Return the change of the broker's cordoned directories, if there is one (KIP-1066)."""
     told, known = request.cordoned_log_dirs, broker.cordoned_log_dirs
     if told is None or (known is not None and set(known) == set(told)):
         return []
@@ -272,7 +273,7 @@ def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]
 def _offline_directories(
     state: ControllerState, broker: BrokerImage, offline: list[bytes]
 ) -> tuple[list[Any], bool]:
-    """Take replicas in failed directories out of ISRs; the directories go with the last slice."""
+    """Take replicas in failed directories out of ISRs; the last slice removes the directories."""
     gone = set(offline) & set(broker.log_dirs)
     if not gone:
         return [], False
@@ -289,12 +290,12 @@ def _offline_directories(
 
 
 def fencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
-    """The broker serves no more: out of the ISRs, and fenced."""
+    """Fence a broker and take it out of the ISRs."""
     return [*take_out(state, broker.id), _fenced(broker)]
 
 
 def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
-    """The broker serves, and leads what nobody leads if it may."""
+    """Unfence a broker, and let it lead partitions without a leader if it may."""
     change = r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1
     )
@@ -302,7 +303,7 @@ def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
 
 
 def decide_fence_stale(state: ControllerState, request: None, now: float) -> Decision[bool]:
-    """Fence the broker that was silent for longest; the reply says whether to ask again."""
+    """Fence the broker with the oldest expired session; the reply says whether to call again."""
     del request
     stale = state.sessions.stale(now)
     if not stale:
@@ -318,9 +319,9 @@ def decide_fence_stale(state: ControllerState, request: None, now: float) -> Dec
 
 
 def begin_sessions(state: ControllerState, now: float, own: int | None = None) -> None:
-    """A new office: every serving broker gets a whole session to be heard in.
+    """Give every serving broker a whole new session, because the controller became active.
 
-    ``own`` is the broker in this very process, which needs no heartbeats.
+    ``own`` is the broker in this process, which needs no heartbeats.
     """
     for broker in state.image.brokers.values():
         if broker.id != own and not broker.fenced:
@@ -328,14 +329,14 @@ def begin_sessions(state: ControllerState, now: float, own: int | None = None) -
 
 
 def keep_session(state: ControllerState, broker_id: int) -> None:
-    """A broker in this process lives as long as the controller does, and is never behind it."""
+    """Keep the session of the broker in this process for ever; its metadata is never behind."""
     state.sessions.touch(broker_id, math.inf, fenced=False, metadata_offset=_NEVER_BEHIND)
 
 
 def decide_unregister_broker(
     state: ControllerState, request: UnregisterBrokerRequest, now: float
 ) -> Decision[UnregisterBrokerResponse]:
-    """A broker is forgotten."""
+    """Remove a broker's registration."""
     del now
     broker = state.image.brokers.get(request.broker_id)
     if broker is None:

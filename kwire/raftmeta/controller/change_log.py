@@ -1,4 +1,4 @@
-"""What changed in the cluster, a line each, for the log of the active controller.
+"""Changes of the cluster as log lines of the active controller.
 
 Rules: pure; many changes of a kind at once are one line that counts them.
 """

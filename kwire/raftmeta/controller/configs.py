@@ -45,7 +45,7 @@ Operation = tuple[str, int, str | None]
 def decide_incremental_alter(
     state: ControllerState, request: IncrementalAlterConfigsRequest, now: float
 ) -> Decision[IncrementalAlterConfigsResponse]:
-    """Settings are set, deleted, appended to."""
+    """Set, delete, append to and subtract from settings."""
     del now
     twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
     records: list[Any] = []
@@ -73,7 +73,7 @@ def decide_incremental_alter(
 def decide_alter(
     state: ControllerState, request: AlterConfigsRequest, now: float
 ) -> Decision[AlterConfigsResponse]:
-    """Settings are replaced: what is not named goes back to its default."""
+    """Replace all settings of a resource; those not named return to their defaults."""
     del now
     twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
     records: list[Any] = []
@@ -109,10 +109,10 @@ def _alter(
     change: Callable[[dict[str, str]], dict[str, str]],
     named: Sequence[str],
 ) -> Outcome:
-    """Judge one resource's new settings as a whole; add the records that bring them about.
+    """Validate one resource's new settings as a whole, and add the records of the change.
 
-    What is ``named`` of a broker is written even if it stays: that is how brokers are told to
-    read again what a setting points to.
+    Settings of a broker in ``named`` are written even if they are unchanged, so that brokers
+    reread the files that settings refer to.
     """
     try:
         if twice:
@@ -141,7 +141,7 @@ def _alter(
 def _check_safety(
     state: ControllerState, resource: Resource, named: Sequence[str], wanted: dict[str, str]
 ) -> None:
-    """What would break the cluster whatever the setting is for."""
+    """Refuse values that would harm the cluster, whatever setting they are for."""
     if any(len(text) > VALUE_MAX for text in wanted.values()):
         raise ConfigError(
             "The configuration value cannot be added because it exceeds the maximum value size "
@@ -172,7 +172,7 @@ def _replaced(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, st
 def operate(
     texts: dict[str, str], operations: list[Operation], resource: Resource
 ) -> dict[str, str]:
-    """Settings after some operations."""
+    """Return the settings after some operations."""
     names = [name for name, _, _ in operations]
     if len(set(names)) != len(names):
         raise errors.InvalidRequest("Error due to duplicate config keys")
@@ -207,7 +207,7 @@ def _spliced(texts: dict[str, str], name: str, kind: int, text: str, resource: R
 
 
 def keys_of(resource_type: int) -> dict[str, Key[Any]]:
-    """The table of a type of resource."""
+    """Return the table of settings of a resource type."""
     tables: dict[int, type[Config]] = {
         TOPIC: TopicConfig,
         GROUP: GroupConfig,
@@ -217,7 +217,7 @@ def keys_of(resource_type: int) -> dict[str, Key[Any]]:
 
 
 def _check_kind(kind: int) -> None:
-    """Of what there are settings."""
+    """Refuse a resource type that has no settings."""
     if kind == BROKER_LOGGER:
         raise errors.InvalidRequest("Loggers have no levels that can be changed here.")
     if kind not in (TOPIC, BROKER, CLIENT_METRICS, GROUP):
@@ -264,7 +264,7 @@ def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:
 def _check_broker(
     state: ControllerState, name: str, current: dict[str, str], wanted: dict[str, str]
 ) -> None:
-    """Only some settings can change at run time, and some only for one broker."""
+    """Refuse settings that cannot change at run time, or not for this resource."""
     if name and not (name.isascii() and name.isdigit()):
         raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
     if name and int(name) not in state.image.brokers:
@@ -294,7 +294,7 @@ def _check_broker(
 def _check_together(
     state: ControllerState, name: str, changed: list[str], wanted: dict[str, str]
 ) -> None:
-    """Whether brokers could live with the settings as a whole."""
+    """Refuse settings that brokers could not use together."""
     cluster, own = (state.image.config(BROKER, ""), wanted) if name else (wanted, {})
     config = state.config.with_dynamic(cluster, own)
     try:

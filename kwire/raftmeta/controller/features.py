@@ -17,7 +17,7 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     "streams.version": (0, 1),
     "transaction.version": (0, 2),
 }
-"""What data directories may be at for this node to serve them."""
+"""The levels of data directories that this node can serve."""
 
 WORKING: Final[Mapping[str, int]] = {
     "group.version": 0,
@@ -25,20 +25,23 @@ WORKING: Final[Mapping[str, int]] = {
     "streams.version": 0,
     "transaction.version": 0,
 }
-"""The highest levels that features may be raised to: beyond, they are opened and do not work."""
+"""The highest levels that features may be raised to: above them, data opens but does not work."""
 RAISABLE: Final[Mapping[str, tuple[int, int]]] = {
     name: (low, WORKING.get(name, high)) for name, (low, high) in SUPPORTED.items()
 }
 """The levels that a new cluster may begin with."""
 REGISTERED: Final[Mapping[str, tuple[int, int]]] = {**SUPPORTED, ONE_REPLICA: (0, 0)}
-"""What this node's broker registers. Without ``ONE_REPLICA``, partitions are replicated to it."""
+"""The features that this node's broker registers.
+
+Without ``ONE_REPLICA``, the controller would place replicated partitions on it.
+"""
 
 
 def bootstrap_records(state: ControllerState, given: list[Any]) -> list[Any]:
-    """The first records of a metadata log, as one metadata transaction.
+    """Return the first records of a metadata log, as one metadata transaction.
 
-    ``given`` come from the bootstrap checkpoint. With ELR the minimum of replicas in sync is
-    a setting of the cluster, for brokers must not differ in it.
+    ``given`` come from the bootstrap checkpoint. With ELR, min.insync.replicas is a setting of the
+    whole cluster, since brokers must not differ in it.
     """
     records: list[Any] = [r.BeginTransactionRecord(name="Bootstrap records"), *given]
     levels = {x.name: x.feature_level for x in given if isinstance(x, r.FeatureLevelRecord)}
@@ -48,7 +51,7 @@ def bootstrap_records(state: ControllerState, given: list[Any]) -> list[Any]:
 
 
 def elr_safety_records(state: ControllerState) -> list[Any]:
-    """With ELR all brokers want as many replicas in sync: what one of them said for itself goes."""
+    """Make min.insync.replicas equal for all brokers, as ELR requires; brokers' own are removed."""
     name = "min.insync.replicas"
     brokers = sorted(
         (resource for kind, resource in state.image.configs if kind == BROKER and resource), key=int

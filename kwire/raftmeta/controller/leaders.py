@@ -1,11 +1,11 @@
-"""Leaders and ISRs after a broker came or went, in slices.
+"""Changes of leaders and ISRs after a broker came or went, in slices.
 
 A broker may be in sync in 40,000 partitions; one decision over all of them would take longer than
 followers wait for a leader of the quorum. So a decision that fences a broker also takes it out of
-the first partitions, and :func:`decide_sweep` is decided again and again for the others. Until
-then a fenced broker may still be named as a leader: it commits nothing that others miss, for it
-is asked for no ISR change, and clients are not sent to it. No broker becomes the leader or joins
-an ISR that is not active. What is left follows from the image alone, so a new active controller
+the first partitions, and :func:`decide_sweep` is repeated for the others. Until then a fenced
+broker may still be the leader in the metadata: it commits nothing that other replicas miss, since
+no ISR change is granted to it, and clients are not sent to it. Only an active broker becomes the
+leader or joins an ISR. The remaining work follows from the image alone, so a new active controller
 resumes it.
 """
 
@@ -27,9 +27,9 @@ def leader_updates(
     add: int = NO_LEADER,
     lost: int = NO_LEADER,
 ) -> list[Any]:
-    """Changes to partitions because a broker goes (``remove``) or comes (``add``).
+    """Return the changes to partitions because a broker goes (``remove``) or comes (``add``).
 
-    ``lost`` is one that comes without having gone in order.
+    ``lost`` is a broker that comes back without having stopped cleanly.
     """
 
     def acceptable(broker: int) -> bool:
@@ -59,7 +59,7 @@ def _is_concerned(
     lost: int,
     acceptable: Callable[[int], bool],
 ) -> bool:
-    """Whether a change may come of it: judged cheaply, for most of a sweep may be done already."""
+    """Whether a partition may change: a cheap check, since most of a sweep may be done already."""
     if lost != NO_LEADER:
         return lost in partition.isr or lost in partition.elr
     if remove != NO_LEADER:
@@ -68,18 +68,18 @@ def _is_concerned(
 
 
 def _leaves_isr(state: ControllerState, partition: PartitionImage, broker: int) -> bool:
-    """Whether a broker that is gone leaves the ISR: without ELR, the last one stays in it."""
+    """Whether a broker that is gone leaves the ISR; without ELR, the last member stays in it."""
     return broker in partition.isr and (len(partition.isr) > 1 or state.elr_enabled)
 
 
 def take_out(state: ControllerState, broker: int) -> list[Any]:
-    """Changes that take a broker out of its partitions: a slice; the others are queued."""
+    """Return a slice of the changes that take a broker out of its partitions; queue the others."""
     places = state.sweeps.begin(broker, state.index.with_member(broker))
     return leader_updates(state, places, remove=broker)
 
 
 def bring_in(state: ControllerState, broker: int) -> list[Any]:
-    """Changes that let a broker lead what has no leader: a slice; the others are queued."""
+    """Return a slice of the changes that let a broker lead where no leader is; queue the others."""
     places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
     return leader_updates(state, places, add=broker)
 
@@ -91,9 +91,9 @@ def slice_without(
     lost: bool = False,
     where: Callable[[PartitionImage], bool] | None = None,
 ) -> tuple[list[Any], bool]:
-    """Changes that take a broker out of at most a slice of its partitions; whether more are left.
+    """Return changes that take a broker out of a slice of its partitions; whether more are left.
 
-    For a decision that is complete only when none is left, and is asked for again until then.
+    For a decision that is repeated until no partition is left.
     """
 
     def concerned(place: Place) -> bool:
@@ -118,7 +118,7 @@ def decide_sweep(state: ControllerState, request: None, now: float) -> Decision[
         records = leader_updates(state, places)
     elif broker == INHERITED:
         records = leader_updates(state, (at for at in places if _has_clean_leader(state, at)))
-    elif state.is_active(broker):  # It serves again, and is still in sync in what is left.
+    elif state.is_active(broker):  # It serves again, and is still in sync in the other partitions.
         state.sweeps.end(broker)
         records = []
     else:
@@ -127,14 +127,14 @@ def decide_sweep(state: ControllerState, request: None, now: float) -> Decision[
 
 
 def _has_clean_leader(state: ControllerState, place: Place) -> bool:
-    """Whether somebody could lead who is in sync: unclean leaders are elected in their own time."""
+    """Whether an in-sync or eligible replica can lead; unclean elections have their own timer."""
     topic = state.image.topics.get(place[0])
     partition = None if topic is None else topic.partitions.get(place[1])
     return partition is not None and any(map(state.is_active, partition.isr or partition.elr))
 
 
 def resume_sweeps(state: ControllerState) -> None:
-    """Queue what an active controller before this one may have left."""
+    """Queue the changes that the previous active controller may have left undone."""
     for broker_id, broker in sorted(state.image.brokers.items()):
         if not broker.is_active:
             state.sweeps.queue(broker_id, state.index.with_member(broker_id))

@@ -1,4 +1,4 @@
-"""What is asked for seldom: feature levels, producer-id blocks, client quotas."""
+"""Requests that come seldom: feature levels, producer-id blocks, client quotas."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -30,13 +30,13 @@ from kwire.raftmeta.metadata.image import QuotaEntity
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEEDS
 
 PRODUCER_IDS: Final = 1000
-"""How many producer ids a broker is given at once."""
+"""Producer ids in one block for a broker."""
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 KRAFT_VERSION: Final = "kraft.version"
 _NEW_RECORDS_FROM: Final = (8, 11, 13, 14, 15, 17, 23, 30)
-"""Levels of metadata.version whose records the level before cannot read."""
+"""Levels of metadata.version with records that the level before cannot read."""
 
 Wrong = Callable[[str], KafkaError]
 
@@ -49,10 +49,10 @@ def decide_update_features(
     kraft_version: int,
     check_kraft_version: Callable[[int], None],
 ) -> Decision[UpdateFeaturesResponse]:
-    """Feature levels go up or down: all that are asked for, or none.
+    """Change feature levels: all that the request names, or none.
 
-    ``kraft_version`` is the quorum's own level: the quorum says whether it can be raised, and
-    raises it when the rest is committed.
+    ``kraft_version`` is the quorum's level. The quorum decides whether it can be raised, and raises
+    it after the other changes are committed.
     """
     del now
     current = {**state.image.features, KRAFT_VERSION: kraft_version}
@@ -127,7 +127,7 @@ def _update(
 
 
 def _check_direction(name: str, level: int, current: int, kind: int, wrong: Wrong) -> None:
-    """Going down must be meant, and must not lose what was written since."""
+    """Refuse a downgrade that is not requested as one, or that would lose metadata."""
     if level > current and kind != _UPGRADE:
         raise wrong("Can't downgrade to a newer version.")
     if level >= current:
@@ -150,7 +150,7 @@ def _check_direction(name: str, level: int, current: int, kind: int, wrong: Wron
 
 
 def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong) -> None:
-    """Every node must be able to work at a level before it is finalized."""
+    """Refuse a level that not every node supports."""
     own = f"Local controller {state.config.node_id}"
     if name not in state.supported_features:
         what = "Feature {} not found." if not level else "{} does not support this feature."
@@ -171,7 +171,7 @@ def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong
 def decide_allocate_producer_ids(
     state: ControllerState, request: AllocateProducerIdsRequest, now: float
 ) -> Decision[AllocateProducerIdsResponse]:
-    """A broker needs producer ids that nobody else will ever be given."""
+    """Allocate a block of producer ids to a broker; no id is ever allocated twice."""
     del now
     state.broker(request.broker_id, request.broker_epoch)
     start = max(state.image.next_producer_id, 0)
@@ -196,19 +196,19 @@ _WHOLE: Final = {
     "consumer_byte_rate": (2.0**63, "a LONG"),
     "connection_creation_rate": (2.0**31 - 1, "an INT"),
 }
-"""Quotas that are whole numbers, and the largest there can be."""
+"""Quotas that are whole numbers, with the largest value and its type."""
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
-"""What could be the name of a host; whether it is one, Kafka asks the resolver."""
+"""The form of a host name; Kafka also asks the resolver whether the host exists."""
 _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest, now: float
 ) -> Decision[AlterClientQuotasResponse]:
-    """Limits of users, client ids and addresses are kept; those of mutations are enforced.
+    """Set and remove quotas of users, client ids and addresses; mutation quotas are enforced.
 
-    A type that stands twice in an entity counts as it stands last. What is asked for twice, an
-    entity or a limit of one, is refused; the first of two equal entities has its limits.
+    If an entity names a type twice, the last name counts. A second entry for an entity, and a
+    second operation on one of its quotas, are refused; of two equal entities, the first one counts.
     """
     del now
     records: list[Any] = []
@@ -261,7 +261,7 @@ def _quota_records(
 
 
 def _check_entity(names: Mapping[str, str | None]) -> None:
-    """Whom a quota is for: a user, a client id, both, or an address."""
+    """Refuse an entity that is not a user, a client id, both of these, or an address."""
     if not names:
         raise errors.InvalidRequest("Invalid empty client quota entity")
     for kind, name in names.items():

@@ -1,11 +1,11 @@
-"""How many partitions a client may create and delete a second (KIP-599).
+"""The quota on partitions that a client creates and deletes a second (KIP-599).
 
 Each user, client id or pair of both that has a ``controller_mutation_rate`` has a token bucket. A
 change takes a token a partition and may take more than there are; after that nothing is allowed
 until the bucket is out of debt. Buckets are in the memory of the active controller.
 
-Topics that are made on first use count for the client that named them; those that a broker needs
-for itself count for the broker, as in Kafka.
+Topics created on first use count for the client that named them; internal topics that a broker
+creates for itself count for the broker, as in Kafka.
 """
 
 import math
@@ -19,12 +19,12 @@ from kwire.raftmeta.metadata.image import QuotaEntity
 
 RATE: Final = "controller_mutation_rate"
 BURST_SECONDS: Final = 11.0
-"""How long the rate may be saved up, unless ``controller.quota.window.*`` say otherwise."""
+"""Seconds of the rate that a bucket can hold, unless ``controller.quota.window.*`` set another."""
 BUCKETS_MAX: Final = 10_000
 
 
 class Requester(NamedTuple):
-    """The client for which something is created."""
+    """The client on whose behalf something is created."""
 
     principal: tuple[str, str]
     """Kind and name."""
@@ -34,7 +34,7 @@ class Requester(NamedTuple):
 
 @attrs.define
 class Bucket:
-    """Tokens as they were at a time, negative when in debt."""
+    """The tokens of a bucket at ``filled_at``; negative in debt."""
 
     tokens: float
     filled_at: float
@@ -42,24 +42,24 @@ class Bucket:
 
 @attrs.define
 class Permit:
-    """What one request may still change; ``bucket`` is None if nothing limits it."""
+    """The changes that one request may still make; ``bucket`` is None if nothing limits it."""
 
     bucket: Bucket | None = None
     rate: float = math.inf
     strict: bool = False
-    """Whether changes are refused in debt, for clients that know the error; others are slowed."""
+    """Whether changes in debt are refused, for clients that know the error; others are slowed."""
     throttle_ms: int = 0
-    """How long the client is to wait before its next request."""
+    """Milliseconds that the client has to wait before its next request."""
     _taken: int = 0
 
     def start_over(self) -> None:
-        """Give back what was taken: the request is decided again, of the start."""
+        """Give back the tokens taken, since the request is decided again from its beginning."""
         if self.bucket is not None:
             self.bucket.tokens += self._taken
         self._taken = self.throttle_ms = 0
 
     def take(self, partitions: int) -> None:
-        """Count a change; raise ThrottlingQuotaExceeded if it has to wait."""
+        """Count a change; raise ThrottlingQuotaExceeded if it is refused."""
         bucket = self.bucket
         if bucket is None:
             return
@@ -77,7 +77,7 @@ class Permit:
 
 @attrs.define
 class MutationQuotas:
-    """The buckets of all clients, by user and client id as far as their quota names these."""
+    """The buckets of all clients, by those of user and client id that their quota names."""
 
     burst_s: float = BURST_SECONDS
     _buckets: dict[tuple[str | None, str | None], Bucket] = attrs.field(factory=dict)
@@ -91,7 +91,7 @@ class MutationQuotas:
         *,
         strict: bool,
     ) -> Permit:
-        """What a client may change now."""
+        """Return the permit for one request of a client."""
         for entity in _entities(user, client_id):
             rate = quotas.get(entity, {}).get(RATE)
             if rate is not None:
@@ -102,19 +102,19 @@ class MutationQuotas:
         key = (user if "user" in kinds else None, client_id if "client-id" in kinds else None)
         full = rate * self.burst_s
         if len(self._buckets) >= BUCKETS_MAX and key not in self._buckets:
-            self._buckets.clear()  # They fill up within seconds; this is to have a bound.
+            self._buckets.clear()  # They fill up within seconds; clearing them bounds their number.
         bucket = self._buckets.setdefault(key, Bucket(full, now))
         bucket.tokens = min(full, bucket.tokens + rate * (now - bucket.filled_at))
         bucket.filled_at = now
         return Permit(bucket, rate, strict)
 
     def clear(self) -> None:
-        """Forget all clients: leadership ended."""
+        """Remove all buckets: leadership ended."""
         self._buckets.clear()
 
 
 def _entities(user: str, client_id: str) -> list[QuotaEntity]:
-    """Whose quota may count, the closest first; None stands for the default."""
+    """Return the entities whose quota may apply, the most specific first; None is the default."""
     return [
         (("client-id", client_id), ("user", user)),
         (("client-id", None), ("user", user)),

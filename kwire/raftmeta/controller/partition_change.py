@@ -1,7 +1,7 @@
-"""What becomes of a partition: who leads, who is in sync, and the record that says so.
+"""The next state of a partition: its leader, its ISR, and the record of the change.
 
 Rules, Kafka's: the leader stays if it may; otherwise the first replica in assignment order that
-is in sync (or, when nobody is, eligible) and acceptable; uncleanly only if the topic allows it,
+is in sync (or eligible, if none is in sync) and acceptable; uncleanly only if the topic allows it,
 and then the leader alone is in sync and has to recover. A reassignment is complete when all its
 new replicas are in sync, and, if fewer come than go, all that stay as well. A leader epoch begins
 when a leader is named, also when a replica leaves the assignment, and below metadata.version
@@ -21,19 +21,19 @@ _KEEP_STATE = -1
 
 
 class Election(enum.Enum):
-    """Which leader is looked for."""
+    """The kind of leader that an election may choose."""
 
     ONLINE = enum.auto()
-    """Any in sync; the present one if it may stay."""
+    """Any in-sync replica; the present leader if it may stay."""
     PREFERRED = enum.auto()
-    """The first replica if it is in sync."""
+    """The first replica, if it is in sync."""
     UNCLEAN = enum.auto()
-    """Any alive, in sync if possible."""
+    """Any live replica, an in-sync one if possible."""
 
 
 @attrs.frozen
 class Elected:
-    """A leader, or nobody."""
+    """A leader, or ``NO_LEADER``."""
 
     leader: int
     unclean: bool = False
@@ -41,7 +41,7 @@ class Elected:
 
 @attrs.define(kw_only=True)
 class PartitionChange:
-    """A change in the making: set the targets that change, then :meth:`build` once."""
+    """A change under construction: set the targets that change, then call :meth:`build` once."""
 
     topic_id: bytes
     number: int
@@ -49,13 +49,13 @@ class PartitionChange:
     acceptable: Callable[[int], bool]
     directory_of: Callable[[int], bytes]
     has_online: Callable[[int, bytes], bool] = lambda _broker, _directory: True
-    """Whether a broker can read a directory of its own."""
+    """Whether a broker can read one of its directories."""
     min_isr: int = 1
     elr_enabled: bool = False
     bump_on_shrink: bool = False
     """Whether a leader epoch begins when the ISR shrinks."""
     unclean: bool = False
-    """Whether the topic lets a replica lead that is not in sync."""
+    """Whether the topic allows a leader that is not in sync."""
     election: Election = Election.ONLINE
     isr: list[int] = attrs.field(factory=list)
     replicas: list[int] = attrs.field(factory=list)
@@ -65,7 +65,7 @@ class PartitionChange:
     directories: dict[int, bytes] = attrs.field(factory=dict)
     recovering: bool = False
     unclean_shutdown: int = NO_LEADER
-    """A broker that lost what it had not flushed: not eligible any more."""
+    """A broker that may have lost unflushed records, so it is no longer eligible."""
 
     def __attrs_post_init__(self) -> None:
         old = self.partition
@@ -75,12 +75,12 @@ class PartitionChange:
         self.directories = dict(zip(old.replicas, old.directories, strict=False))
 
     def allow_unclean(self) -> None:
-        """Let a replica lead that is not in sync, if the topic does."""
+        """Allow a leader that is not in sync, if the topic does."""
         if self.unclean:
             self.election = Election.UNCLEAN
 
     def build(self) -> PartitionChangeRecord | None:
-        """The record of the change; None if nothing changes."""
+        """Return the record of the change; None if nothing changes."""
         record = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
         unchanged = PartitionChangeRecord(partition_id=self.number, topic_id=self.topic_id)
         self._complete_reassignment()
@@ -102,7 +102,7 @@ class PartitionChange:
         return None if record == unchanged else record
 
     def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
-        """Brokers of old levels notice a smaller ISR only with a new leader epoch (KAFKA-15021)."""
+        """Begin a leader epoch if the ISR shrinks: old levels notice it only then (KAFKA-15021)."""
         if not self.bump_on_shrink or record.leader != _KEEP_LEADER or record.isr is None:
             return
         if not set(self.partition.isr) <= set(record.isr):
@@ -111,7 +111,7 @@ class PartitionChange:
     # Reassignment
 
     def _complete_reassignment(self) -> None:
-        """Once every replica to be added is in sync, those to be removed go."""
+        """Remove the replicas to be removed, once every replica to be added is in sync."""
         if not (self.adding or self.removing):
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
@@ -150,7 +150,7 @@ class PartitionChange:
         )
 
     def _last_known_leader_may(self) -> bool:
-        """With nobody in sync or eligible, the last leader's return is waited for (KIP-966)."""
+        """Whether the last known leader may lead: no replica is in sync or eligible (KIP-966)."""
         known = self.partition.last_known_elr
         if not self.elr_enabled or self.isr or self.elr or len(known) != 1:
             return False
@@ -183,7 +183,7 @@ class PartitionChange:
             record.eligible_leader_replicas = self.elr
 
     def _update_last_known_leader(self, record: PartitionChangeRecord) -> None:
-        """Note who led when nobody is found who may, and forget it when there is a leader."""
+        """Record the last leader when there is none any more; clear it when a leader is elected."""
         old = self.partition
         if not self.elr_enabled:
             return

@@ -1,7 +1,7 @@
-"""Partitions by broker, so that a broker's coming or going costs what the broker holds.
+"""Partitions by broker, so that a broker's change costs only as much as the broker holds.
 
 The active controller keeps one index beside its image: each applied delta moves the partitions
-that it changes, and a new active controller builds the index once, in steps. An index gives
+that it changes, and a new active controller builds the index once, in steps. An index yields
 partitions in the order in which they entered it; a built one begins in the order of topic names,
 so the same history gives the same order in every process.
 """
@@ -32,18 +32,18 @@ class PartitionIndex:
     _led: dict[int, _Places] = attrs.field(factory=dict)
     _members: dict[int, _Places] = attrs.field(factory=dict)
     _astray: dict[int, _Places] = attrs.field(factory=dict)
-    """Partitions that their preferred leader does not lead, by that leader."""
+    """Partitions whose preferred leader does not lead them, by preferred leader."""
 
     @classmethod
     def of(cls, image: MetadataImage) -> "PartitionIndex":
-        """Index a whole image at once."""
+        """Return the index of a whole image, built at once."""
         index = cls()
         for _ in index.build(image):
             pass
         return index
 
     def build(self, image: MetadataImage) -> Iterator[None]:
-        """Index a whole image, and yield after every ``BUILD_PARTITIONS`` of it."""
+        """Index a whole image; yield after every ``BUILD_PARTITIONS`` partitions."""
         count = 0
         for _, topic_id in sorted(image.topic_ids.items()):
             for number, partition in sorted(image.topics[topic_id].partitions.items()):
@@ -53,23 +53,23 @@ class PartitionIndex:
                     yield
 
     def led_by(self, broker: int) -> Collection[Place]:
-        """The partitions that a broker leads; those without a leader for ``NO_LEADER``."""
+        """Return the partitions that a broker leads; for ``NO_LEADER``, those without a leader."""
         return self._led.get(broker, _NOTHING)
 
     def with_member(self, broker: int) -> Collection[Place]:
-        """The partitions in whose ISR or ELR a broker is."""
+        """Return the partitions that have a broker in their ISR or ELR."""
         return self._members.get(broker, _NOTHING)
 
     def led_by_others(self, preferred: int) -> Collection[Place]:
-        """The partitions whose preferred leader is this broker, which does not lead them."""
+        """Return the partitions that their preferred leader, this broker, does not lead."""
         return self._astray.get(preferred, _NOTHING)
 
     def update(self, delta: MetadataDelta) -> int:
-        """Follow the image at once; return how many partitions were moved."""
+        """Apply an image's changes at once; return how many partitions were moved."""
         return drained(self.updating(delta))
 
     def updating(self, delta: MetadataDelta) -> Steps[int]:
-        """Follow the image, step by step; give how many partitions were moved."""
+        """Apply an image's changes step by step; return how many partitions were moved."""
         touched = 0
         for topic_id, gone in delta.deleted_topics.items():
             for number, partition in gone.partitions.items():
@@ -139,6 +139,6 @@ def _members(partition: PartitionImage) -> tuple[int, ...]:
 
 
 def _astray(partition: PartitionImage) -> int | None:
-    """The preferred leader, if it is not the leader."""
+    """Return the preferred leader, if it is not the leader."""
     preferred = partition.preferred_leader
     return None if preferred in (partition.leader, NO_LEADER) else preferred

@@ -1,4 +1,4 @@
-"""Who leads what: elections, replicas in sync, reassignments, directories."""
+"""Leaders and replicas: elections, ISR changes, reassignments, directories."""
 
 from collections import Counter
 from typing import Any, Final
@@ -37,7 +37,7 @@ ELECTED_MAX: Final = 1000
 def decide_alter_partition(
     state: ControllerState, request: AlterPartitionRequest, now: float
 ) -> Decision[AlterPartitionResponse]:
-    """A leader tells who is in sync."""
+    """Change the ISR of partitions as their leader requests."""
     del now
     state.broker(request.broker_id, request.broker_epoch)
     records: list[Any] = []
@@ -101,7 +101,7 @@ def _alter_isr(
 def _check_isr(
     state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
 ) -> None:
-    """Judge a leader's claim in Kafka's order; a claim ahead of us means we are out of office."""
+    """Validate a leader's ISR in Kafka's order; raise NotController if its epochs are ahead."""
     if partition is None:
         raise errors.UnknownTopicOrPartition
     if data.leader_epoch > partition.leader_epoch:
@@ -131,7 +131,7 @@ def _check_isr(
 def decide_elect_leaders(
     state: ControllerState, request: ElectLeadersRequest, now: float
 ) -> Decision[ElectLeadersResponse]:
-    """Someone asks for elections; of all partitions if none are named."""
+    """Elect leaders on request; of all partitions if none are named."""
     del now
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
@@ -193,7 +193,7 @@ _NO_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 
 
 def decide_rebalance_leaders(state: ControllerState, request: None, now: float) -> Decision[bool]:
-    """Give leaderships back to preferred replicas; the reply says whether more are left."""
+    """Elect preferred leaders again; the reply says whether more are left."""
     del request, now
     records: list[Any] = []
     for broker_id, broker in sorted(state.image.brokers.items()):
@@ -213,9 +213,9 @@ def decide_rebalance_leaders(state: ControllerState, request: None, now: float) 
 
 
 def decide_elect_unclean(state: ControllerState, request: None, now: float) -> Decision[bool]:
-    """Look for leaders where there is none: a topic may have come to allow unclean ones.
+    """Elect leaders for leaderless partitions, since their topic may now allow unclean leaders.
 
-    The first slice of partitions is looked at at once, the others are queued as a sweep.
+    The first slice of partitions is decided at once; the others are queued as a sweep.
     """
     del request, now
     places = state.sweeps.begin(NO_LEADER, state.index.led_by(NO_LEADER))
@@ -225,7 +225,7 @@ def decide_elect_unclean(state: ControllerState, request: None, now: float) -> D
 def decide_reassign(
     state: ControllerState, request: AlterPartitionReassignmentsRequest, now: float
 ) -> Decision[AlterPartitionReassignmentsResponse]:
-    """Partitions are to lie elsewhere, or to stop moving."""
+    """Begin or cancel reassignments of partitions."""
     del now
     if not request.topics:
         return Decision((), AlterPartitionReassignmentsResponse(error_message=""))
@@ -291,13 +291,14 @@ def _reassign(
 
 
 _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more than once.")
-"""Changes are decided one by one from the same state, so two of one partition would not fit."""
+"""Each change is decided from the same state, so two changes of one partition would conflict."""
 
 
 def _retarget(change: Any, wanted: list[int]) -> None:
-    """Old and new replicas side by side, until the new ones are in sync.
+    """Keep old and new replicas side by side, until the new ones are in sync.
 
-    What an earlier reassignment was adding goes last as well: it may be all that is in sync.
+    Replicas that an earlier reassignment was adding stay until the end too: they may be the only
+    ones in sync.
     """
     held = set(change.partition.replicas)
     change.adding = sorted(set(wanted) - (held - set(change.partition.adding)))
@@ -306,7 +307,7 @@ def _retarget(change: Any, wanted: list[int]) -> None:
 
 
 def _revert(change: Any, name: str) -> None:
-    """Back to the replicas that there were before the reassignment began."""
+    """Restore the replicas from before the reassignment began."""
     old = change.partition
     if not old.is_reassigning:
         raise errors.NoReassignmentInProgress
@@ -315,7 +316,7 @@ def _revert(change: Any, name: str) -> None:
     change.isr = [replica for replica in old.isr if replica not in old.adding]
     change.allow_unclean()
     if change.isr or not old.isr or not set(old.elr) <= set(old.adding):
-        return  # somebody is left who may lead, or nobody was in sync anyway
+        return  # Another replica may lead, or none was in sync before either.
     if not change.unclean:
         raise errors.InvalidReplicaAssignment(
             f"Unable to revert partition assignment for {name}:{change.number} because it would "
@@ -328,7 +329,7 @@ def _revert(change: Any, name: str) -> None:
 def decide_assign_directories(
     state: ControllerState, request: AssignReplicasToDirsRequest, now: float
 ) -> Decision[AssignReplicasToDirsResponse]:
-    """A broker tells in which of its directories replicas lie."""
+    """Record the directories in which a broker's replicas lie."""
     del now
     broker = state.broker(request.broker_id, request.broker_epoch)
     answer = AssignReplicasToDirsResponse.DirectoryData

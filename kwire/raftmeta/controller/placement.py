@@ -1,10 +1,10 @@
-"""Where the replicas of a new partition go, and which ones chosen by hand are taken.
+"""The placement of a new partition's replicas, and the check of assignments made by hand.
 
 Partition i's replica j lies on broker (start + i + j) mod n of the serving brokers, ordered so
 that racks alternate; where racks differ in size, a broker is passed over for the next one in a
-rack that has fewer of the partition's replicas. Brokers that do not serve just now, or are about to
-stop, are used only when there are not enough others, and never first. The caller moves ``start``
-on from topic to topic: with a fixed start every one-partition topic would lead on the same broker.
+rack that has fewer of the partition's replicas. Brokers that are fenced or about to stop are used
+only when there are not enough others, and never first. The caller advances ``start`` from topic
+to topic: with a fixed start every one-partition topic would lead on the same broker.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ ACTIVE_ONLY: Final = "All brokers are currently fenced or in controlled shutdown
 
 
 def spread(brokers: Iterable[BrokerImage]) -> list[int]:
-    """Broker ids in an order in which racks alternate."""
+    """Return broker ids in an order in which racks alternate."""
     racks: dict[str | None, list[int]] = {}
     for broker in sorted(brokers, key=lambda broker: broker.id):
         racks.setdefault(broker.rack, []).append(broker.id)
@@ -31,7 +31,7 @@ def spread(brokers: Iterable[BrokerImage]) -> list[int]:
 def place(
     brokers: Iterable[BrokerImage], *, start: int, first: int, count: int, replicas: int
 ) -> list[list[int]]:
-    """Replicas of the partitions ``first`` to ``first + count - 1``; equal lists may be one."""
+    """Place the partitions ``first`` to ``first + count - 1``; equal lists may be one object."""
     usable = [broker for broker in brokers if _has_room(broker)]
     if replicas > len(usable):
         raise InvalidReplicationFactor(
@@ -63,7 +63,7 @@ def place(
 def check_assignment(
     registered: Mapping[int, BrokerImage], brokers: Iterable[int], replicas: int | None = None
 ) -> None:
-    """Judge replicas that someone chose by hand."""
+    """Validate replicas that a client chose."""
     chosen = sorted(brokers)
     begin = "The manual partition assignment includes"
     if not chosen:
@@ -84,10 +84,10 @@ def check_assignment(
 
 
 def _check_replicas(brokers: Iterable[BrokerImage]) -> None:
-    """Refuse replicas that would never be copied: acknowledged records could be lost with one.
+    """Refuse replicas that would never be copied: acknowledged records could be lost with a broker.
 
-    This and the choice of brokers in :func:`place` are all that keeps such partitions away. A
-    broker says by a feature of its registration that it does not copy.
+    Only this check and the choice of brokers in :func:`place` prevent such partitions. A broker
+    declares by a feature of its registration that it does not copy.
     """
     chosen = list(brokers)
     alone = sorted(broker.id for broker in chosen if not broker.replicates)
@@ -100,10 +100,10 @@ def _check_replicas(brokers: Iterable[BrokerImage]) -> None:
 def check_copies(
     registered: Mapping[int, BrokerImage], partition: PartitionImage, added: Iterable[int]
 ) -> None:
-    """Refuse replicas that would have to be copied and never were.
+    """Refuse to add replicas that no broker could copy.
 
-    They are copied by their own brokers from the leader, which tells the controller when they are
-    in sync. Without a leader it is one of those in sync that will lead.
+    Their own brokers copy them from the leader, which reports to the controller when they are in
+    sync. If there is no leader, one of the in-sync replicas will be the leader.
     """
     if partition.leader != NO_LEADER:
         sources = [partition.leader]
@@ -119,7 +119,7 @@ def check_copies(
 
 
 def _replicating(usable: list[BrokerImage], replicas: int) -> list[BrokerImage]:
-    """The brokers that a partition with several replicas may lie on."""
+    """Return the brokers that a partition with several replicas may lie on."""
     replicating = [broker for broker in usable if broker.replicates]
     if replicas > len(replicating):
         alone = sorted(broker.id for broker in usable if not broker.replicates)
@@ -143,7 +143,7 @@ def _rotated(brokers: list[int], turn: int) -> list[int]:
 def _choose(
     chosen: list[int], brokers: list[int], racks: Mapping[int, str | None], size: int
 ) -> None:
-    """Take the next broker, of the racks that have the fewest replicas so far."""
+    """Append the next brokers to ``chosen``, from the racks with the fewest replicas so far."""
     held = Counter(racks[broker] for broker in chosen)
     while len(chosen) < size:
         broker = min(brokers, key=lambda one: held[racks[one]])
@@ -153,6 +153,6 @@ def _choose(
 
 
 def _has_room(broker: BrokerImage) -> bool:
-    """Whether not all of its directories are closed to new partitions (KIP-1066)."""
+    """Whether a directory of the broker is open to new partitions (KIP-1066)."""
     cordoned = broker.cordoned_log_dirs
     return not (cordoned and broker.log_dirs and set(broker.log_dirs) <= set(cordoned))

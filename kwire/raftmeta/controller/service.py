@@ -1,10 +1,10 @@
-"""Runs the deciders on the active controller: decide, append, answer when committed.
+"""The controller of a node: runs the deciders, appends their records, answers after the commit.
 
 A decision and its append happen in one step, so the records get the offsets that the decision
-counted on. A large decision is packed and applied in slices instead: other deciders wait for it,
-everybody else goes on. The controller's state runs ahead of what is committed; when the office is
-lost it goes back to the published image. A decision without records is answered when everything
-it may have seen is committed. Timers run only while there are other brokers to watch.
+assumed. A large decision is packed and applied in slices instead: other deciders wait for it,
+other tasks go on. The controller's state is ahead of what is committed; when leadership is lost
+it returns to the published image. A decision without records is answered when everything
+it may have read is committed. Timers run only while there are other brokers to watch.
 """
 
 import logging
@@ -46,7 +46,7 @@ R = TypeVar("R")
 Decide = Callable[[ControllerState, Q, float], Decision[R]]
 
 FOLLOW_SECONDS: Final = 5.0
-"""How long a topic that was created elsewhere may take to be known here."""
+"""Seconds to wait until a topic that another controller created is known on this node."""
 
 
 class Controller:
@@ -85,18 +85,18 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node decides for the cluster."""
+        """Whether this node is the active controller."""
         return self._epoch is not None
 
     async def call(self, decide: "Decide[Q, R]", request: Q, *, in_force: bool = False) -> R:
         """Run a decider; return its reply when the records are committed.
 
-        With ``in_force`` also wait until this node's broker works by them. That may take as long
-        as its disk is slow, so it is for answers to this broker's own clients alone: neither
-        timers nor other nodes depend on it.
+        With ``in_force`` also wait until this node's broker has applied them. That may take as long
+        as its disk is slow, so it is only for answers to this broker's own clients: neither timers
+        nor other nodes depend on it.
 
-        Raises NotController when this node is not active, or ceased to be meanwhile: whether
-        the records survive is then for the next controller to know.
+        Raises NotController when this node is not active, or lost leadership meanwhile: in that
+        case only the next controller knows whether the records survive.
         """
         is_whole = False
         while not is_whole:
@@ -145,10 +145,10 @@ class Controller:
         self._wake()
 
     async def _append_slowly(self, records: Sequence[Any]) -> bool:
-        """Write a large decision as one batch, while everything but deciders has its turns.
+        """Write a large decision as one batch, while everything but deciders gets its turns.
 
-        False if the quorum wrote a record of its own meanwhile, which took the offsets that the
-        decision counted on: then it has to be made again.
+        Return False if the quorum wrote a record of its own meanwhile, which took the offsets that
+        the decision assumed: the decision has to be made again.
         """
         self._large, is_written = trio.Event(), False
         try:
@@ -165,7 +165,7 @@ class Controller:
         written: list[Any] = []
         payload = Payload()
         for start in range(0, len(records), AT_ONCE):
-            await self._pause(epoch)  # The decision was a piece of work of its own.
+            await self._pause(epoch)  # The decision took a whole turn.
             part = at_level(records[start : start + AT_ONCE], level)
             for record in part:
                 payload.add(pack(record, level))
@@ -183,38 +183,38 @@ class Controller:
         return True
 
     def _forget_decision(self) -> None:
-        """Undo what a decision that was not written noted beside the image."""
+        """Undo the notes that a decision made beside the image, as it was not written."""
         if self.is_active:
             self.state.sessions.follow(self.state.image.brokers)
             resume_sweeps(self.state)
 
     async def _pause(self, epoch: int | None) -> None:
-        """Let others have a turn; the office may be lost in it, and with it the state."""
+        """Yield to other tasks; raise NotController if leadership was lost meanwhile."""
         await give_way()
         if self._epoch != epoch:
             raise errors.NotController
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other node could be the active controller."""
+        """Whether no other node can be the active controller."""
         return self._quorum.is_alone
 
     def has_decided(self, offset: int) -> bool:
-        """Whether the record there was written since this node is the active controller."""
+        """Whether this controller wrote the record at ``offset`` since it became active."""
         return self._since is not None and offset >= self._since
 
     async def wait_inactive(self) -> None:
-        """Until this node is not the active controller."""
+        """Wait until this node is not the active controller."""
         while self._epoch is not None:
             await self._news.wait()
 
     async def wait_active(self) -> None:
-        """Until this node is the active controller."""
+        """Wait until this node is the active controller."""
         while self._epoch is None:
             await self._news.wait()
 
     def permit(self, requester: Requester, *, strict: bool) -> Permit:
-        """What a client may create and delete now."""
+        """Return the permit for a client's request to create or delete."""
         state, (_, user) = self.state, requester.principal
         now = self._clock.now()
         return state.mutations.permit(
@@ -224,10 +224,10 @@ class Controller:
     async def ensure_topics(
         self, names: Sequence[str], requester: Requester | None = None
     ) -> "dict[str, Created]":
-        """Create topics on first use, internal ones in their own shape; what came of each.
+        """Create topics on first use, internal ones with their own settings; return the results.
 
-        Topics that are there already are left out. Requests for the same topic at the same
-        time share one creation, which counts for the first requester, or for this broker.
+        Existing topics are left out. Requests for the same topic at the same time share one
+        creation, which counts for the first requester, or for this broker.
         """
         while under_way := [self._creating[name] for name in names if name in self._creating]:
             await under_way[0].wait()
@@ -261,7 +261,7 @@ class Controller:
     async def call_active(
         self, decide: "Decide[Q, R]", request: Q, requester: Requester | None = None
     ) -> R:
-        """Run a decider here, or have the active controller run it, perhaps for a client."""
+        """Run a decider here or on the active controller, for a client if one is given."""
         if self._elsewhere is None or self.is_active:
             try:
                 return await self.call(decide, request)
@@ -276,7 +276,7 @@ class Controller:
         return reply
 
     async def _seen_here(self, names: Sequence[str]) -> None:
-        """Wait until this node serves new topics; not for ever if another controller made them."""
+        """Wait until this node knows new topics; at most 5 s if others can be the controller."""
         limit = math.inf if self._elsewhere is None else FOLLOW_SECONDS
         with trio.move_on_after(limit):
             await self._publisher.wait_for(
@@ -292,13 +292,13 @@ class Controller:
         self._not_created[name] = reason
         return made
 
-    # What the quorum says -------------------------------------------------------------------
+    # Listener of the quorum -----------------------------------------------------------------
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """What is committed was applied when it was appended."""
+        """Ignore commits: the records were applied when they were appended."""
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
-        """An active controller never loads one; any other takes the published image."""
+        """Ignore snapshots: an active controller loads none, another uses the published image."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if not leader.is_active:
@@ -314,7 +314,7 @@ class Controller:
         self._wake()
 
     def _begin(self, epoch: int) -> None:
-        """Take office: what the log lacks comes first."""
+        """Become the active controller; first append the records that the log lacks."""
         image = self._publisher.image
         self.state.reset(image, self._quorum.next_offset)
         self._epoch, self._since, self._last = epoch, self._quorum.next_offset, None
@@ -326,7 +326,7 @@ class Controller:
                 self._append([AbortTransactionRecord(reason="controller failover")])
             if not image.features:
                 self._append(bootstrap_records(self.state, self._bootstrap))
-        except errors.NotController:  # lost again: that is what we are about to hear
+        except errors.NotController:  # The notice that leadership is lost again is still to come.
             self._resign()
         self._wake()
 
@@ -358,7 +358,7 @@ class Controller:
             await self._try(decide_fence_stale)
 
     async def _sweep(self) -> None:
-        """Go on with changes that are too large for one decision, also a predecessor's."""
+        """Continue changes that are too large for one decision, also a predecessor's."""
         resumed: int | None = None
         while True:
             await self._wait_turn()
@@ -380,7 +380,7 @@ class Controller:
             await self._try(decide_rebalance_leaders)
 
     async def _wake_leaderless(self) -> None:
-        """A topic may have come to allow unclean leaders since its partitions lost theirs."""
+        """Elect leaders for leaderless partitions whose topics may now allow unclean leaders."""
         while True:
             await self._others()
             interval_ms = self.state.config.raw("unclean.leader.election.interval.ms")
@@ -390,12 +390,12 @@ class Controller:
             await self._try(decide_elect_unclean)
 
     async def _others(self) -> None:
-        """Until this controller has other brokers to look after."""
+        """Wait until this node is the active controller and has other brokers to watch."""
         while not self.is_active or len(self.state.image.brokers) < 2:
             await self._news.wait()
 
     async def _say_nothing(self) -> None:
-        """Records without content, at equal distances as Kafka's: followers see time pass."""
+        """Append NoOpRecords at equal intervals, as Kafka does: followers see that time passes."""
         while True:
             interval = self.state.config.metadata_max_idle_interval_ms / 1000
             if not self.is_active or self.is_alone or interval <= 0:
@@ -407,7 +407,7 @@ class Controller:
                     self._append([NoOpRecord()])
 
     async def _try(self, decide: "Decide[None, bool]") -> None:
-        """Run a decider of our own as long as it says that there is more to do."""
+        """Run one of the controller's own deciders until it reports that nothing is left."""
         try:
             while await self.call(decide, None):
                 pass

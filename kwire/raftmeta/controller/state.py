@@ -1,10 +1,10 @@
-"""The controller's state, and what all its deciders share.
+"""The controller's state, and helpers that all its deciders share.
 
-A decider is a function ``decide_x(state, request, now) -> Decision``: it looks at the state,
-changes nothing that matters, and returns the records that would make it so together with the
-reply. Applying records is the only way the metadata changes; undoing is keeping an older image.
-What is not in the log (who sent a heartbeat when) is in ``sessions``, and is lost with the
-leadership as it is in Kafka.
+A decider is a function ``decide_x(state, request, now) -> Decision``: it reads the state, changes
+nothing that matters, and returns the records of the change together with the reply. Applying
+records is the only way the metadata changes; undoing is keeping an older image. The times of
+heartbeats are not in the log but in ``sessions``, and are lost with the leadership as they are
+in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,12 +43,12 @@ _DONE: Final = object()
 NO_BUMP_ON_SHRINK: Final = 12
 """The level of metadata.version, 3.6-IV0, from which on a shrunken ISR needs no leader epoch."""
 USER_RECORDS_MAX: Final = 10_000
-"""Records that one request may lead to, as in Kafka."""
+"""Records that one request may produce, as in Kafka."""
 
 
 @attrs.frozen
 class Decision(Generic[R]):
-    """Records to write in one batch, and what to answer once they are committed."""
+    """Records to write in one batch, and the reply to send once they are committed."""
 
     records: tuple[Any, ...]
     reply: R
@@ -57,45 +57,45 @@ class Decision(Generic[R]):
 
 
 class Outcome(NamedTuple):
-    """How one item of a request went: a code, and a text where there is one to tell."""
+    """The result of one item of a request: an error code, and a message if there is one."""
 
     code: int = NONE
     text: str | None = None
 
 
 def outcome(error: KafkaError) -> Outcome:
-    """An error as the protocol carries it."""
+    """Convert an error to the form of the protocol."""
     return Outcome(error.code, error.text)
 
 
 def check_bound(records: Sequence[Any]) -> None:
-    """Refuse a request that leads to too many records as a whole."""
+    """Refuse a request that produces too many records."""
     if len(records) > USER_RECORDS_MAX:
         raise PolicyViolation("Unable to perform excessively large batch operation.")
 
 
 @attrs.define(kw_only=True)
 class ControllerState:
-    """What the active controller knows: the metadata as if everything it wrote were committed."""
+    """The active controller's metadata, as if everything it wrote were committed."""
 
     config: BrokerConfig
     random: Random
     cluster_id: str = ""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     next_offset: int = 0
-    """The offset that the next record gets."""
+    """The offset of the next record."""
     sessions: BrokerSessions = attrs.field(factory=BrokerSessions)
     supported_features: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     placement: int = 0
-    """Where the next topic's striping begins; it moves on with each topic."""
+    """The start of the next topic's striping; it advances with each topic."""
     sweeps: Sweeps = attrs.field(factory=Sweeps)
-    """Partitions whose leader or ISR is still to be looked at."""
+    """Partitions whose leader or ISR is still to be checked."""
     mutations: MutationQuotas = attrs.field(factory=MutationQuotas)
-    """How much clients have created and deleted lately."""
+    """The quotas on creations and deletions by clients."""
     _index: PartitionIndex | None = None
     _building: tuple[PartitionIndex, Iterator[None]] | None = None
     _dotted: dict[str, str] | None = None
-    """Names with ``.`` or ``_`` by what metrics make of them; None until asked for."""
+    """Names with ``.`` or ``_``, by the name that metrics use for them; None until first used."""
     _cluster: tuple[Any, Any, BrokerConfig] | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -105,13 +105,13 @@ class ControllerState:
         self.mutations.burst_s = float(windows_s)
 
     def apply(self, records: Iterable[Any], applied: Applied) -> None:
-        """Take written records in."""
+        """Apply written records."""
         drained(self.applying(records, applied))
 
     def applying(self, records: Iterable[Any], applied: Applied) -> Steps[None]:
-        """Take written records in, step by step; the image changes with the last step.
+        """Apply written records step by step; the image changes with the last step.
 
-        No decider may run between two steps: the index is ahead of the image then.
+        No decider may run between two steps: the index is then ahead of the image.
         """
         image, delta = yield from applying(self.image, records, applied)
         if self._index is not None:
@@ -126,21 +126,21 @@ class ControllerState:
                 self._note(self._dotted, self.image.topics[topic_id].name)
 
     def supposing(self, records: Sequence[Any]) -> "ControllerState":
-        """The state as it will be, for a decision that builds on records of its own."""
+        """Return the state after records of a decision that continues from them."""
         if not records:
             return self
         return attrs.evolve(self, image=apply(self.image, records)[0])
 
     @property
     def index(self) -> PartitionIndex:
-        """The partitions by broker; what is not built yet is built at once."""
+        """The partitions by broker; builds the rest of the index at once."""
         while not self.build_index():
             pass
         assert self._index is not None
         return self._index
 
     def build_index(self) -> bool:
-        """Build some more of the index of a new active controller; whether it is complete."""
+        """Build another part of a new active controller's index; return whether it is complete."""
         if self._index is not None:
             return True
         if self._building is None:
@@ -153,7 +153,7 @@ class ControllerState:
         return True
 
     def reset(self, image: MetadataImage, next_offset: int) -> None:
-        """Begin or end an office: only what is committed counts."""
+        """Return to the committed ``image``, because leadership of the quorum began or ended."""
         self.image, self.next_offset, self._dotted = image, next_offset, None
         self._index = self._building = None
         self.sessions.clear()
@@ -166,7 +166,7 @@ class ControllerState:
             dotted[_undotted(name)] = name
 
     def colliding(self, name: str) -> str | None:
-        """A topic whose metrics would be taken for those of ``name``: ``.`` and ``_`` are one."""
+        """Return a topic that metrics confuse with ``name``: they treat ``.`` and ``_`` as one."""
         if "." not in name and "_" not in name:
             return None
         if self._dotted is None:
@@ -176,19 +176,19 @@ class ControllerState:
         return self._dotted.get(_undotted(name))
 
     def stripe_of(self, first: PartitionImage) -> int:
-        """Where a topic's striping began, as far as its first partition shows."""
+        """Return the start of a topic's striping: the place of its first replica's broker, or 0."""
         order = spread(b for b in self.image.brokers.values() if b.is_active)
         return order.index(first.replicas[0]) if first.replicas[0] in order else 0
 
     def new_id(self) -> bytes:
-        """A random uuid that is not reserved and whose text does not look like an option."""
+        """Return a random uuid that is not reserved and whose text does not look like an option."""
         while True:
             made = self.random.randbytes(16)
             if made not in (ZERO_UUID, METADATA_TOPIC_ID) and uuid_text(made)[0] != "-":
                 return made
 
     def broker(self, broker_id: int, epoch: int) -> BrokerImage:
-        """A registered broker that speaks for its present incarnation."""
+        """Return a registered broker; refuse the request of another incarnation."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             raise StaleBrokerEpoch(f"No broker registration found for broker id {broker_id}")
@@ -209,7 +209,7 @@ class ControllerState:
         return broker is not None and broker.has_online(directory)
 
     def default_directory(self, broker_id: int) -> bytes:
-        """Where a new replica lies: known beforehand only if the broker has one directory."""
+        """Return the directory of a new replica; only a broker's sole directory is certain."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.log_dirs:
             return ZERO_UUID
@@ -221,11 +221,11 @@ class ControllerState:
         return self.image.features.get(ELR, 0) > 0
 
     def topic_config(self, name: str) -> TopicConfig:
-        """A topic's settings in force."""
+        """Return a topic's settings in force."""
         return TopicConfig(self.image.config(TOPIC, name), self.cluster_config())
 
     def _rules(self, topic: str) -> tuple[int, bool]:
-        """How many replicas in sync a topic wants, and whether an unclean leader may lead it."""
+        """Return a topic's min.insync.replicas, and whether it allows an unclean leader."""
         if (TOPIC, topic) not in self.image.configs:
             cluster = self.cluster_config()
             return cluster.min_insync_replicas, cluster.unclean_leader_election_enable
@@ -233,7 +233,7 @@ class ControllerState:
         return config.min_insync_replicas, config.unclean_leader_election_enable
 
     def cluster_config(self) -> BrokerConfig:
-        """This node's settings under those set at run time, for all brokers and for it."""
+        """Return this node's settings, with those set at run time for all brokers and for it."""
         cluster = self.image.configs.get((BROKER, ""))
         own = self.image.configs.get((BROKER, str(self.config.node_id)))
         if cluster is None and own is None:
@@ -251,10 +251,10 @@ class ControllerState:
         *,
         acceptable: Callable[[int], bool] | None = None,
     ) -> PartitionChange:
-        """The beginning of a change to a partition, with the topic's settings in force.
+        """Begin a change to a partition, with the topic's settings in force.
 
-        ``acceptable`` says who may lead, where that is not who is active. Nobody may whose
-        replica lies in a directory that is offline.
+        ``acceptable`` tests whether a broker may lead; by default, whether it is active. A replica
+        in an offline directory may never lead.
         """
         topic = self.image.topics[topic_id]
         min_isr, unclean = self._rules(topic.name)
@@ -274,7 +274,7 @@ class ControllerState:
 
 
 def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Any]:
-    """Who is eligible was judged by the minimum in sync: when that is set, they are forgotten."""
+    """Clear the eligible replicas when min.insync.replicas changes, as they depend on it."""
     if not state.elr_enabled:
         return []
     return [

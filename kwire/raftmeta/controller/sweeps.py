@@ -1,8 +1,8 @@
-"""Partitions that are still to be looked at because a broker came or went.
+"""Partitions that are still to be checked because a broker came or went.
 
 Plain data of the active controller. It is not in the log: a new active controller fills it from
-its image (:func:`kwire.raftmeta.controller.leaders.resume_sweeps`) and so goes on where the last
-one ended.
+its image (:func:`kwire.raftmeta.controller.leaders.resume_sweeps`) and so continues where the last
+one stopped.
 """
 
 from collections import deque
@@ -15,15 +15,15 @@ from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.metadata.image import NO_LEADER
 
 SWEEP_PARTITIONS: Final = 1_000
-"""Partitions that one decision looks at: at most 50 ms when each of them changes."""
+"""Partitions that one decision checks: at most 50 ms when each of them changes."""
 
 
 INHERITED: Final = -2
-"""In the place of a broker: partitions that had no leader when this controller became active."""
+"""Stands for a broker: partitions that had no leader when this controller became active."""
 
 
 class SweepSlice(NamedTuple):
-    """Partitions to look at next, and the broker that left them.
+    """The partitions to check next, and the broker that left them.
 
     The broker is ``NO_LEADER`` or ``INHERITED`` if the partitions have no leader.
     """
@@ -46,19 +46,19 @@ class Sweeps:
         return broker in self._pending
 
     def pending(self) -> dict[int, frozenset[Place]]:
-        """Copy what is still to be looked at, by broker; for checks."""
+        """Copy the partitions still to be checked, by broker; for checks."""
         return {broker: frozenset(places) for broker, places in self._pending.items()}
 
     def begin(self, broker: int, places: Iterable[Place]) -> list[Place]:
-        """Queue partitions in the place of those queued before, except the first slice.
+        """Queue partitions, replacing those queued before, except the first slice.
 
-        Return that one: it belongs to the decision that begins the sweep.
+        Return that slice: it belongs to the decision that begins the sweep.
         """
         self.queue(broker, places)
         return self._taken(broker)
 
     def queue(self, broker: int, places: Iterable[Place]) -> None:
-        """Queue partitions in the place of those queued before."""
+        """Queue partitions, replacing those queued before."""
         pending = deque(places)
         if pending:
             self._pending[broker] = pending
@@ -66,7 +66,7 @@ class Sweeps:
             self.end(broker)
 
     def take(self) -> SweepSlice:
-        """Remove the next slice, which is empty if nothing is pending."""
+        """Remove and return the next slice, which is empty if nothing is pending."""
         broker = next(iter(self._pending), NO_LEADER)
         return SweepSlice(broker, self._taken(broker))
 
@@ -80,9 +80,9 @@ class Sweeps:
         return places
 
     def end(self, broker: int) -> None:
-        """Forget what is pending for a broker."""
+        """Drop what is pending for a broker."""
         self._pending.pop(broker, None)
 
     def clear(self) -> None:
-        """Forget everything: leadership of the quorum ended."""
+        """Drop everything: leadership of the quorum ended."""
         self._pending.clear()

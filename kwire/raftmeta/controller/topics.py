@@ -1,4 +1,4 @@
-"""Topics: created, deleted, given more partitions. One bad topic fails alone."""
+"""Creation, deletion and growth of topics; an error in one topic does not affect the others."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -30,10 +30,10 @@ Created = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
 Shown = dict[tuple[tuple[str, str], ...], list[Created.CreatableTopicConfigs]]
-"""Settings asked for -> how they are answered; topics of one request mostly have the same."""
+"""Requested settings to their form in the answer; topics of one request mostly have the same."""
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions that one request may make, as in Kafka."""
+"""Partitions that one request may create, as in Kafka."""
 
 
 def decide_create_topics(
@@ -43,7 +43,7 @@ def decide_create_topics(
     *,
     permit: Permit | None = None,
 ) -> Decision[CreateTopicsResponse]:
-    """Topics are to be made; too many at once are all refused."""
+    """Create topics; refuse all if they have too many partitions together."""
     del now
     _start_over(permit)
     _check_total(_asked_partitions(state, asked) for asked in request.topics)
@@ -75,7 +75,7 @@ def decide_create_topics(
 
 
 def _start_over(permit: Permit | None) -> None:
-    """A decision that could not be written is made again: its changes count once."""
+    """Return the tokens of a decision that was not written: its changes count once."""
     if permit is not None:
         permit.start_over()
 
@@ -89,7 +89,7 @@ def _asked_partitions(state: ControllerState, asked: Asked) -> int:
 
 
 def _check_total(counts: Iterable[int]) -> None:
-    """One request must not keep the controller from all others."""
+    """Refuse a request that would occupy the controller for too long."""
     if sum(counts) > PARTITIONS_MAX:
         raise errors.PolicyViolation("Excessively large number of partitions per request.")
 
@@ -147,7 +147,7 @@ def _creation_configs(state: ControllerState, asked: Asked) -> dict[str, str]:
 
 
 def _assigned(state: ControllerState, asked: Asked) -> list[PartitionImage]:
-    """Partitions as the request places them."""
+    """Return the partitions that the request assigns to brokers."""
     begin = "A manual partition assignment was specified, but"
     if asked.replication_factor != -1:
         raise errors.InvalidRequest(f"{begin} replication factor was not set to -1.")
@@ -172,7 +172,7 @@ def _assigned(state: ControllerState, asked: Asked) -> list[PartitionImage]:
 
 
 def assigned_partition(state: ControllerState, number: int, brokers: list[int]) -> PartitionImage:
-    """A new partition on chosen brokers."""
+    """Return a new partition on chosen brokers."""
     partition = new_partition(state, brokers)
     if not partition.isr:
         raise errors.InvalidReplicaAssignment(
@@ -183,7 +183,7 @@ def assigned_partition(state: ControllerState, number: int, brokers: list[int]) 
 
 
 def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionImage:
-    """A new partition: in sync where brokers serve, led by the first of these."""
+    """Return a new partition: active brokers are in sync, and the first of them leads."""
     replicas = tuple(brokers)
     isr = tuple(broker for broker in replicas if state.is_active(broker))
     return PartitionImage(
@@ -195,7 +195,7 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
 
 
 def _placed(state: ControllerState, asked: Asked) -> list[PartitionImage]:
-    """Partitions as the cluster has room for them."""
+    """Return the partitions with brokers that the controller chooses."""
     count, factor = asked.num_partitions, asked.replication_factor
     if factor < -1 or factor == 0:
         raise errors.InvalidReplicationFactor(
@@ -216,7 +216,7 @@ def _placed(state: ControllerState, asked: Asked) -> list[PartitionImage]:
 def placed_partitions(
     state: ControllerState, start: int, first: int, count: int, factor: int
 ) -> list[PartitionImage]:
-    """New partitions, striped over the brokers."""
+    """Return new partitions, striped over the brokers."""
     begin = f"Unable to replicate the partition {factor} time(s): "
     try:
         placed = place(
@@ -238,7 +238,7 @@ def decide_delete_topics(
     *,
     permit: Permit | None = None,
 ) -> Decision[DeleteTopicsResponse]:
-    """Topics are to go, named by name or by id."""
+    """Delete topics, given by name or by id."""
     del now
     _start_over(permit)
     if not state.config.delete_topic_enable:
@@ -283,7 +283,7 @@ def _refusal(permit: Permit | None, partitions: int) -> KafkaError | None:
 
 
 def _misnamed(asked: DeleteTopicsRequest.DeleteTopicState) -> str | None:
-    """A topic is named by its name or by its id."""
+    """Return the error if a topic is given by both name and id, or by neither."""
     if asked.name is None and asked.topic_id == ZERO_UUID:
         return "Neither topic name nor id were specified."
     if asked.name is not None and asked.topic_id != ZERO_UUID:
@@ -324,7 +324,7 @@ def decide_create_partitions(
     *,
     permit: Permit | None = None,
 ) -> Decision[CreatePartitionsResponse]:
-    """Topics are to get more partitions."""
+    """Add partitions to topics."""
     del now
     _start_over(permit)
     names = Counter(asked.name for asked in request.topics)
