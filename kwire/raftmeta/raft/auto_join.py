@@ -1,7 +1,8 @@
-"""A controller that is no voter adds itself to the voters (``controller.quorum.auto.join.enable``).
+"""Automatic joining of the voters by a controller (``controller.quorum.auto.join.enable``).
 
-Rules: only a controller, only under kraft.version 1, once a fetch timeout, between two Fetches; a
-voter of its id with another directory is what it was before it lost its disk, and goes first.
+Rules: only a controller, only under kraft.version 1, once a fetch timeout, between two Fetches; if
+the voter set has this id with another directory (this node before it lost its disk), that voter is
+removed first.
 """
 
 from typing import TYPE_CHECKING
@@ -24,11 +25,11 @@ _SETTLED = frozenset(
         errors.VoterNotFound.code,
     )
 )
-"""Answers after which the next attempt waits for its turn, not for a back-off."""
+"""Errors after which the next attempt waits for its interval, not for a back-off."""
 
 
 def poll(state: RaftState) -> None:
-    """Ask the leader to be made a voter, if that is wanted and due."""
+    """Ask the leader to add this node to the voters, if configured and due."""
     role = state.role
     if not state.config.auto_join or not isinstance(role, Follower):
         return
@@ -48,7 +49,7 @@ def _may_join(state: RaftState, role: Follower) -> bool:
 
 
 def add_request(state: RaftState) -> AddRaftVoterRequest:
-    """This node as a voter; answered when it stands in the log, for its vote may be needed."""
+    """Return the request to add this node, answered when appended: its vote may be needed."""
     return AddRaftVoterRequest(
         cluster_id=state.config.cluster_id,
         timeout_ms=int(state.config.request_timeout * 1000),
@@ -63,7 +64,7 @@ def add_request(state: RaftState) -> AddRaftVoterRequest:
 
 
 def remove_request(state: RaftState) -> RemoveRaftVoterRequest:
-    """What this node was before."""
+    """Return the request to remove this node's earlier voter, which had another directory."""
     before = state.voters.key_of(state.config.node_id)
     return RemoveRaftVoterRequest(
         cluster_id=state.config.cluster_id,
@@ -75,7 +76,7 @@ def remove_request(state: RaftState) -> RemoveRaftVoterRequest:
 def on_answer(
     state: RaftState, call: "Call", response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> None:
-    """The voters change in the log, if they do; what remains to be done is asked for later."""
+    """Process the answer; the log brings the change of voters, a later poll the next request."""
     if response.error_code not in _SETTLED:
         state.back_off(call.node.id)
         return

@@ -1,7 +1,7 @@
-"""Snapshots in place: the log goes on after a fetched one, and is cleaned behind our own.
+"""Snapshots in the log: the log continues after a fetched one, and is cleaned behind our own.
 
-Rules: a leader never loads a snapshot; the log is cleaned only up to where one of our own
-snapshots ends: the one before the newest, so that whoever is a little behind needs no snapshot,
+Rules: a leader never loads a snapshot; the log is cleaned only up to the end of one of our own
+snapshots: the one before the newest, so that a node that is a little behind needs no snapshot,
 or the newest where ``metadata.max.retention.*`` leave no room for more.
 """
 
@@ -14,20 +14,20 @@ from kwire.raftmeta.raft.state import RaftState
 
 @attrs.frozen(kw_only=True)
 class MetadataRetention:
-    """How much of the past may be kept; negative: any amount."""
+    """The limits of the retained metadata; a negative limit does not apply."""
 
     max_bytes: int = 100 << 20
     """``metadata.max.retention.bytes``: of the log and all snapshots."""
     max_ms: int = 604_800_000
-    """``metadata.max.retention.ms``: since the last record that a snapshot holds."""
+    """``metadata.max.retention.ms``: since the last record in a snapshot."""
 
     def forbids(self, size_bytes: int, age_ms: int) -> bool:
-        """Whether the snapshot before the newest, of that age, has to go."""
+        """Whether the snapshot before the newest, of that age, has to be removed."""
         return 0 <= self.max_bytes < size_bytes or 0 <= self.max_ms < age_ms
 
 
 def on_snapshot(state: RaftState, event: SnapshotTaken | SnapshotLoaded | SnapshotRefused) -> None:
-    """What became of a snapshot."""
+    """Process a snapshot that was taken, loaded or refused."""
     match event:
         case SnapshotTaken():
             on_taken(state, event)
@@ -38,7 +38,7 @@ def on_snapshot(state: RaftState, event: SnapshotTaken | SnapshotLoaded | Snapsh
 
 
 def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
-    """The snapshot is in place: go on fetching after it."""
+    """Continue with an installed snapshot: fetching goes on after it."""
     assert not isinstance(state.role, Leader), "a leader never loads a snapshot"
     assert event.id == state.installing
     state.installing = None
@@ -50,7 +50,7 @@ def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
 
 
 def on_refused(state: RaftState, event: SnapshotRefused) -> None:
-    """The fetched snapshot was damaged: ask the leader by Fetch what it has now."""
+    """Drop a fetched snapshot that was damaged; the next Fetch asks the leader for what it has."""
     assert event.id == state.installing
     state.installing = None
     if isinstance(state.role, Follower):
@@ -59,9 +59,9 @@ def on_refused(state: RaftState, event: SnapshotRefused) -> None:
 
 
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:
-    """Our own snapshot is on disk: what it and its predecessor replace may go."""
+    """Drop the log and snapshots that our own new snapshot and its predecessor replace."""
     assert event.id.end_offset <= (state.high_watermark or 0)
-    if event.id.end_offset < state.log.start_offset:  # a later one was fetched meanwhile
+    if event.id.end_offset < state.log.start_offset:  # A later one was fetched meanwhile.
         state.emit(CleanLog(state.log.start_offset))
         return
     older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]

@@ -1,4 +1,4 @@
-"""The metadata log's own control records: who leads, who votes, and what frames a snapshot.
+"""The metadata log's own control records: leaders, voters, and the frame of a snapshot.
 
 Values are the message with its int16 version in front (the messages' own first field).
 """
@@ -41,7 +41,7 @@ _KINDS: Final = {cls: ControlType(kind) for kind, cls in _TYPES.items()}
 
 
 def leader_change(leader_id: int, voters: VoterSet, granted: frozenset[int]) -> LeaderChangeMessage:
-    """The first record of an epoch."""
+    """Return the first record of an epoch."""
     return LeaderChangeMessage(
         version=0,
         leader_id=leader_id,
@@ -51,14 +51,14 @@ def leader_change(leader_id: int, voters: VoterSet, granted: frozenset[int]) -> 
 
 
 def voters_records(voters: VoterSet, kraft_version: int) -> list[ControlMessage]:
-    """What moves the voter set into the log."""
+    """Return the records that move the voter set into the log."""
     return [KRaftVersionRecord(version=0, k_raft_version=kraft_version), to_record(voters)]
 
 
 def control_batch(
     messages: list[ControlMessage], *, base_offset: int, epoch: int, timestamp_ms: int
 ) -> bytes:
-    """One batch of control records."""
+    """Return one batch of control records."""
     return batch(
         [New(control_key(_KINDS[type(message)]), encode(message, 0)) for message in messages],
         timestamp_ms=timestamp_ms,
@@ -71,7 +71,7 @@ def control_batch(
 def control_records(
     buf: Buffer, pos: int, header: BatchHeader
 ) -> Iterator[tuple[int, ControlMessage]]:
-    """Offset and message of every control record of a kind that is known."""
+    """Yield offset and message of every control record of a known kind."""
     for record in records(buf, pos, header):
         key = parse_key(record.key)
         cls = _TYPES.get(key.type) if key else None
@@ -81,7 +81,7 @@ def control_records(
 
 
 def note_voters(history: VoterHistory, buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Enter the voter sets and kraft.versions of a control batch of the log."""
+    """Add the voter sets and kraft.versions of a control batch to the history."""
     for offset, message in control_records(buf, pos, header):
         if isinstance(message, VotersRecord):
             history.add(offset, from_record(message))
@@ -90,7 +90,7 @@ def note_voters(history: VoterHistory, buf: Buffer, pos: int, header: BatchHeade
 
 
 def snapshot_timestamp(data: Buffer) -> int:
-    """The time of the last record that a snapshot holds; the beginning of it is enough."""
+    """Return the time of the last record in a snapshot, read from its first batch; else -1."""
     for pos, header in headers(data):
         for _, message in control_records(data, pos, header):
             if isinstance(message, SnapshotHeaderRecord):
@@ -115,7 +115,7 @@ def is_whole(data: Buffer) -> bool:
 
 
 def snapshot_voters(data: Buffer) -> tuple[VoterSet, int]:
-    """The voter set and kraft.version in a snapshot's first batch; version 0 has none."""
+    """Return voter set and kraft.version of a snapshot's first batch; version 0 has no voters."""
     voters, version = VoterSet(), 0
     for pos, header in headers(data):
         if not header.is_control:

@@ -1,4 +1,4 @@
-"""DescribeQuorum: what the leader knows of its replicas."""
+"""DescribeQuorum: the leader's view of its replicas."""
 
 from kwire import errors
 from kwire.codec.messages.describe_quorum import (
@@ -16,7 +16,7 @@ Topic = DescribeQuorumResponse.TopicData
 
 
 def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """The answer of a leader; any other node says that it is none."""
+    """Answer DescribeQuorum; a node that does not lead answers with an error."""
     if messages.partition_of(request) is None:
         return DescribeQuorumResponse(error_code=errors.InvalidRequest.code)
     role = state.role
@@ -38,7 +38,7 @@ def describe(state: RaftState, request: DescribeQuorumRequest) -> DescribeQuorum
 
 
 def observers(state: RaftState, role: Leader) -> list[ReplicaKey]:
-    """Who fetches without being a voter, or did so until a moment ago."""
+    """Return the replicas that are no voters and fetched within ``OBSERVER_SESSION``."""
     return [
         key
         for key, seen in role.replicas.items()

@@ -1,8 +1,8 @@
-"""How a node moves between roles, and the timers that make it.
+"""Transitions between the roles of a node, and the timers of elections.
 
-Raft with KIP-595's epochs and KIP-996's pre-vote.  Rules: what must not be forgotten is saved
-when a role is entered; the timers of a node that only waits go on running through changes of
-the epoch, so that nobody can keep it from ever standing.
+Raft with KIP-595's epochs and KIP-996's pre-vote.  Rules: the election state is saved when a role
+is entered; the timer of a node that only waits goes on through changes of the epoch, so that no
+other node can keep it from ever becoming a candidate.
 """
 
 import logging
@@ -26,9 +26,9 @@ from kwire.raftmeta.raft.voters import Node, ReplicaKey
 log = logging.getLogger(__name__)
 
 RETRY_SHARE: Final = 0.1
-"""Of the longest back-off, after a lost round for the place of a leader that ended."""
+"""The first delay after a lost round once the leader ended, as a share of the longest back-off."""
 LAST_EPOCH: Final = 2**31 - 2
-"""A later one is believed of nobody: no epoch could follow it."""
+"""The last valid epoch; a later one is refused, as no epoch could follow it."""
 _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest"))
 
 
@@ -46,7 +46,7 @@ def enter(state: RaftState, role: Role) -> None:
 
 
 def become_unattached(state: RaftState, epoch: int, leader_id: int | None = None) -> None:
-    """Wait for a leader of ``epoch``; a timer that runs already goes on running."""
+    """Wait for a leader of ``epoch``; a running election timer continues."""
     deadline = inf
     if state.is_voter:
         role = state.role
@@ -66,7 +66,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
     if epoch > state.epoch or state.leader_id is None:
-        state.calls.succeeded(leader.id)  # whatever it answered before it led
+        state.calls.succeeded(leader.id)  # Its errors from before it led no longer count.
     state.save(ElectionState(epoch, leader.id, voted))
     deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
     update_at = state.now + state.config.fetch_timeout if state.config.can_vote else inf
@@ -88,7 +88,7 @@ def become_prospective(state: RaftState) -> None:
 
 
 def become_candidate(state: RaftState) -> None:
-    """Raise the epoch, vote for ourselves and ask for votes."""
+    """Raise the epoch, vote for this node and ask for votes."""
     state.save(ElectionState(state.epoch + 1, None, state.key))
     role = Candidate(state.random_election_timeout())
     enter(state, role)
@@ -96,7 +96,7 @@ def become_candidate(state: RaftState) -> None:
 
 
 def become_leader(state: RaftState, granted: frozenset[int]) -> None:
-    """Lead; the epoch's first record says so and commits what was there before."""
+    """Become the leader; the epoch's first record announces it and commits earlier records."""
     if isinstance(state.role, Candidate):
         state.save(ElectionState(state.epoch, state.config.node_id, state.election.voted))
     else:
@@ -108,24 +108,24 @@ def become_leader(state: RaftState, granted: frozenset[int]) -> None:
 
 
 def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None:
-    """Give up leading; the others are told so that one of them stands at once."""
+    """Resign; EndQuorumEpoch lets one of the other voters become a candidate at once."""
     untold = {node.id for node in state.other_voters}
     enter(state, Resigned(state.random_election_timeout(), preferred, untold))
 
 
 def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
-    """Whether it cannot be that this other node leads that epoch."""
+    """Whether that node cannot be the leader of that epoch."""
     if leader_id == state.config.node_id or epoch > LAST_EPOCH:
         return True
     return epoch == state.epoch and state.leader_id not in (None, leader_id)
 
 
 def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | None) -> None:
-    """Another node spoke of an epoch and perhaps its leader: follow what is newer."""
+    """Follow another node's epoch and leader, if they are newer than those known."""
     if epoch > LAST_EPOCH:
         return
     if epoch < state.epoch or leader_id == state.config.node_id:
-        if epoch > state.epoch:  # it was us, before our disk was lost: nobody is left to lead
+        if epoch > state.epoch:  # This node led it, then lost its disk: it has no leader now.
             become_unattached(state, epoch)
         return
     known = state.leader_id is not None and epoch == state.epoch
@@ -146,7 +146,7 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
 
 # The end of a round --------------------------------------------------------------------------
 def lose(state: RaftState, role: Prospective | Candidate) -> None:
-    """This round is lost: fall back to the known leader, or wait."""
+    """End a lost round: follow the known leader again, or wait."""
     if isinstance(role, Candidate):
         if not role.backing_off:
             role.backing_off = True
@@ -162,7 +162,7 @@ def lose(state: RaftState, role: Prospective | Candidate) -> None:
 
 
 def _stand_again_soon(state: RaftState, lost_rounds: int) -> None:
-    """Whoever refused may not have heard yet that the leader leads no longer, or hears it still."""
+    """Schedule another round soon: voters that refused may still follow the leader that ended."""
     role = state.role
     assert isinstance(role, Follower)
     role.ended, role.lost_rounds = True, lost_rounds
@@ -171,9 +171,9 @@ def _stand_again_soon(state: RaftState, lost_rounds: int) -> None:
     role.deadline = state.now + wait
 
 
-# Leaders that are heard, or gone ------------------------------------------------------------
+# Live and ended leaders ---------------------------------------------------------------------
 def leader_heard(state: RaftState, role: Follower) -> None:
-    """The leader answered: no election for a fetch timeout, neither ours nor another's."""
+    """Restart the fetch timeout after the leader's answer, and refuse pre-votes until it ends."""
     role.ended, role.lost_rounds = False, 0
     role.heard_until = state.now + state.config.fetch_timeout
     if state.is_voter:
@@ -181,7 +181,7 @@ def leader_heard(state: RaftState, role: Follower) -> None:
 
 
 def leader_ended(state: RaftState, role: Follower, wait: float) -> None:
-    """Stand for election in a while, and do not speak for that leader any more."""
+    """Schedule an election in ``wait`` seconds, and grant pre-votes against that leader."""
     role.heard_until = -inf
     role.ended = True
     role.deadline = min(role.deadline, state.now + wait)
@@ -191,7 +191,7 @@ def leader_ended(state: RaftState, role: Follower, wait: float) -> None:
 def _start_timer(
     state: RaftState, role: Unattached | Follower | Prospective | Candidate | Resigned
 ) -> None:
-    """This node has become a voter by what came into its log; perhaps nobody else can lead."""
+    """Start the election timer of a node that became a voter; perhaps no other node can lead."""
     if isinstance(role, Follower):
         role.deadline = state.fetch_deadline(role.leader.id)
     else:
@@ -199,7 +199,7 @@ def _start_timer(
 
 
 def poll(state: RaftState) -> None:
-    """Do what the timers of elections demand."""
+    """Do what the election timers demand."""
     role = state.role
     if isinstance(role, Leader):
         return

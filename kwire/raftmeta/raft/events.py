@@ -1,11 +1,11 @@
-"""What the raft machine hears and what it asks for: two closed unions of frozen classes.
+"""Input and output of the raft machine: two closed unions of frozen classes.
 
-The contract of whoever performs the effects of a step, or of several steps together:
+The contract for performing the effects of a step, or of several steps together:
 
 1. the writes (:data:`Write`) in order, reads named by ``LogSlice``/``SnapshotSlice`` resolved
-   at their place among them;
+  at their place among them;
 2. one fsync of everything written, and only then
-3. the rest in order: messages and answers leave, commits and leadership are announced.
+3. the rest in order: send messages and answers, announce commits and leadership.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Node, VoterSet
 from kwire.records.build import Payload
 
-if TYPE_CHECKING:  # the tables of messages that a quorum of one never sends stay unread
+if TYPE_CHECKING:  # A quorum of one never sends these messages; their tables stay unread.
     from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
     from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from kwire.codec.messages.begin_quorum_epoch import (
@@ -86,7 +86,7 @@ class Started:
 
 @attrs.frozen
 class Received:
-    """A request came in; ``token`` says whom to answer."""
+    """A request from another node or a tool; ``token`` names the one to answer."""
 
     token: Hashable
     request: RaftRequest
@@ -94,12 +94,12 @@ class Received:
 
 @attrs.frozen
 class Answered:
-    """The answer to a :class:`Send`, or None: it could not be delivered, or was not answered."""
+    """The answer to a :class:`Send`; None if it could not be delivered or was not answered."""
 
     call_id: int
     response: RaftResponse | None
     refused: bool = False
-    """Nobody listens at that address: the connection was refused by the host itself."""
+    """Whether the host itself refused the connection: no process listens at that address."""
 
 
 @attrs.frozen
@@ -109,21 +109,21 @@ class Append:
     token: Hashable
     epoch: int
     values: tuple[bytes, ...] | Payload
-    """Many are encoded beforehand, in slices."""
+    """The packed records; many are encoded beforehand, in slices."""
 
 
 @attrs.frozen
 class SnapshotTaken:
-    """A snapshot of our own committed records lies on disk."""
+    """A snapshot of this node's committed records is on disk."""
 
     id: SnapshotId
     alone: bool = False
-    """Whether not even the one before it may be kept."""
+    """Whether even the snapshot before it may not be kept."""
 
 
 @attrs.frozen
 class SnapshotLoaded:
-    """A fetched snapshot is installed; these voters stand in it."""
+    """A fetched snapshot is installed; it contains these voters."""
 
     id: SnapshotId
     voters: VoterSet
@@ -132,14 +132,14 @@ class SnapshotLoaded:
 
 @attrs.frozen
 class SnapshotRefused:
-    """A fetched snapshot was damaged on its way, and is gone again."""
+    """A fetched snapshot was damaged on its way, and has been removed."""
 
     id: SnapshotId
 
 
 @attrs.frozen
 class UpgradeKraftVersion:
-    """kraft.version is to be raised: the voter set moves from the configuration to the log."""
+    """A request to raise kraft.version: the voter set moves from the configuration to the log."""
 
     token: Hashable
     version: int
@@ -147,14 +147,14 @@ class UpgradeKraftVersion:
 
 @attrs.frozen
 class Resign:
-    """The controller gives up leadership of this epoch."""
+    """The controller gives up the leadership of this epoch."""
 
     epoch: int
 
 
 @attrs.frozen
 class Shutdown:
-    """The node stops: a leader resigns and tells the others."""
+    """The node stops: a leader resigns and informs the others."""
 
 
 Event: TypeAlias = (
@@ -171,10 +171,10 @@ Event: TypeAlias = (
 )
 
 
-# What stands in an answer for bytes that are on disk ----------------------------------------
+# Placeholders in an answer for bytes that are on disk ---------------------------------------
 @attrs.frozen
 class LogSlice:
-    """Batches from ``start_offset`` on, whole ones, below ``end_offset``, at least one."""
+    """Whole batches from ``start_offset`` on, below ``end_offset``; at least one."""
 
     start_offset: int
     end_offset: int
@@ -183,7 +183,7 @@ class LogSlice:
 
 @attrs.frozen
 class SnapshotSlice:
-    """Bytes of a snapshot; whoever resolves it also fills in ``size``."""
+    """Bytes of a snapshot; the reader of the snapshot also fills in ``size``."""
 
     id: SnapshotId
     position: int
@@ -202,7 +202,7 @@ class SaveElection:
 
 @attrs.frozen
 class AppendLog:
-    """Append these batches, offsets and epochs set."""
+    """Append these batches, in which offsets and epochs are set."""
 
     records: bytes | memoryview
     base_offset: int
@@ -217,7 +217,7 @@ class TruncateLog:
 
 @attrs.frozen
 class CleanLog:
-    """Segments and snapshots wholly before ``start_offset`` may go; a snapshot ends there."""
+    """Remove segments and snapshots wholly before ``start_offset``, where a snapshot ends."""
 
     start_offset: int
 
@@ -233,8 +233,8 @@ class WriteSnapshot:
 
 @attrs.frozen
 class InstallSnapshot:
-    """The snapshot is whole: put it in place, empty the log after it, say SnapshotLoaded; or
-    SnapshotRefused if it is damaged."""
+    """Install a whole snapshot and empty the log, then report SnapshotLoaded; or SnapshotRefused
+    if it is damaged."""
 
     id: SnapshotId
 
@@ -246,7 +246,7 @@ Write: TypeAlias = (
 
 @attrs.frozen
 class Send:
-    """Send a request; :class:`Answered` brings what comes of it."""
+    """Send a request; :class:`Answered` brings the result."""
 
     call_id: int
     node: Node
@@ -263,7 +263,7 @@ class Reply:
 
 @attrs.frozen
 class Appended:
-    """The records have their offsets (not yet committed)."""
+    """The records have their offsets; they are not yet committed."""
 
     token: Hashable
     base_offset: int
@@ -272,7 +272,7 @@ class Appended:
 
 @attrs.frozen
 class Refused:
-    """The records or the upgrade were not taken."""
+    """The records or the upgrade were refused."""
 
     token: Hashable
     error: KafkaError

@@ -1,7 +1,7 @@
-"""The Fetches that a leader holds until there is something to say.
+"""The Fetches that a leader holds until it has something to answer.
 
-Rules: all of them are looked at only when the log's end or the high watermark has moved since the
-last time; any other event looks at those alone whose wait is over.  So an event costs the same
+Rules: all of them are checked only when the log's end or the high watermark has moved since the
+last time; any other event checks only those whose deadline has passed.  So an event costs the same
 with a thousand brokers as with one.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @attrs.define
 class HeldFetch:
-    """A Fetch without an answer so far."""
+    """A Fetch that is not answered yet."""
 
     token: Hashable
     request: FetchRequest
@@ -29,10 +29,10 @@ class HeldFetch:
 
 @attrs.define
 class HeldFetches:
-    """A leader's held Fetches, soonest deadline first."""
+    """A leader's held Fetches, the earliest deadline first."""
 
     compared_with: tuple[int, int | None] | None = None
-    """Log end and high watermark that none of the held Fetches is behind."""
+    """The log end offset and high watermark that every held Fetch has already received."""
     _queue: list[tuple[float, int, HeldFetch]] = attrs.field(factory=list)
     _added: int = 0
 
@@ -41,7 +41,7 @@ class HeldFetches:
 
     @property
     def deadline(self) -> float:
-        """When the first of them has waited long enough; infinity without any."""
+        """The earliest deadline of the held Fetches; infinity without any."""
         return self._queue[0][0] if self._queue else inf
 
     def add(self, held: HeldFetch) -> None:
@@ -49,7 +49,7 @@ class HeldFetches:
         heapq.heappush(self._queue, (held.deadline, self._added, held))
 
     def take_expired(self, now: float) -> list[HeldFetch]:
-        """Remove and return those that have waited long enough."""
+        """Remove and return those whose deadline has passed."""
         expired = []
         while self._queue and self._queue[0][0] <= now:
             expired.append(heapq.heappop(self._queue)[2])

@@ -1,4 +1,4 @@
-"""A leader's standing, as its messages state it: its epoch, its high watermark, its errors."""
+"""The leader's state as its messages carry it: its epoch, its high watermark, its errors."""
 
 from kwire import errors
 from kwire.raftmeta.raft.roles import Leader
@@ -11,7 +11,7 @@ def is_epoch_committed(state: RaftState, role: Leader) -> bool:
 
 
 def own_high_watermark(state: RaftState) -> int | None:
-    """Return the high watermark; of a leader only one that it has moved itself."""
+    """Return the high watermark; of a leader only one that it advanced itself."""
     role = state.role
     if isinstance(role, Leader) and not is_epoch_committed(state, role):
         return None

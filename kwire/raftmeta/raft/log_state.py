@@ -1,7 +1,7 @@
 """The metadata log in numbers: offsets, epochs and snapshots, without the bytes.
 
-The raft machine knows its log by this; writing is an effect it asks for.  Rules: offsets grow
-by appending only, epochs never fall along the log, and an epoch is entered by its first batch.
+The raft machine knows its log only by this; writing is an effect.  Rules: offsets grow by
+appending only, epochs never fall along the log, and an epoch is added by its first batch.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class SnapshotId(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ends in a log (the offset after its last record)."""
+    """An epoch and its end offset in a log: the offset after its last record."""
 
     epoch: int
     end_offset: int
@@ -30,14 +30,14 @@ class Valid:
 
 @attrs.frozen
 class Diverging:
-    """The follower must truncate: our log parts from its own by here at the latest."""
+    """The follower must truncate: its log diverges from ours at this end offset, or before it."""
 
     end: EpochEnd
 
 
 @attrs.frozen
 class NeedsSnapshot:
-    """What the follower asks for is no longer in the log."""
+    """The requested offset is no longer in the log."""
 
     id: SnapshotId
 
@@ -62,14 +62,14 @@ class LogState:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, of the snapshot before an empty log, or 0."""
+        """The epoch of the last record, or of the snapshot before an empty log; else 0."""
         if self.epochs:
             return self.epochs[-1].epoch
         return next((s.epoch for s in self.snapshots if s.end_offset == self.end_offset), 0)
 
     @property
     def end(self) -> tuple[int, int]:
-        """What decides whose log is further: last epoch, then end offset."""
+        """Last epoch and end offset: the order that decides which log is further."""
         return self.last_epoch, self.end_offset
 
     def appended(self, epoch: int, base_offset: int, next_offset: int) -> None:
@@ -86,7 +86,7 @@ class LogState:
             self.epochs.pop()
 
     def reset(self, snapshot: SnapshotId) -> None:
-        """Begin again, empty, after a snapshot that was installed."""
+        """Start an empty log after an installed snapshot."""
         self.start_offset = self.end_offset = snapshot.end_offset
         self.epochs.clear()
         self.snapshots = [snapshot]
@@ -106,12 +106,12 @@ class LogState:
             self.epochs = [first, *kept] if start_offset < self.end_offset else kept
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at ``offset``."""
+        """Return the epoch of the record at ``offset``."""
         found = [e.epoch for e in self.epochs if e.end_offset <= offset]
         return found[-1] if found else self.last_epoch
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """The last epoch not after ``epoch`` and where it ends; the log's end if none is."""
+        """Return the last epoch up to ``epoch``, and its end offset; the log's end if none is."""
         if not self.epochs or epoch >= self.last_epoch:
             return EpochEnd(self.last_epoch, self.end_offset)
         if epoch < self.epochs[0].epoch:
@@ -120,7 +120,7 @@ class LogState:
         return EpochEnd(self.epochs[floor].epoch, self.epochs[floor + 1].end_offset)
 
     def place(self, offset: int, epoch: int) -> Place:
-        """Where a follower stands whose last record, before ``offset``, is of ``epoch``."""
+        """Compare our log with a follower's that ends at ``offset`` in ``epoch``."""
         newest = self.latest_snapshot
         if newest is not None and newest.end_offset > 0:
             oldest = self.snapshots[0]

@@ -1,4 +1,4 @@
-"""Builds the messages a raft node sends, and takes them apart.
+"""Builders and readers of the messages between raft nodes.
 
 All are about one partition, ``__cluster_metadata-0``; anything else in a request is refused
 by :func:`partition_of` returning None.
@@ -28,7 +28,7 @@ NONE: Final = errors.NONE
 
 
 def partition_of(request: Any) -> Any | None:
-    """The one partition a request is about; None when it is about anything else."""
+    """Return the one partition of a request; None if the request is about anything else."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
@@ -44,7 +44,7 @@ def partition_of(request: Any) -> Any | None:
 
 
 def answer_of(response: Any) -> Any | None:
-    """What an answer says of the one partition; None when it says nothing."""
+    """Return an answer's data of the one partition; None if it has none."""
     topics = getattr(response, "topics", None) or getattr(response, "responses", None)
     return topics[0].partitions[0] if topics and topics[0].partitions else None
 
@@ -54,14 +54,14 @@ def leader_field(state: RaftState) -> int:
 
 
 def _topics(kind: Any, **part: object) -> list[Any]:
-    """The topics of a message of an election: one, with one partition."""
+    """Return the topics of an election's message: one, with one partition."""
     topic = kind.TopicData
     partition = topic.PartitionData(partition_index=0, **part)
     return [topic(topic_name=METADATA_TOPIC, partitions=[partition])]
 
 
 def _answer(kind: Any, state: RaftState, error: int, **part: object) -> Any:
-    """An answer in an election: every one tells the epoch and who leads."""
+    """Return an answer in an election: each one names the epoch and the leader."""
     leader_id, leader_epoch = leader_field(state), state.epoch
     topics = _topics(kind, error_code=error, leader_id=leader_id, leader_epoch=leader_epoch, **part)
     return kind(topics=topics, node_endpoints=_nodes(state, kind.NodeEndpoint))
@@ -116,7 +116,7 @@ def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochRespo
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
-    """Without the leader's endpoints, as Kafka sends it: nobody will need them."""
+    """Build it without the leader's endpoints, as Kafka does: no receiver will need them."""
     candidate = EndQuorumEpochRequest.TopicData.PartitionData.ReplicaInfo
     return EndQuorumEpochRequest(
         cluster_id=state.config.cluster_id,
@@ -254,7 +254,7 @@ def update_request(state: RaftState) -> UpdateRaftVoterRequest:
 
 
 def _nodes(state: RaftState, kind: Any) -> list[Any]:
-    """The leader's address, as answers carry it."""
+    """Return the leader's address in the form of answers."""
     node = state.leader_node()
     if node is None or state.leader_id is None:
         return []
@@ -262,6 +262,6 @@ def _nodes(state: RaftState, kind: Any) -> list[Any]:
 
 
 def leader_in(response: Any) -> Node | None:
-    """The leader's address in an answer."""
+    """Return the leader's address in an answer."""
     found = [Node(n.node_id, n.host, n.port) for n in response.node_endpoints]
     return found[0] if found else None

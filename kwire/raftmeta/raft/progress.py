@@ -1,7 +1,7 @@
-"""A leader's business: what it appends, how far each replica is, what is committed.
+"""The leader's work: appending, the replicas' progress, the high watermark.
 
-Rules: an offset is committed when a majority of the voters hold it and one of them is of the
-leader's own epoch (Raft 5.4.2); the leader's own disk counts as one voter like any other,
+Rules: an offset is committed when a majority of the voters have it and one of its records is of
+the leader's own epoch (Raft 5.4.2); the leader's own disk counts as one voter like any other,
 if it is a voter at all; a leader that a majority stopped fetching from resigns (KIP-595).
 """
 
@@ -25,7 +25,7 @@ from kwire.records.header import headers, parse
 
 
 def start(state: RaftState, role: Leader) -> None:
-    """Write the epoch's first record and let the voters know."""
+    """Write the epoch's first record and inform the voters."""
     role.check_at = _check_deadline(state)
     for voter in state.voters:
         if voter.id != state.config.node_id:
@@ -39,7 +39,7 @@ def start(state: RaftState, role: Leader) -> None:
 
 # Appending ----------------------------------------------------------------------------------
 def append_control(state: RaftState, records: list[ControlMessage]) -> int:
-    """Append control records as one batch; the offset of the last one."""
+    """Append control records as one batch; return the offset of the last one."""
     data = control_batch(
         records, base_offset=state.log.end_offset, epoch=state.epoch, timestamp_ms=state.now_ms
     )
@@ -49,7 +49,7 @@ def append_control(state: RaftState, records: list[ControlMessage]) -> int:
 
 
 def on_append(state: RaftState, event: Append) -> None:
-    """The controller's records, if this node still leads the epoch they were decided in."""
+    """Append the controller's records, if this node still leads the epoch of their decision."""
     role = state.role
     if not isinstance(role, Leader) or event.epoch != state.epoch or state.stopping:
         state.emit(Refused(event.token, errors.NotController()))
@@ -65,14 +65,14 @@ def on_append(state: RaftState, event: Append) -> None:
 
 
 def append(state: RaftState, data: bytes) -> None:
-    """Append one batch; it is on disk before anything that is said afterwards."""
+    """Append one batch; it is synced before any later message is sent."""
     header = parse(data)
     state.emit(AppendLog(data, header.base_offset))
     state.log.appended(header.leader_epoch, header.base_offset, header.next_offset)
 
 
 def append_fetched(state: RaftState, data: bytes | memoryview) -> None:
-    """Append what the leader sent, batch by batch."""
+    """Append the batches that the leader sent."""
     for pos, header in headers(data):
         state.log.appended(header.leader_epoch, header.base_offset, header.next_offset)
         if header.is_control:
@@ -80,9 +80,9 @@ def append_fetched(state: RaftState, data: bytes | memoryview) -> None:
     state.emit(AppendLog(data, int.from_bytes(data[:8], "big")))
 
 
-# What is committed --------------------------------------------------------------------------
+# Commits ------------------------------------------------------------------------------------
 def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
-    """What is known of a replica; one that was never seen gets a fresh entry."""
+    """Return the leader's record of a replica; create it if the replica is new."""
     known = role.replicas.get(key)
     if known is None:
         _forget_gone(state, role)
@@ -91,7 +91,7 @@ def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
 
 
 def _forget_gone(state: RaftState, role: Leader) -> None:
-    """Observers that have not fetched for long: every new disk of a broker is another one."""
+    """Remove observers whose session ended: each new disk of a broker is another replica."""
     since = state.now - OBSERVER_SESSION
     silent = takewhile(lambda replica: replica.fetched_at < since, role.replicas.values())
     for key in [r.key for r in silent if not state.voters.has(r.key)]:
@@ -99,7 +99,7 @@ def _forget_gone(state: RaftState, role: Leader) -> None:
 
 
 def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
-    """How much of the log each voter is known to hold, on the disk it fetched for last."""
+    """Return each voter's log end offset, in the directory it fetched for last; -1 if unknown."""
     found: dict[int, int] = {}
     for voter in state.voters:
         if voter.id == state.config.node_id:
@@ -111,7 +111,7 @@ def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
 
 
 def update_high_watermark(state: RaftState) -> bool:
-    """Commit what a majority holds; whether anything was."""
+    """Advance the high watermark to what a majority has; return whether it moved."""
     role = state.role
     if not isinstance(role, Leader) or not state.voters:
         return False
@@ -124,7 +124,7 @@ def update_high_watermark(state: RaftState) -> bool:
 
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
 def heard(state: RaftState, role: Leader, replica: Replica) -> None:
-    """A replica fetched just now."""
+    """Record a replica's fetch; a majority of fetching voters extends the leader's deadline."""
     replica.fetched_at = state.now
     replica.fetched_at_ms = state.now_ms
     replica.begin_at = state.now + state.config.fetch_timeout
@@ -137,9 +137,9 @@ def heard(state: RaftState, role: Leader, replica: Replica) -> None:
 
 
 def _recent_voters(state: RaftState, role: Leader) -> list[int]:
-    """The voters that fetched since the majority was looked at last, this node among them.
+    """Return the voters that fetched since the last check of the majority, including this node.
 
-    The replica of another directory is not the voter whose id it has.
+    A replica with another directory is not the voter whose id it has.
     """
     since = role.check_at - _check_timeout(state)
     recent = [state.config.node_id] if state.voters.has(state.key) else []
@@ -151,7 +151,7 @@ def _recent_voters(state: RaftState, role: Leader) -> list[int]:
 
 
 def is_alone(state: RaftState) -> bool:
-    """Whether this leader is the quorum, with nobody waiting for anything."""
+    """Whether this leader is the only voter, with no request waiting."""
     role = state.role
     return (
         isinstance(role, Leader)
@@ -173,7 +173,7 @@ def _check_deadline(state: RaftState) -> float:
 
 
 def has_lost_majority(state: RaftState) -> bool:
-    """Whether this leader has to resign, since a majority stopped fetching; else looks on."""
+    """Whether this leader has to resign, as a majority stopped fetching; may set the next check."""
     role = state.role
     if not isinstance(role, Leader) or is_alone(state):
         return False
@@ -203,13 +203,13 @@ def tell_voters(state: RaftState) -> None:
 
 
 def _key_of(state: RaftState, role: Leader, node_id: int) -> ReplicaKey:
-    """The key a voter fetches under, its configured one until it has."""
+    """Return a voter's key in its last Fetch, or in the voter set if it has not fetched."""
     key = role.fetching_as.get(node_id)
     return key if key and state.voters.has(key) else state.voters.key_of(node_id)
 
 
 def deadline(state: RaftState, role: Leader) -> float:
-    """When the leader has to act by itself."""
+    """Return the time at which the leader has to act without an event."""
     times = [role.check_at, role.held.deadline]
     keys = (_key_of(state, role, node.id) for node in state.other_voters)
     times += [replica_of(state, role, key).begin_at for key in keys]
@@ -219,7 +219,7 @@ def deadline(state: RaftState, role: Leader) -> float:
 
 
 def preferred_candidates(state: RaftState, role: Leader) -> tuple[ReplicaKey, ...]:
-    """The other voters, furthest log first."""
+    """Return the other voters, the largest log end offset first."""
     ends = voter_progress(state, role)
     others = [voter for voter in state.voters if voter.id != state.config.node_id]
     others.sort(key=lambda voter: (-ends[voter.id], voter.id))

@@ -1,4 +1,4 @@
-"""What a leader and its voters tell each other: Begin- and EndQuorumEpoch, UpdateRaftVoter."""
+"""Messages between a leader and its voters: Begin- and EndQuorumEpoch, UpdateRaftVoter."""
 
 from math import inf
 
@@ -20,7 +20,7 @@ from kwire.raftmeta.raft.voting import is_me
 
 # BeginQuorumEpoch ---------------------------------------------------------------------------
 def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
-    """A leader makes itself known."""
+    """Answer BeginQuorumEpoch: follow the leader that sent it."""
     if request.cluster_id not in (None, state.config.cluster_id):
         return BeginQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
     asked = messages.partition_of(request)
@@ -40,7 +40,7 @@ def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumE
 def _leader_address(
     state: RaftState, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, leader_id: int
 ) -> Node | None:
-    """Where this node reaches the leader, as far as the leader says."""
+    """Return the leader's address from the endpoints in its request; None without any."""
     endpoints = [Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints]
     if not endpoints:
         return None
@@ -50,7 +50,7 @@ def _leader_address(
 
 # EndQuorumEpoch -----------------------------------------------------------------------------
 def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
-    """The leader gives up: the first of its preferred candidates stands at once."""
+    """Answer EndQuorumEpoch: the first of the preferred candidates starts an election at once."""
     if request.cluster_id not in (None, state.config.cluster_id):
         return EndQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
     asked = messages.partition_of(request)
@@ -70,7 +70,7 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
 
 
 def _wait_for_turn(state: RaftState, preferred: list[int]) -> float:
-    """Nothing for the first (or when nobody is preferred); the further down, the longer."""
+    """Return the seconds to wait: 0 for the first candidate or a voter not listed, else more."""
     if state.config.node_id not in preferred:
         return 0.0
     position = preferred.index(state.config.node_id)
@@ -87,16 +87,16 @@ def on_end_answer(state: RaftState, node_id: int) -> None:
 
 # UpdateRaftVoter ----------------------------------------------------------------------------
 def poll_update_voter(state: RaftState) -> None:
-    """A follower that has had a leader for a while tells it where it is reached now.
+    """Send a follower's current endpoints to its leader, after a fetch timeout as its follower.
 
     Under kraft.version 0 once an epoch, so that the leader learns the directory ids that an
-    upgrade needs; later only when the voter set has it wrong.
+    upgrade needs; later only if the voter set has other values.
     """
     role = state.role
     if not isinstance(role, Follower) or state.now < role.update_voter_at:
         return
     if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
-        return  # between two Fetches, so as not to wait on the wire behind one that is held
+        return  # Between two Fetches, so as not to wait on the connection behind a held one.
     role.update_voter_at = inf
     if not state.is_voter or state.stopping:
         return
@@ -109,7 +109,7 @@ def poll_update_voter(state: RaftState) -> None:
 
 
 def on_update_answer(state: RaftState, response: UpdateRaftVoterResponse) -> None:
-    """Try again later when it was refused."""
+    """Schedule another attempt if it was refused."""
     role = state.role
     if isinstance(role, Follower) and response.error_code != errors.NONE:
         role.update_voter_at = state.now + state.config.fetch_timeout

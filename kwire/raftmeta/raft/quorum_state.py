@@ -1,6 +1,6 @@
-"""What a raft node must not forget: its epoch, its vote and the leader; and the file of it.
+"""The durable election state of a raft node (epoch, vote and leader), and its file.
 
-Rules: this is on disk before anything is said that depends on it; a node that cannot read it does
+Rules: it is on disk before any message that depends on it is sent; a node that cannot read it does
 not start, for it may have voted.
 """
 
@@ -17,7 +17,7 @@ VERSIONS = (0, 1)
 
 
 class DamagedQuorumState(ValueError):
-    """The file is not what this node can have written."""
+    """The file's content cannot have been written by this node."""
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class ElectionState:
 
 
 def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
-    """The file's one line; version 0 of it names the configured voters."""
+    """Return the file's one line; version 0 of it names the configured voters."""
     leader = NOBODY if state.leader_id is None else state.leader_id
     voted = ReplicaKey(NOBODY) if state.voted is None else state.voted
     fields: dict[str, object]
@@ -56,7 +56,7 @@ def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
 
 
 def decode(data: bytes) -> ElectionState:
-    """The state in the file of either version."""
+    """Return the state in the file, of either version."""
     try:
         fields = json.loads(data)
         voted_id = int(fields["votedId"])

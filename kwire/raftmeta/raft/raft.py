@@ -1,8 +1,8 @@
-"""KRaft as a stepper: ``step(event, now, now_ms)`` returns what to do, ``deadline`` when to
-step without an event.
+"""KRaft as a state machine: ``step(event, now, now_ms)`` returns effects, ``deadline`` the time
+for a step without an event.
 
-Pure: no clock, no disk, no network, no randomness of its own.  The rules live in the modules
-of the roles; here an event finds its rule, and after each one everything that is due is done.
+Pure: no clock, no disk, no network, no randomness of its own.  The rules are in the modules
+of the roles; here an event is passed to its rule, and after each one everything due is done.
 The effects' contract is that of :mod:`kwire.raftmeta.raft.events`.
 """
 
@@ -37,7 +37,7 @@ from kwire.raftmeta.raft.voters import VoterHistory
 
 @attrs.frozen
 class Recovered:
-    """What a node finds on its disk."""
+    """The state of a node that its disk holds."""
 
     election: ElectionState = attrs.field(factory=ElectionState)
     log: LogState = attrs.field(factory=LogState)
@@ -61,7 +61,7 @@ class Raft:
         self._told = LeaderKnown(None, -1)
 
     def step(self, event: Event | None, now: float, now_ms: int) -> tuple[Effect, ...]:
-        """Take one event (None: the deadline has passed)."""
+        """Process one event, or a deadline that has passed (None); return the effects."""
         state = self.state
         state.now = max(state.now, now)
         state.now_ms = now_ms
@@ -108,7 +108,7 @@ class Raft:
             case _:
                 assert_never(event)
 
-    # What is due ----------------------------------------------------------------------------
+    # Due actions ----------------------------------------------------------------------------
     def _expire_calls(self) -> None:
         state = self.state
         for call in [c for c in state.calls.open.values() if c.deadline <= state.now]:
@@ -118,7 +118,7 @@ class Raft:
             rpc.on_answer(state, call, None)
 
     def _poll(self) -> None:
-        """Do what is due; a change of role brings up new business at once."""
+        """Do what is due; repeat after a change of role, which may make more due."""
         state = self.state
         role = None
         while role is not state.role:
@@ -157,7 +157,7 @@ class Raft:
         return min(own, state.calls.deadline(), self._retry_deadline())
 
     def _retry_deadline(self) -> float:
-        """When a node that was left alone may be asked again."""
+        """Return the time at which the next node may be asked again."""
         state = self.state
         if isinstance(state.role, Leader):
             return inf

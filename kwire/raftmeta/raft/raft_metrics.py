@@ -1,4 +1,4 @@
-"""A raft node's state in the words of Kafka's raft-metrics; nothing here changes it."""
+"""A raft node's state in the terms of Kafka's raft-metrics; nothing here changes it."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ STATES: Final = (
 
 
 def state_name(state: RaftState) -> str:
-    """One of ``STATES``; a leader that resigned is unattached, as nobody leads."""
+    """Return one of ``STATES``; a resigned leader is unattached, as its epoch has no leader."""
     voted = "" if state.election.voted is None else "-voted"
     match state.role:
         case Leader():
@@ -36,17 +36,17 @@ def state_name(state: RaftState) -> str:
 
 
 def vote(state: RaftState) -> int:
-    """Whom this node voted for in its epoch; -1 is nobody. Who leads has its own vote."""
+    """Return the id that this node voted for in its epoch, a leader's own, or -1 for none."""
     if isinstance(state.role, Leader | Candidate):
         return state.config.node_id
     return NOBODY if state.election.voted is None else state.election.voted.id
 
 
 def observer_count(state: RaftState) -> int:
-    """How many nodes other than voters fetch from this leader."""
+    """Return the number of observers that fetch from this leader."""
     return len(observers(state, state.role)) if isinstance(state.role, Leader) else 0
 
 
 def is_changing_voters(state: RaftState) -> bool:
-    """Whether this leader is making somebody a voter, or none."""
+    """Whether this leader is adding, removing or updating a voter."""
     return isinstance(state.role, Leader) and state.role.change is not None

@@ -33,11 +33,11 @@ from kwire.raftmeta.raft.voters import (
 from kwire.types import ZERO_UUID
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
-"""A new voter must have been caught up and fetching that recently."""
+"""A new voter must have been caught up and fetching within this time."""
 
 
 def check_change(state: RaftState, cluster_id: str | None) -> Leader:
-    """The leader's role, if a change may begin now; raises what stands against it."""
+    """Return the leader's role if a change may begin now; otherwise raise the reason."""
     if cluster_id not in (None, state.config.cluster_id):
         raise errors.InconsistentClusterId
     role = state.role
@@ -60,7 +60,7 @@ def check_dynamic(state: RaftState) -> None:
 
 # Add ----------------------------------------------------------------------------------------
 def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> None:
-    """Ask the new voter what it can do; the rest follows when it answers."""
+    """Ask the new voter for its supported versions; its answer continues the change."""
     try:
         role = check_change(state, request.cluster_id)
         check_dynamic(state)
@@ -90,7 +90,7 @@ def _voter_of(request: AddRaftVoterRequest) -> Voter:
 
 
 def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse | None) -> None:
-    """The new voter has said what it supports: write the new set if it will do."""
+    """Write the new set if the new voter supports kraft.version and has caught up."""
     role = state.role
     if not isinstance(role, Leader) or role.change is None or role.change.call_id != call.id:
         return
@@ -125,7 +125,7 @@ def _write(state: RaftState, role: Leader, voters: VoterSet) -> None:
 
 # Remove -------------------------------------------------------------------------------------
 def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest) -> None:
-    """Take a voter out; the leader itself goes once that is committed."""
+    """Remove a voter; a leader that removes itself resigns once that is committed."""
     try:
         role = check_change(state, request.cluster_id)
         check_dynamic(state)
@@ -144,7 +144,7 @@ def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest
 
 # Update -------------------------------------------------------------------------------------
 def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest) -> None:
-    """A voter says where it is reached now and what it supports."""
+    """Update a voter's endpoints and supported versions, as it requests."""
     error = leader_error(state, request.current_leader_epoch)
     if error != errors.NONE:
         state.emit(Reply(token, _updated(state, error)))
@@ -165,7 +165,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
         return
     role.change = VoterChange(token, "update", voter, float("inf"))
     _write(state, role, state.voters.with_voter(voter))
-    state.emit(Reply(token, _updated(state, errors.NONE)))  # it fetches only once it has this
+    state.emit(Reply(token, _updated(state, errors.NONE)))  # It fetches only once it has this.
 
 
 def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
@@ -182,7 +182,7 @@ def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
 
 # kraft.version ------------------------------------------------------------------------------
 def on_upgrade(state: RaftState, event: UpgradeKraftVersion) -> None:
-    """Move the voter set into the log, with the directory ids the voters told us."""
+    """Move the voter set into the log, with the directory ids that the voters sent."""
     try:
         described = check_upgrade(state, event.version)
     except KafkaError as error:
@@ -195,7 +195,7 @@ def on_upgrade(state: RaftState, event: UpgradeKraftVersion) -> None:
 
 
 def check_upgrade(state: RaftState, version: int) -> VoterSet:
-    """The voters as they would stand in the log; raises what stands against that."""
+    """Return the voters as they would be in the log; raise the reason if that is impossible."""
     role = check_change(state, None)
     if version < state.history.kraft_version or version > 1:
         raise errors.InvalidUpdateVersion(f"kraft.version cannot become {version}")

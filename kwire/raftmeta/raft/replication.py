@@ -1,8 +1,8 @@
-"""Fetch: how the log travels from the leader to everyone else.
+"""Fetch: replication of the log from the leader to all other nodes.
 
-Rules: a Fetch at an offset says that everything before it is on the sender's disk, so it is
-sent after the fsync; a log that parts from the leader's is cut where the leader says, never
-below what is committed; damaged records are refused and fetched again.
+Rules: a Fetch at an offset means that everything before it is on the sender's disk, so it is
+sent after the fsync; a log that diverges from the leader's is truncated where the leader says,
+never below the high watermark; damaged records are refused and fetched again.
 """
 
 import logging
@@ -46,7 +46,7 @@ Part: TypeAlias = FetchResponse.FetchableTopicResponse.PartitionData
 
 # The leader's side --------------------------------------------------------------------------
 def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
-    """Answer now, or hold the request until there is something to say."""
+    """Answer now, or hold the request until there is something to answer."""
     answer = _refusal(state, request)
     if answer is not None:
         state.emit(Reply(token, answer))
@@ -74,7 +74,7 @@ def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
 
 
 def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> None:
-    """The sender holds everything before its fetch offset, if its log is a prefix of ours."""
+    """Record that the sender has all before its fetch offset, if its log is a prefix of ours."""
     asked = messages.partition_of(request)
     assert asked is not None
     node_id = replica_id(request)
@@ -94,18 +94,18 @@ def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> Non
 
 
 def replica_id(request: FetchRequest) -> int:
-    """The sender's node id, wherever the version has it."""
+    """Return the sender's node id from either of its fields."""
     return max(request.replica_id, request.replica_state.replica_id)
 
 
 Answers: TypeAlias = dict[LogSlice | None, FetchResponse]
-"""Answers of one moment by what they carry: those to the same question share their content."""
+"""Answers of one step by their records: Fetches at the same offset share their content."""
 
 
 def _answer(
     state: RaftState, request: FetchRequest, answers: Answers, *, is_last: bool = False
 ) -> FetchResponse | None:
-    """The answer to a Fetch that has waited long enough or for which there is news, or None."""
+    """Return the answer if its deadline has passed or there is something new, else None."""
     asked = messages.partition_of(request)
     assert asked is not None
     place = state.log.place(asked.fetch_offset, asked.last_fetched_epoch)
@@ -126,7 +126,7 @@ def _answer(
 
 
 def poll_held(state: RaftState) -> None:
-    """Answer the held Fetches for which there is news or that have waited long enough."""
+    """Answer the held Fetches that have something new or whose deadline has passed."""
     role = state.role
     if not isinstance(role, Leader) or not role.held:
         return
@@ -172,12 +172,12 @@ def poll_fetch(state: RaftState) -> None:
 
 
 def _goes_first(call: Call) -> bool:
-    """One of these at a time, so that none waits on the wire behind a Fetch that is held."""
+    """Whether no Fetch may be sent beside this call, as it would wait behind a held one."""
     return isinstance(call.request, _ONE_AT_A_TIME)
 
 
 def _whom_to_ask(state: RaftState) -> Node | None:
-    """The leader; when it is unknown or out of reach, any node that may know who leads."""
+    """Return the leader; if it is unknown or does not answer, any node that may know it."""
     role = state.role
     if isinstance(role, Follower) and not state.calls.is_doubtful(role.leader.id):
         return role.leader
@@ -193,14 +193,14 @@ def _whom_to_ask(state: RaftState) -> Node | None:
 
 
 def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
-    """Servers that are configured; the voters as this node knows them may have moved meanwhile."""
+    """Return the configured servers at addresses that no known voter has: voters may have moved."""
     known = {(e.host, e.port) for e in state.config.endpoints}
     known |= {(n.host, n.port) for n in state.voter_nodes}
     return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in known)
 
 
 def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:
-    """Take what the leader sent: records, where we part, or that we need a snapshot."""
+    """Process the leader's answer: records, a diverging log, or the need for a snapshot."""
     part = messages.answer_of(response)
     if part is None or response.error_code != errors.NONE:
         state.back_off(call.node.id)
@@ -254,9 +254,9 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
 
 
 def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryview:
-    """The whole batches of an answer, or none of them if one is damaged or does not fit our log.
+    """Return the whole batches of an answer, or none if one is damaged or does not fit our log.
 
-    They are asked for again then: what was damaged on the way comes sound the next time.
+    Then they are fetched again: bytes that were damaged on the way are sound the next time.
     """
     end, offset, epoch = 0, state.log.end_offset, state.log.last_epoch
     try:
@@ -267,7 +267,7 @@ def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryv
             if not fits or header.last_offset_delta < 0 or not crc_ok(data, pos, header):
                 return b""
             if header.is_control:
-                note_voters(VoterHistory(), data, pos, header)  # so that none of it is a surprise
+                note_voters(VoterHistory(), data, pos, header)  # Raises if unreadable.
             end, offset, epoch = pos + header.size, header.next_offset, header.leader_epoch
     except (errors.CorruptMessage, MalformedError, ValueError):
         return b""
@@ -275,7 +275,7 @@ def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryv
 
 
 def _truncate(state: RaftState, epoch: int, end_offset: int) -> None:
-    """Cut the log where it parts from the leader's (KIP-595, truncation detection)."""
+    """Cut the log where it diverges from the leader's (KIP-595, truncation detection)."""
     ours = state.log.epoch_end(epoch)
     to = min(ours.end_offset, end_offset) if ours.epoch == epoch else ours.end_offset
     to = max(to, state.log.start_offset)

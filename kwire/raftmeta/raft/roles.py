@@ -1,4 +1,4 @@
-"""The roles of a raft node, each with what it alone must remember.
+"""The roles of a raft node, each with the state that only it needs.
 
 A vote in the current epoch is part of the election state, not a role: an Unattached node that
 has one is KIP-595's Voted.  Deadlines are monotonic seconds; ``inf`` means never.
@@ -19,14 +19,14 @@ from kwire.raftmeta.raft.voters import Node, ReplicaKey, Voter
 
 @attrs.define
 class Unattached:
-    """Knows no leader it could fetch from; a voter stands for election at ``deadline``."""
+    """A node that knows no leader to fetch from; a voter starts an election at ``deadline``."""
 
     deadline: float = inf
 
 
 @attrs.define
 class SnapshotFetch:
-    """A snapshot on its way in."""
+    """The progress of a snapshot that is being fetched."""
 
     id: SnapshotId
     position: int = 0
@@ -34,28 +34,28 @@ class SnapshotFetch:
 
 @attrs.define
 class Follower:
-    """Fetches from a leader; a voter stands for election when nothing came until ``deadline``."""
+    """A node that fetches from a leader; a voter starts an election at ``deadline``."""
 
     leader: Node
     deadline: float
     heard_until: float = -inf
-    """Pre-votes are refused until then: the leader answered within the fetch timeout (KIP-996).
+    """The time until which pre-votes are refused, as the leader answered (KIP-996).
 
-    Also of a node that does not know yet that it votes, and so never stands itself.
+    It also applies to a node that does not know yet that it is a voter, and so is no candidate.
     """
     snapshot: SnapshotFetch | None = None
     committed: int | None = None
-    """The leader's high watermark as told last; this node's log may end before it."""
+    """The leader's last known high watermark; this node's log may end before it."""
     update_voter_at: float = inf
     ended: bool = False
-    """The leader said that it leads no longer, or its process is gone."""
+    """Whether the leader has resigned, or its process has ended."""
     lost_rounds: int = 0
-    """How often this node has stood in vain since then."""
+    """Election rounds that this node has lost since then."""
 
 
 @attrs.define
 class Ballot:
-    """Votes for one round; a voter answers at most once."""
+    """The votes of one round; a voter answers at most once."""
 
     granted: set[int] = attrs.field(factory=set)
     rejected: set[int] = attrs.field(factory=set)
@@ -63,19 +63,19 @@ class Ballot:
 
 @attrs.define
 class Prospective:
-    """Asks whether it could win before it disturbs anyone with a new epoch (KIP-996)."""
+    """A node that asks for pre-votes, before a new epoch disturbs the others (KIP-996)."""
 
     deadline: float
     leader: Node | None = None
     ballot: Ballot = attrs.field(factory=Ballot)
     ended: bool = False
-    """That leader leads no longer."""
+    """Whether that leader has resigned or ended."""
     lost_rounds: int = 0
 
 
 @attrs.define
 class Candidate:
-    """Has raised the epoch, voted for itself and asks for votes."""
+    """A node that has raised the epoch, voted for itself and asks for votes."""
 
     deadline: float
     ballot: Ballot = attrs.field(factory=Ballot)
@@ -84,7 +84,7 @@ class Candidate:
 
 @attrs.define
 class Replica:
-    """A voter or observer as the leader sees it."""
+    """A leader's record of a voter or observer."""
 
     key: ReplicaKey
     end_offset: int = -1
@@ -92,14 +92,14 @@ class Replica:
     fetched_at_ms: int = -1
     caught_up_at_ms: int = -1
     last_end_offset: int = -1
-    """The leader's own log end when this replica last fetched."""
+    """The leader's log end offset at this replica's last Fetch."""
     begin_at: float = -inf
-    """When BeginQuorumEpoch is to be sent (again)."""
+    """The time of the next BeginQuorumEpoch."""
 
 
 @attrs.define
 class VoterChange:
-    """A change of the voter set under way: one at a time (Raft, section 4.1 of the thesis)."""
+    """A change of the voter set in progress: one at a time (Raft, section 4.1 of the thesis)."""
 
     token: Hashable
     kind: str
@@ -107,30 +107,30 @@ class VoterChange:
     deadline: float
     call_id: int | None = None
     offset: int | None = None
-    """Where its KRAFT_VOTERS record stands, once written."""
+    """The offset of its KRAFT_VOTERS record, once written."""
 
 
 @attrs.define
 class Leader:
-    """Leads from ``epoch_start`` on; resigns at ``check_at`` unless a majority fetched."""
+    """The leader from ``epoch_start`` on; it resigns at ``check_at`` unless a majority fetched."""
 
     epoch_start: int
     granted: frozenset[int]
     check_at: float = inf
     replicas: dict[ReplicaKey, Replica] = attrs.field(factory=dict)
-    """Who fetched least recently comes first."""
+    """The replicas, the least recent Fetch first."""
     fetching_as: dict[int, ReplicaKey] = attrs.field(factory=dict)
-    """The key that each voter fetched under last."""
+    """The key of each voter's last Fetch."""
     held: HeldFetches = attrs.field(factory=HeldFetches)
     change: VoterChange | None = None
     is_active: bool = False
     seen_voters: dict[int, Voter] = attrs.field(factory=dict)
-    """What voters said of themselves under kraft.version 0, for the upgrade to 1."""
+    """The voters' own descriptions under kraft.version 0, for the upgrade to 1."""
 
 
 @attrs.define
 class Resigned:
-    """Gave up leading this epoch; tells the voters until ``deadline``, then leaves the epoch."""
+    """A leader that resigned; it informs the voters until ``deadline``, then leaves the epoch."""
 
     deadline: float
     preferred: tuple[ReplicaKey, ...] = ()

@@ -1,4 +1,4 @@
-"""Which message goes to which rule; loaded when the first message or other voter is met."""
+"""Dispatch of messages to their rules; loaded with the first message or second voter."""
 
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, assert_never
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 def poll(state: RaftState) -> None:
-    """Do what is due between nodes."""
-    replication.poll_held(state)  # first, so that a leader voted out tells what is committed
+    """Do what is due towards other nodes."""
+    replication.poll_held(state)  # First, so that a removed leader still sends its high watermark.
     reconfig.poll(state)
     auto_join.poll(state)
     quorum_epochs.poll_update_voter(state)
@@ -70,7 +70,7 @@ def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> Non
 
 
 def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> None:
-    """Take the answer to a request of ours; None: there was none."""
+    """Process the answer to a request of this node; None if there was none."""
     if isinstance(call.request, ApiVersionsRequest):
         known = response if isinstance(response, ApiVersionsResponse) else None
         reconfig.on_api_versions(state, call, known)
@@ -98,7 +98,7 @@ def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> 
 
 
 def on_refused(state: RaftState, call: Call) -> None:
-    """Nobody listens where a request of ours went."""
+    """Process a refused connection: no process listens at the address of a request."""
     voting.on_refused(state, call.node.id)
 
 
@@ -115,7 +115,7 @@ def _learn_from(
     call: Call,
     response: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse,
 ) -> None:
-    """Every answer carries the sender's epoch and leader."""
+    """Follow the sender's epoch and leader, which every answer carries."""
     part = messages.answer_of(response)
     if response.error_code != errors.NONE or part is None:
         state.back_off(call.node.id)

@@ -1,7 +1,7 @@
-"""FetchSnapshot: how a replica gets what is no longer in the leader's log (KIP-630).
+"""FetchSnapshot: how a replica gets records that are no longer in the leader's log (KIP-630).
 
-Rules: a leader never loads a snapshot; a fetched one is put in place whole or not at all; the
-log is cleaned only up to where one of our own snapshots ends.
+Rules: a leader never loads a snapshot; a fetched one is installed whole or not at all; the log is
+cleaned only up to the end of one of this node's own snapshots.
 """
 
 from collections.abc import Hashable
@@ -24,7 +24,7 @@ from kwire.raftmeta.raft.voters import ReplicaKey
 
 
 def on_request(state: RaftState, token: Hashable, request: FetchSnapshotRequest) -> None:
-    """Give a piece of a snapshot; asking counts as a sign of life like a Fetch."""
+    """Answer with a piece of a snapshot; the request counts as a Fetch for check-quorum."""
     state.emit(Reply(token, _answer(state, request)))
 
 
@@ -63,7 +63,7 @@ def ask(state: RaftState, role: Follower) -> None:
 
 
 def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> None:
-    """Take a piece; a leader that cannot give it is asked for the log again."""
+    """Process a piece; if the leader cannot give it, go back to fetching the log."""
     part = messages.answer_of(response)
     if part is None or response.error_code != errors.NONE:
         state.back_off(call.node.id)
@@ -97,7 +97,7 @@ def _take(
         return
     leader_heard(state, role)
     data = part.unaligned_records
-    if not data and fetch.position < part.size:  # no progress, and no use in asking on at once
+    if not data and fetch.position < part.size:  # No progress: asking again at once is of no use.
         role.snapshot = None
         state.back_off(role.leader.id)
         return

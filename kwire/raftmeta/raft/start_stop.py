@@ -9,7 +9,7 @@ from kwire.raftmeta.raft.state import RaftState
 
 
 def on_started(state: RaftState) -> None:
-    """Take up the role that the saved election leaves; the only voter leads at once."""
+    """Enter the role that the saved election state implies; the only voter leads at once."""
     own_id = state.config.node_id
     if state.is_voter and state.voters.is_only(state.key):
         become_prospective(state)
@@ -30,7 +30,7 @@ def on_started(state: RaftState) -> None:
 
 
 def resign(state: RaftState, epoch: int) -> None:
-    """The controller cannot go on in this epoch."""
+    """Resign, because the controller cannot go on in this epoch."""
     if isinstance(state.role, Leader) and epoch == state.epoch:
         if state.voters.is_only(state.key):
             become_prospective(state)
@@ -39,14 +39,14 @@ def resign(state: RaftState, epoch: int) -> None:
 
 
 def shut_down(state: RaftState) -> None:
-    """Lead no longer and stand for nothing; a leader lets the others elect at once."""
+    """Stop taking part in elections; a leader resigns so that the others elect one at once."""
     state.stopping = True
     if isinstance(state.role, Leader) and not state.voters.is_only(state.key):
         become_resigned(state, progress.preferred_candidates(state, state.role))
 
 
 def update_voter_deadline(state: RaftState, role: Role) -> float:
-    """Once it is past, UpdateRaftVoter waits only for the answer to a Fetch."""
+    """Return the time of UpdateRaftVoter; once it is past, only a Fetch's answer is awaited."""
     if not isinstance(role, Follower) or role.update_voter_at <= state.now:
         return inf
     return role.update_voter_at

@@ -1,7 +1,7 @@
-"""What a raft node is made of, shared by the modules that make up its rules.
+"""The state of a raft node, shared by the modules of its rules.
 
-Rules: only the functions of this package change it, inside one step; what the world should
-do about it is put into ``effects``.  Time and randomness come from outside.
+Rules: only the functions of this package change it, inside one step; they put into ``effects``
+what the caller has to perform.  Time and randomness come from outside.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import OwnRequest
 
 CHECK_QUORUM_FACTOR: Final = 1.5
-"""A leader waits this many fetch timeouts for a majority before it resigns."""
+"""Fetch timeouts that a leader waits for a majority before it resigns."""
 
 
 OBSERVER_SESSION: Final = 300.0
-"""An observer that has not fetched for that long is no longer known to the leader."""
+"""Seconds without a Fetch after which the leader removes an observer."""
 
 TURN_SHARE: Final = 0.15
-"""Of the longest back-off, or of a second: longer than a round of votes, shorter than a timeout."""
+"""The gap between two voters' turns, as a share of the longest election back-off (at most 1 s).
+
+It is longer than a round of votes, and shorter than a timeout.
+"""
 
 FETCHES: Final = frozenset(("FetchRequest", "FetchSnapshotRequest"))
 
 
 class Random(Protocol):
-    """The part of :class:`random.Random` that is needed."""
+    """The methods of :class:`random.Random` that are used."""
 
     def random(self) -> float: ...
 
@@ -57,12 +60,12 @@ class RaftConfig:
     endpoints: tuple[Endpoint, ...] = ()
     """This node's controller listeners, the default one first."""
     listener: str = ""
-    """The listener that this node reaches controllers by: the first controller.listener.names."""
+    """The listener by which this node reaches controllers: the first controller.listener.names."""
     bootstrap: tuple[Node, ...] = ()
     can_vote: bool = True
     """Whether this process has the controller role."""
     auto_join: bool = False
-    """Whether a controller that is no voter asks to be one."""
+    """Whether a controller that is no voter asks to become one."""
     election_timeout: float = 1.0
     election_backoff_max: float = 1.0
     fetch_timeout: float = 2.0
@@ -85,7 +88,7 @@ class RaftConfig:
 
 @attrs.define
 class Call:
-    """A request under way."""
+    """A request that is not answered yet."""
 
     id: int
     node: Node
@@ -95,11 +98,11 @@ class Call:
 
 @attrs.define
 class Calls:
-    """Requests under way and nodes to leave alone for a while.
+    """Requests in flight, and nodes that must not be asked for a while.
 
-    At most one request of a kind is under way to a node.  A failed one keeps the node from
-    being asked again for a time that doubles up to a limit; a Fetch that was refused keeps back
-    Fetches alone, for a node that does not lead may still be asked for its vote.
+    At most one request of a kind is in flight to a node.  After a failed one, the node is not asked
+    again for a time that doubles up to a limit; after a refused Fetch, only Fetches wait, since a
+    node that does not lead may still be asked for its vote.
     """
 
     next_id: int = 0
@@ -108,7 +111,7 @@ class Calls:
     failures: dict[int, int] = attrs.field(factory=dict)
     retry_at: dict[int, float] = attrs.field(factory=dict)
     fetch_at: dict[int, float] = attrs.field(factory=dict)
-    """When a node that refused a Fetch may be sent the next."""
+    """The time of the next Fetch to each node that refused one."""
 
     def is_ready(self, node_id: int, kind: type, now: float) -> bool:
         if (node_id, kind) in self.busy or self.retry_at.get(node_id, -inf) > now:
@@ -116,7 +119,7 @@ class Calls:
         return kind.__name__ not in FETCHES or self.fetch_at.get(node_id, -inf) <= now
 
     def is_doubtful(self, node_id: int) -> bool:
-        """Whether a node did not answer, or not as a leader does, when last asked."""
+        """Whether a node's last answer is missing, or was not that of a leader."""
         return node_id in self.failures or node_id in self.fetch_at
 
     def start(self, node: Node, request: OwnRequest, deadline: float) -> Call:
@@ -127,14 +130,14 @@ class Calls:
         return call
 
     def finish(self, call_id: int) -> Call | None:
-        """The call that ended; None if it was given up before."""
+        """Remove and return a call that ended; None if it was abandoned before."""
         call = self.open.pop(call_id, None)
         if call is not None and self.busy.get((call.node.id, type(call.request))) == call_id:
             del self.busy[call.node.id, type(call.request)]
         return call
 
     def give_up(self, kinds: frozenset[str]) -> None:
-        """Forget all requests of these kinds: their answers no longer matter."""
+        """Abandon all requests of these kinds: their answers no longer matter."""
         for call in [c for c in self.open.values() if type(c.request).__name__ in kinds]:
             self.finish(call.id)
 
@@ -149,8 +152,8 @@ class Calls:
 
 @attrs.define
 class RaftState:
-    """One node.  Invariants: the epoch and the high watermark never fall; the high watermark
-    never passes the log's end; nothing before it is ever truncated."""
+    """The state of one node.  Invariants: the epoch and the high watermark never fall; the high
+    watermark never passes the log's end; nothing before it is ever truncated."""
 
     config: RaftConfig
     random: Random
@@ -165,7 +168,7 @@ class RaftState:
     now_ms: int = 0
     stopping: bool = False
     installing: SnapshotId | None = None
-    """A fetched snapshot that is being put in the log's place: no fetching, no candidacy."""
+    """A fetched snapshot that is being installed: no fetching, no candidacy."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -185,10 +188,10 @@ class RaftState:
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node may stand for election.
+        """Whether this node may become a candidate.
 
-        Until its own removal is known to be committed it may: nobody else can have as much of
-        the log (Ongaro's thesis, 4.2.2; two voters become one).
+        It may until its own removal is known to be committed: no other node may have as much of the
+        log (Ongaro's thesis, 4.2.2; two voters become one).
         """
         if not self.config.can_vote:
             return False
@@ -203,18 +206,18 @@ class RaftState:
 
     @property
     def voter_nodes(self) -> tuple[Node, ...]:
-        """Where this node reaches the voters."""
+        """The voters, each with the endpoint that this node connects to."""
         return self.voters.nodes(self.config.listener)
 
     def voter_node(self, node_id: int) -> Node | None:
-        """Where this node reaches a voter; None if it is none, or has no endpoint."""
+        """Return a voter with its endpoint; None if it is no voter or has no endpoint."""
         return self.voters.node(node_id, self.config.listener)
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def save(self, election: ElectionState) -> None:
-        """Enter what must not be forgotten; the epoch never falls and votes are not changed."""
+        """Set the durable election state; the epoch never falls and votes are not changed."""
         old = self.election
         if election == old:
             return
@@ -226,7 +229,7 @@ class RaftState:
         self.emit(SaveElection(election, self.voters, self.history.kraft_version))
 
     def send(self, node: Node, request: OwnRequest) -> int | None:
-        """Send unless such a request is under way there or the node is to be left alone."""
+        """Send a request, unless one of its kind is in flight there or the node is backed off."""
         if not self.calls.is_ready(node.id, type(request), self.now):
             return None
         call = self.calls.start(node, request, self.now + self.config.request_timeout)
@@ -234,33 +237,33 @@ class RaftState:
         return call.id
 
     def back_off(self, node_id: int) -> None:
-        """Leave a node alone for a while, longer with each failure."""
+        """Do not ask a node for a while, longer with each failure."""
         failures = self.calls.failures.get(node_id, 0)
         self.calls.failures[node_id] = min(failures + 1, 16)
         delay = min(self.config.retry_backoff * (1 << failures), self.config.retry_backoff_max)
         self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
 
     def is_out_of_reach(self, node_id: int) -> bool:
-        """Whether it has been silent for so long that waiting for it gets no longer."""
+        """Whether the retry back-off is at its maximum."""
         wait = self.config.retry_backoff * (1 << self.calls.failures.get(node_id, 0))
         return wait >= self.config.retry_backoff_max
 
     def pause_fetching(self, node_id: int) -> None:
-        """A node refused a Fetch: it is alive, but there is no use in asking it at once."""
+        """Send no Fetch for a while to a node that refused one; other requests may go on."""
         self.calls.failures.pop(node_id, None)
         self.calls.retry_at.pop(node_id, None)
         pause = self.config.retry_backoff * (0.8 + 0.4 * self.random.random())
         self.calls.fetch_at[node_id] = self.now + pause
 
     def fetch_deadline(self, leader_id: int) -> float:
-        """When a voter that hears nothing from now on stands for election."""
+        """Return the time at which a voter starts an election if the leader does not answer."""
         return self.now + self.config.fetch_timeout + self.turn(leader_id)
 
     def turn(self, leader_id: int) -> float:
-        """How much later than the first this voter stands when that leader is lost.
+        """Return the seconds by which this voter starts an election later than the first voter.
 
-        All lose it at the same moment. Those that stood together would split the vote, and
-        the next round is a back-off away.
+        All voters lose a leader at the same moment. Candidates that start together would split the
+        vote, and the next round is a back-off away.
         """
         others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
         own = self.config.node_id
@@ -271,7 +274,7 @@ class RaftState:
         return self.now + self.config.election_timeout * (1 + self.random.random())
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark up to ``offset``; whether it moved."""
+        """Move the high watermark up to ``offset``; return whether it moved."""
         if self.high_watermark is not None and offset <= self.high_watermark:
             return False
         assert offset <= self.log.end_offset
@@ -280,7 +283,7 @@ class RaftState:
         return True
 
     def leader_node(self) -> Node | None:
-        """The leader with an address, as far as known."""
+        """Return the leader with its address, if both are known."""
         role = self.role
         leader = cast("Node | None", getattr(role, "leader", None))
         if leader is not None:

@@ -1,6 +1,6 @@
-"""Who votes in the quorum, and since which offset of the log.
+"""The voter sets of the quorum, by the offset in the log from which they apply.
 
-Rules: a :class:`VoterSet` is a value.  The newest set in the log counts from the moment it is
+Rules: a :class:`VoterSet` is a value.  The newest set in the log applies from the moment it is
 appended, committed or not (KIP-853); truncating the log takes it back.  Under kraft.version 0
 the set is the configured one and directory ids are unknown (zero), so ids alone are compared.
 """
@@ -16,11 +16,11 @@ from kwire.types import ZERO_UUID
 T = TypeVar("T")
 
 CONFIGURED: Final = -1
-"""The offset of what stands in the configuration or in the checkpoint 0-0, not in the log."""
+"""The offset of a set from the configuration or the checkpoint 0-0, not from the log."""
 
 
 class Endpoint(NamedTuple):
-    """Where a listener of a node is reached."""
+    """The address of one listener of a node."""
 
     name: str
     host: str
@@ -28,14 +28,14 @@ class Endpoint(NamedTuple):
 
 
 class ReplicaKey(NamedTuple):
-    """A replica: a node and the directory its log lies in (zero: not known)."""
+    """A replica: a node and the directory of its log (zero: unknown)."""
 
     id: int
     directory_id: bytes = ZERO_UUID
 
 
 class Node(NamedTuple):
-    """Whom a request is sent to; bootstrap servers have ids below -1."""
+    """The destination of a request; bootstrap servers have ids below -1."""
 
     id: int
     host: str
@@ -43,13 +43,13 @@ class Node(NamedTuple):
 
 
 def endpoint_of(endpoints: Sequence[Endpoint], listener: str) -> Endpoint:
-    """The endpoint with that listener's name; the first one if there is none."""
+    """Return the endpoint of that listener; the first one if there is none."""
     return next((e for e in endpoints if e.name == listener), endpoints[0])
 
 
 @attrs.frozen
 class Voter:
-    """One voter as the set describes it."""
+    """One voter of a set."""
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
@@ -63,7 +63,7 @@ class Voter:
 
 @attrs.frozen
 class VoterSet:
-    """Voters in the order of their ids."""
+    """The voters, in the order of their ids."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -89,7 +89,7 @@ class VoterSet:
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
     def has(self, key: ReplicaKey) -> bool:
-        """Whether that node with that directory votes; an unknown directory is any."""
+        """Whether that node with that directory votes; an unknown directory matches any."""
         voter = self.get(key.id)
         return voter is not None and voter.key.directory_id in (ZERO_UUID, key.directory_id)
 
@@ -106,7 +106,7 @@ class VoterSet:
         return sum(voter.id in wanted for voter in self.voters) >= self.majority
 
     def node(self, node_id: int, listener: str = "") -> Node | None:
-        """Where that voter is reached: its endpoint of that listener, or else its first one."""
+        """Return a voter with its endpoint of that listener, or else its first one."""
         voter = self.get(node_id)
         if voter is None or not voter.endpoints:
             return None
@@ -114,12 +114,12 @@ class VoterSet:
         return Node(node_id, endpoint.host, endpoint.port)
 
     def nodes(self, listener: str = "") -> tuple[Node, ...]:
-        """Where the voters are reached, as :meth:`node` says."""
+        """Return the voters with their endpoints, as :meth:`node` chooses them."""
         nodes = (self.node(voter.id, listener) for voter in self.voters)
         return tuple(node for node in nodes if node is not None)
 
     def with_voter(self, voter: Voter) -> "VoterSet":
-        """The set with this voter added, or put in the place of the one with its id."""
+        """Return the set with this voter added, or in place of the one with its id."""
         return VoterSet.of([*(v for v in self.voters if v.id != voter.id), voter])
 
     def without(self, node_id: int) -> "VoterSet":
@@ -127,7 +127,7 @@ class VoterSet:
 
 
 def to_record(voters: VoterSet) -> VotersRecord:
-    """The KRAFT_VOTERS control record of a set."""
+    """Return the KRAFT_VOTERS control record of a set."""
     described = VotersRecord.Voter
     return VotersRecord(
         version=0,
@@ -150,7 +150,7 @@ def to_record(voters: VoterSet) -> VotersRecord:
 
 
 def from_record(record: VotersRecord) -> VoterSet:
-    """The set a KRAFT_VOTERS control record describes."""
+    """Return the set in a KRAFT_VOTERS control record."""
     return VoterSet.of(
         Voter(
             ReplicaKey(voter.voter_id, voter.voter_directory_id),
@@ -164,7 +164,7 @@ def from_record(record: VotersRecord) -> VoterSet:
 
 @attrs.define
 class VoterHistory:
-    """The voter sets and kraft.versions of a log, each with the offset it stands at."""
+    """The voter sets and kraft.versions of a log, each with its offset."""
 
     sets: list[tuple[int, VoterSet]] = attrs.field(factory=list)
     versions: list[tuple[int, int]] = attrs.field(factory=list)
@@ -182,7 +182,7 @@ class VoterHistory:
         return self.versions[-1][1] if self.versions else 0
 
     def at(self, end_offset: int) -> tuple[VoterSet, int]:
-        """Set and kraft.version of the log before ``end_offset``: what a snapshot holds."""
+        """Return set and kraft.version of the log before ``end_offset``, as a snapshot has them."""
         voters = [s for offset, s in self.sets if offset < end_offset]
         versions = [v for offset, v in self.versions if offset < end_offset]
         return (voters[-1] if voters else VoterSet(), versions[-1] if versions else 0)
@@ -194,17 +194,17 @@ class VoterHistory:
         self.versions.append((offset, version))
 
     def truncate(self, end_offset: int) -> None:
-        """Forget what stood at or after ``end_offset``."""
+        """Remove the entries at or after ``end_offset``."""
         self.sets = [entry for entry in self.sets if entry[0] < end_offset]
         self.versions = [entry for entry in self.versions if entry[0] < end_offset]
 
     def forget_before(self, start_offset: int) -> None:
-        """Forget what a newer entry before ``start_offset`` has replaced."""
+        """Remove the entries that a newer one before ``start_offset`` has replaced."""
         self.sets = _newest_from(self.sets, start_offset)
         self.versions = _newest_from(self.versions, start_offset)
 
     def reset(self, offset: int, voters: VoterSet, kraft_version: int) -> None:
-        """Begin again with what a snapshot says."""
+        """Start again with the voters and version of a snapshot."""
         if kraft_version:
             self.sets = [(offset, voters)]
             self.versions = [(offset, kraft_version)]

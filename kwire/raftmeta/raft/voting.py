@@ -1,7 +1,7 @@
-"""Votes: given, asked for and counted.
+"""Votes: requests, grants and counting.
 
-Rules: a vote is given once an epoch, only to a log that is not behind ours, and is saved before
-it is told; a pre-vote (KIP-996) changes nothing.
+Rules: a vote is granted once an epoch, only to a log that is not behind ours, and is saved before
+the answer is sent; a pre-vote (KIP-996) changes nothing.
 """
 
 from kwire import errors
@@ -31,7 +31,7 @@ from kwire.types import ZERO_UUID
 
 
 def on_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
-    """Another node asks for this node's vote, or whether it would get it."""
+    """Answer a request for this node's vote or pre-vote."""
     error = _refusal(state, request)
     if error is not None:
         return error
@@ -76,7 +76,7 @@ def is_me(state: RaftState, voter_id: int, directory_id: bytes) -> bool:
 
 
 def _would_vote(state: RaftState) -> bool:
-    """KIP-996: no pre-vote while the leader is heard."""
+    """Whether to grant a pre-vote: not while the leader answers (KIP-996)."""
     match state.role:
         case Leader():
             return False
@@ -87,7 +87,7 @@ def _would_vote(state: RaftState) -> bool:
 
 
 def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
-    """Raft 5.2: at most one vote an epoch; none in an epoch that has a leader."""
+    """Whether to grant a vote: at most one an epoch, none if the epoch has a leader (Raft 5.2)."""
     voted = state.election.voted
     if voted is not None:
         unknown = ZERO_UUID in (voted.directory_id, candidate.directory_id)
@@ -96,7 +96,7 @@ def _may_vote(state: RaftState, candidate: ReplicaKey) -> bool:
 
 
 def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pre: bool) -> None:
-    """Count an answer of the round that is under way."""
+    """Count an answer of the present round."""
     role = state.role
     if not isinstance(role, Prospective if pre else Candidate):
         return
@@ -110,9 +110,9 @@ def on_vote_answer(state: RaftState, node_id: int, response: VoteResponse, *, pr
 
 
 def on_refused(state: RaftState, node_id: int) -> None:
-    """Nobody listens where the leader was: its process has ended, and will not lead again.
+    """Start an election soon, as the leader's process has ended: nothing listens at its address.
 
-    Where only the way to it is closed, the others deny their pre-votes: they hear it.
+    If only the way to it is closed, the other voters deny their pre-votes: it still answers them.
     """
     role = state.role
     if isinstance(role, Follower) and role.leader.id == node_id and state.is_voter:
@@ -124,7 +124,7 @@ def on_refused(state: RaftState, node_id: int) -> None:
 
 
 def _decide(state: RaftState, role: Prospective | Candidate) -> None:
-    """Whether the round is won, or cannot be won any more."""
+    """End the round if it is won, or cannot be won any more."""
     if state.voters.has_majority(role.ballot.granted):
         if isinstance(role, Prospective):
             become_candidate(state)
@@ -137,7 +137,7 @@ def _decide(state: RaftState, role: Prospective | Candidate) -> None:
 
 
 def ask(state: RaftState) -> None:
-    """Ask for the votes still missing; a resigned leader says that it is one."""
+    """Ask for the missing votes; a resigned leader sends EndQuorumEpoch."""
     role = state.role
     if isinstance(role, Resigned):
         _tell_end(state, role)
