@@ -1,1 +1,1 @@
-"""Data directories: what `kwire format` writes, and whose directories a node may open."""
+"""Data directories: the files that `kwire format` writes, and the checks of who may open them."""

@@ -1,8 +1,8 @@
-"""Whose data directories these are: formatting empty ones, and refusing those of others.
+"""The identity of data directories: formats empty ones, and refuses those of other nodes.
 
-Rules: a directory with a ``meta.properties`` is formatted; one that is not is only formatted on
-its own when this node is the single voter, for a voter of several that lost its log and votes
-all the same can undo what a majority had agreed on.
+Rules: a directory with a ``meta.properties`` is formatted; another one is formatted at the start
+only if this node is the single voter, since a voter of several that lost its log and still votes
+can undo what a majority had agreed on.
 """
 
 import errno
@@ -56,27 +56,27 @@ _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
 _RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
 
 FreshId = Callable[[], bytes]
-"""Sixteen random bytes."""
+"""A source of sixteen random bytes."""
 
 
 class CannotOpenError(Exception):
-    """The data cannot be opened; the message is what the operator has to know."""
+    """The data cannot be opened; the message is for the operator."""
 
 
 def refusal(path: str, error: OSError) -> str:
-    """One line for an operator: which directory cannot be used, why, and what to do."""
+    """Return a line for the operator: the unusable directory, the reason and the remedy."""
     return with_remedy(f"cannot use the data directory {path}: {error.strerror or error}", error)
 
 
 def with_remedy(what: str, error: OSError) -> str:
-    """The line, and what to do about the error where something can be done."""
+    """Return the line, followed by the remedy if the error has one."""
     remedy = _REMEDIES.get(error.errno or 0)
     return what if remedy is None else f"{what}; {remedy}"
 
 
 @attrs.frozen
 class Identity:
-    """Whose directories these are, once all are formatted."""
+    """The owner of the directories, once all are formatted."""
 
     cluster_id: str
     directories: Mapping[str, bytes]
@@ -84,16 +84,16 @@ class Identity:
 
 
 def random_id() -> bytes:
-    """A fresh uuid that is none of the reserved ones."""
+    """Return a new uuid that is not reserved."""
     while int.from_bytes(made := os.urandom(16), "big") < _RESERVED or made[:1] == b"\xf8":
-        pass  # text that begins with a dash is taken for an option by command lines
+        pass  # Command lines take text that begins with a dash for an option.
     return made
 
 
 def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[str]]:
-    """The cluster's id, None if a new one may begin, and the directories to be formatted.
+    """Return the cluster's id, None for a new cluster, and the directories to be formatted.
 
-    Changes nothing. CannotOpenError or ConfigError says what stands against a start.
+    Changes nothing. CannotOpenError or ConfigError gives the reason why the node cannot start.
     """
     paths = all_directories(config)
     _check_distinct(config)
@@ -122,7 +122,7 @@ def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[
 
 
 def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = random_id) -> Identity:
-    """The node's identity, formatting what may be; raises what :func:`examine` does."""
+    """Return the node's identity; format what may be; raise what :func:`examine` does."""
     cluster_id, missing = examine(config, cluster_id)
     cluster_id = cluster_id or uuid_text(fresh())
     for path in missing:
@@ -133,7 +133,7 @@ def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = rand
 
 
 def _check_distinct(config: BrokerConfig) -> None:
-    """Two names of one directory would make the node wait for its own lock."""
+    """Refuse two names of one directory: the node would wait for its own lock."""
     by_target: dict[str, str] = {}
     for path in config.data_directories:
         other = by_target.setdefault(os.path.realpath(path), path)
@@ -165,7 +165,7 @@ def is_alone(config: BrokerConfig) -> bool:
 
 
 def check_cluster_id(text: str) -> None:
-    """Refuse an id that no tool would take."""
+    """Refuse an id that other tools would not accept."""
     try:
         uuid_bytes(text)
     except ValueError:
@@ -176,7 +176,7 @@ def check_cluster_id(text: str) -> None:
 
 
 def all_directories(config: BrokerConfig) -> list[str]:
-    """The data directories, and the metadata log's where that is another one."""
+    """Return the data directories, and the metadata log's if that is another one."""
     try:
         paths = [os.path.abspath(path) for path in config.data_directories]
     except FileNotFoundError as error:
@@ -189,7 +189,7 @@ def all_directories(config: BrokerConfig) -> list[str]:
 
 
 def read_meta(path: str) -> MetaProperties | None:
-    """Whose directory this is; None if it is not formatted."""
+    """Return the identity stored in a directory; None if it is not formatted."""
     try:
         data = RealDisk(path).read(names.META_PROPERTIES)
     except FileNotFoundError:
@@ -204,7 +204,7 @@ def read_meta(path: str) -> MetaProperties | None:
 
 
 def _defect(data: bytes) -> str | None:
-    """What is wrong with a ``meta.properties``, where that is not just a line that is missing."""
+    """Return the defect of a ``meta.properties``; None if only a line is missing."""
     name = names.META_PROPERTIES
     if not data.strip():
         return f"{name} is empty"
@@ -231,7 +231,7 @@ def directory_id(path: str) -> bytes:
 
 
 def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str | None) -> str:
-    """The cluster id on which everything agrees."""
+    """Return the cluster id of all directories; refuse those of another node or cluster."""
     cluster_id = wanted or next(iter(known.values())).cluster_id
     for path, meta in known.items():
         if meta.node_id != config.node_id:
@@ -248,7 +248,7 @@ def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str
 
 
 def is_single_voter(config: BrokerConfig) -> bool:
-    """Whether this node alone decides what the metadata is."""
+    """Whether this node is the only voter of the metadata quorum."""
     if not config.is_controller:
         return False
     if config.voters:
@@ -262,7 +262,7 @@ def is_single_voter(config: BrokerConfig) -> bool:
 
 
 def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
-    """This node as the only voter of a dynamic quorum."""
+    """Return the voter set of a dynamic quorum with this node alone."""
     endpoints = tuple(
         Endpoint(e.name, e.host or "localhost", e.port) for e in config.controller_endpoints
     )
@@ -270,7 +270,7 @@ def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
 
 
 def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
-    """``ID@HOST:PORT:DIRECTORY,…``: all first voters of a dynamic quorum, this node among them."""
+    """Parse ``ID@HOST:PORT:DIRECTORY,…``: a dynamic quorum's first voters, this node included."""
     listener = config.controller_listener_names[0].upper()
     voters: list[Voter] = []
     for one in text.split(","):
@@ -297,9 +297,9 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
 def first_voters(
     config: BrokerConfig, how: str | None, fresh: FreshId
 ) -> tuple[bytes, VoterSet | None]:
-    """The metadata directory's id and the voters it is formatted with, None if it knows none.
+    """Return the metadata directory's id, and the voters to format it with or None.
 
-    ``how`` is "standalone", "none", a list of initial controllers, or None: not said.
+    ``how`` is "standalone", "none", a list of initial controllers, or None if not given.
     """
     if config.voters or not config.is_controller:
         if how not in (None, "none"):
@@ -330,7 +330,7 @@ def format_directory(
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
 ) -> None:
-    """Write what a new directory begins with; ``meta.properties`` comes last, it is the sign."""
+    """Write the files of a new directory; ``meta.properties`` comes last and marks it formatted."""
     wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features)
     disk = RealDisk(path)
     try:
@@ -353,9 +353,9 @@ def format_node(
     features: Mapping[str, int] = DEFAULT_FEATURES,
     fresh: FreshId = random_id,
 ) -> Iterator[str]:
-    """Format every directory that is not, saying so; as Kafka's storage tool does.
+    """Format every directory that is not, and report each, as Kafka's storage tool does.
 
-    CannotOpenError if one that is formatted belongs to another node or cluster.
+    CannotOpenError if a formatted one belongs to another node or cluster.
     """
     check_cluster_id(cluster_id)
     paths = all_directories(config)

@@ -1,7 +1,7 @@
-"""What ``kwire format`` writes into an empty log directory.
+"""The files that ``kwire format`` writes into an empty log directory.
 
-Pure: files are given as bytes by name.  Rules: every directory gets a ``meta.properties`` of its
-own id; the metadata directory also gets the bootstrap records, and with dynamic voters the
+Pure: files are returned as bytes by name.  Rules: every directory gets a ``meta.properties`` with
+its own id; the metadata directory also gets the bootstrap records, and with dynamic voters the
 checkpoint 0-0 that names the first of them.  A feature is written only when it works.
 """
 
@@ -21,31 +21,31 @@ from kwire.raftmeta.storage.records import Record, SnapshotReader, snapshot_chun
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 KRAFT_VERSION: Final = "kraft.version"
 DEFAULT_FEATURES: Final[Mapping[str, int]] = {METADATA_VERSION: NEWEST}
-"""Everything else is 0 until it works, and what is 0 is not written."""
+"""All other features are 0 until they work, and a level of 0 is not written."""
 
 _START: Final = SnapshotId(0, 0)
 
 
 @attrs.frozen(kw_only=True)
 class Format:
-    """What a directory is formatted for."""
+    """The parameters of formatting a node's directories."""
 
     cluster_id: str
     node_id: int
     voters: VoterSet | None = None
-    """Dynamic voters to begin with (kraft.version 1); None: they are configured."""
+    """Dynamic voters to begin with (kraft.version 1); None if they are configured."""
     features: Mapping[str, int] = DEFAULT_FEATURES
     extra: tuple[Record, ...] = ()
     """Further bootstrap records, such as SCRAM users."""
 
 
 def meta_properties(wanted: Format, directory_id: bytes) -> bytes:
-    """The file that says whose directory this is."""
+    """Return the file that names a directory's owner."""
     return MetaProperties(wanted.cluster_id, wanted.node_id, directory_id).to_text()
 
 
 def metadata_files(wanted: Format, now_ms: int) -> dict[str, bytes]:
-    """The further files of the metadata directory, by path."""
+    """Return the further files of the metadata directory, by path."""
     files = {BOOTSTRAP: bootstrap_checkpoint(wanted, now_ms)}
     if wanted.voters is not None:
         chunks = snapshot_chunks(
@@ -56,7 +56,7 @@ def metadata_files(wanted: Format, now_ms: int) -> dict[str, bytes]:
 
 
 def bootstrap_checkpoint(wanted: Format, now_ms: int) -> bytes:
-    """The records the first controller begins with, in the form of a snapshot."""
+    """Return the records that the first controller begins with, in the form of a snapshot."""
     chunks = snapshot_chunks(
         _START,
         [[*feature_records(wanted.features), *wanted.extra]],
@@ -69,7 +69,7 @@ def bootstrap_checkpoint(wanted: Format, now_ms: int) -> bytes:
 
 
 def feature_records(features: Mapping[str, int]) -> list[Record]:
-    """Feature levels in Kafka's order: metadata.version first, then by name."""
+    """Return feature levels in Kafka's order: metadata.version first, then by name."""
     names = sorted(features, key=lambda name: (name != METADATA_VERSION, name))
     return [
         FeatureLevelRecord(name=name, feature_level=features[name])
@@ -79,5 +79,5 @@ def feature_records(features: Mapping[str, int]) -> list[Record]:
 
 
 def read_bootstrap(data: bytes) -> tuple[Record, ...]:
-    """The records in a ``bootstrap.checkpoint``."""
+    """Return the records in a ``bootstrap.checkpoint``."""
     return tuple(SnapshotReader(_START, data).records())

@@ -1,8 +1,8 @@
-"""The feature levels that a new cluster begins with, from what the operator asks for.
+"""The feature levels of a new cluster, from the operator's options.
 
-Rules: a level is taken only if this node can serve it; a release names the metadata.version that
-it ended with, other features begin at 0 unless they are asked for; kraft.version follows from how
-the voters are given and may be said, but not contradicted.
+Rules: a level is accepted only if this node can serve it; a release names the metadata.version that
+it ended with, other features begin at 0 unless they are given; kraft.version follows from how
+the voters are given, and an option may repeat but not contradict it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,15 +26,15 @@ _LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
     "4.3": (0,),
 }
 RELEASES: Final = tuple(f"{release}-IV{n}" for release in _LEVELS for n in _LEVELS[release])
-"""The names of the levels of metadata.version from the first one on."""
+"""The names of the levels of metadata.version, from the first one on."""
 
 
 class BadLevelError(ValueError):
-    """What was asked for cannot be; the message is for the operator."""
+    """The options cannot be satisfied; the message is for the operator."""
 
 
 def metadata_level(release: str) -> int:
-    """The metadata.version of ``4.1``, ``4.1.2`` or ``4.1-IV0``."""
+    """Return the metadata.version of ``4.1``, ``4.1.2`` or ``4.1-IV0``."""
     if release in RELEASES:
         return FIRST_LEVEL + RELEASES.index(release)
     minor = ".".join(release.split(".")[:2])
@@ -44,7 +44,7 @@ def metadata_level(release: str) -> int:
 
 
 def parse_feature(text: str) -> tuple[str, int]:
-    """``NAME=LEVEL``."""
+    """Parse ``NAME=LEVEL``."""
     name, separator, level = text.partition("=")
     if not separator or not level.strip().isdigit():
         raise BadLevelError(f"--feature {text}: expected NAME=LEVEL")
@@ -58,7 +58,7 @@ def feature_levels(
     *,
     dynamic: bool,
 ) -> dict[str, int]:
-    """The levels to format with; ``dynamic``: whether the voters stand in the log."""
+    """Return the levels to format with; ``dynamic``: whether the voters are in the log."""
     levels = dict(DEFAULT_FEATURES)
     if release is not None:
         levels[METADATA_VERSION] = metadata_level(release)
