@@ -1,4 +1,4 @@
-"""A node's settings in force: its file under what was set at run time."""
+"""A node's settings in force: those of its file, overridden by those set at run time."""
 
 from kwire.configs.broker import BrokerConfig
 from kwire.raftmeta.metadata.image import BROKER, MetadataImage
@@ -6,11 +6,11 @@ from kwire.raftmeta.metadata.image_change import MetadataDelta
 
 
 def settings_in_force(base: BrokerConfig, image: MetadataImage) -> BrokerConfig:
-    """``base`` is the file's; the result is a snapshot to swap in."""
+    """Return the settings of the file, ``base``, overridden by those of the image."""
     own = str(base.node_id)
     return base.with_dynamic(image.config(BROKER, ""), image.config(BROKER, own))
 
 
 def touches_settings(base: BrokerConfig, delta: MetadataDelta) -> bool:
-    """Whether a publication changes this node's settings."""
+    """Whether a published change affects this node's settings."""
     return bool(delta.configs & {(BROKER, ""), (BROKER, str(base.node_id))})

@@ -1,11 +1,11 @@
-"""The quorum as the rest of the broker sees it: runs :class:`Raft` on a disk and a network.
+"""The metadata quorum's interface to the broker: runs :class:`Raft` on a disk and a network.
 
 * ``append`` writes records if this node leads; its :class:`Commit` is done when they are
-  committed *and* the listeners have seen them.
-* Listeners hear committed batches, snapshots and leadership in the order of the log; of this
-  node's own leadership only when everything before it has been heard.
+  committed *and* the listeners have received them.
+* Listeners receive committed batches, snapshots and leadership in the order of the log; this
+  node's own leadership only after everything before it.
 * One turn at a time (:mod:`kwire.drive`): write, one fsync, then messages, answers, commits.
-  Sending never waits for a peer, and delivery to listeners never holds up consensus.
+  Sending never waits for a peer, and delivery to listeners never delays consensus.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACKLOG_MAX: Final = 10_000
-"""Effects waiting for a turn above which appends have to wait."""
+"""Effects waiting for a turn, above which appends have to wait."""
 DELIVERY_BYTES: Final = 64 * 1024
-"""How much of the log is decoded before others get a turn."""
+"""Bytes of the log that are decoded before other tasks get a turn."""
 SNAPSHOT_HEAD_BYTES: Final = 64 * 1024
 """More than the first batch of a snapshot."""
 SHUTDOWN_SECONDS: Final = 1.0
-"""How long a leader that stops waits for the others to elect another."""
+"""Seconds that a stopping leader waits for the others to elect another."""
 
 
 @attrs.frozen
 class LeaderAndEpoch:
-    """Who leads; ``is_active`` if it is this node and it has caught up with the log."""
+    """The leader; ``is_active`` if it is this node and it has caught up with the log."""
 
     leader_id: int | None
     epoch: int
@@ -94,9 +94,9 @@ class LeaderAndEpoch:
 
 
 class Listener(Protocol):
-    """An observer of committed metadata.
+    """A receiver of committed metadata.
 
-    Calls are short. What takes longer is returned to be awaited: the next delivery waits for it.
+    Calls are short. Longer work is returned as an awaitable: the next delivery waits for it.
     """
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None: ...
@@ -108,7 +108,7 @@ class Listener(Protocol):
 
 class Peers(Protocol):
     """The network to other nodes: None when there is no answer, ConnectionRefusedError when
-    nobody listens there."""
+    no process listens there."""
 
     async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None: ...
 
@@ -122,7 +122,7 @@ class NoPeers:
 
 @attrs.define(eq=False)
 class Commit:
-    """Records on their way; ``offset`` is the last one's, ``base_offset`` the first one's."""
+    """Appended records; ``offset`` is the last one's, ``base_offset`` the first one's."""
 
     base_offset: int
     offset: int
@@ -131,7 +131,7 @@ class Commit:
     _error: KafkaError | None = None
 
     async def wait(self) -> None:
-        """Until committed and heard by the listeners; NotController if that is not certain."""
+        """Wait for the commit and its delivery to listeners; NotController if it is uncertain."""
         await self._event.wait()
         if self._error is not None:
             raise self._error
@@ -143,7 +143,7 @@ class Commit:
 
 @attrs.define(eq=False)
 class _Pending:
-    """Somebody waits for the answer to a request."""
+    """A request whose sender waits for the answer."""
 
     event: trio.Event = attrs.field(factory=trio.Event)
     response: RaftResponse | None = None
@@ -182,22 +182,22 @@ class RaftService:
         self._turn_done = trio.Event()
         self._scarcity = Scarcity(storage, clock)
 
-    # What others use ------------------------------------------------------------------------
+    # Interface ------------------------------------------------------------------------------
     def add_listener(self, listener: Listener) -> None:
-        """Before ``run``: a listener hears everything from the latest snapshot on."""
+        """Add a listener before ``run``: it receives everything from the latest snapshot on."""
         self._listeners.append(listener)
 
     def leader(self) -> LeaderAndEpoch:
-        """The leader as announced last."""
+        """Return the leader that was announced last."""
         return self._leader
 
     def leader_node(self) -> Node | None:
-        """Where the leader is reached; None while there is none."""
+        """Return the leader's address; None while there is no leader."""
         return self._raft.state.leader_node() if self._leader.leader_id is not None else None
 
     @property
     def state(self) -> RaftState:
-        """To look at, never to change."""
+        """The raft machine's state; callers must not change it."""
         return self._raft.state
 
     @property
@@ -206,7 +206,7 @@ class RaftService:
 
     @property
     def voter_nodes(self) -> tuple[Node, ...]:
-        """Where this node reaches the voters."""
+        """The voters, each with the endpoint that this node connects to."""
         return self._raft.state.voter_nodes
 
     @property
@@ -220,21 +220,21 @@ class RaftService:
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next appended record gets."""
+        """The offset of the next appended record."""
         return self._raft.state.log.end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed, 0 while that is unknown."""
+        """The end of what is committed; 0 while unknown."""
         return self._raft.state.high_watermark or 0
 
     @property
     def delivered_offset(self) -> int:
-        """The end of what listeners have heard."""
+        """The end of what listeners have received."""
         return self._delivered
 
     async def append(self, records: Sequence[Record], epoch: int) -> Commit:
-        """Write records as one batch; waits only while too much is under way."""
+        """Append records as one batch; waits only while the backlog is too large."""
         while self._driver.backlog > BACKLOG_MAX:
             await self._turn_done.wait()
         return self.append_nowait(records, epoch)
@@ -246,7 +246,7 @@ class RaftService:
         level: int = NEWEST,
         packed: Payload | None = None,
     ) -> Commit:
-        """Write records as one batch; NotController unless this node leads that epoch.
+        """Append records as one batch; raise NotController unless this node leads that epoch.
 
         Many records may have been ``packed`` before.
         """
@@ -254,7 +254,7 @@ class RaftService:
         return self._started(self._driver.feed(Append(object(), epoch, values)))
 
     def check_kraft_version(self, version: int) -> None:
-        """Raises what stands against raising kraft.version now."""
+        """Raise the reason if kraft.version cannot be raised now."""
         from kwire.raftmeta.raft import reconfig
 
         reconfig.check_upgrade(self._raft.state, version)
@@ -277,13 +277,16 @@ class RaftService:
         raise AssertionError("an append was neither taken nor refused")
 
     async def wait_caught_up(self) -> None:
-        """Until the listeners have heard all that the leader had committed when it was heard."""
+        """Wait until the listeners have received all before the leader's present high watermark.
+
+        If that is not known yet, wait for it first.
+        """
         while (committed := self._known_committed()) is None:
             await self._turn_done.wait()
         await self.wait_until(committed)
 
     def _known_committed(self) -> int | None:
-        """The quorum's high watermark as the leader has it; None while it was not heard."""
+        """Return the high watermark that the leader reported; None before it has."""
         role = self._raft.state.role
         if isinstance(role, Follower):
             return role.committed
@@ -291,7 +294,7 @@ class RaftService:
         return self.high_watermark if leads else None
 
     async def wait_until(self, end_offset: int) -> None:
-        """Until the listeners have heard everything before ``end_offset``."""
+        """Wait until the listeners have received everything before ``end_offset``."""
         if self._delivered < end_offset:
             event = trio.Event()
             self._waiters.append((end_offset, event))
@@ -306,7 +309,7 @@ class RaftService:
         return pending.response
 
     def resign(self, epoch: int) -> None:
-        """Give up leading this epoch."""
+        """Resign from the leadership of this epoch."""
         self._driver.feed(Resign(epoch))
 
     async def write_snapshot(
@@ -317,7 +320,7 @@ class RaftService:
         last_timestamp_ms: int,
         level: int = NEWEST,
     ) -> SnapshotId:
-        """Keep the state after the (committed) records before ``end_offset`` as a snapshot."""
+        """Store the state after the (committed) records before ``end_offset`` as a snapshot."""
         snapshot = SnapshotId(end_offset, epoch)
         voters, kraft_version = self._raft.state.history.at(end_offset)
         chunks = snapshot_chunks(
@@ -352,7 +355,7 @@ class RaftService:
 
     # Running --------------------------------------------------------------------------------
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part until cancelled."""
+        """Run the node until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -367,7 +370,7 @@ class RaftService:
             self._storage.close()
 
     async def shut_down(self) -> None:
-        """Before ``run`` is cancelled: let the others elect a leader at once.
+        """Let the others elect a leader at once; call it before ``run`` is cancelled.
 
         They may need this node's vote for that.
         """
@@ -380,7 +383,7 @@ class RaftService:
                 await self._turn_done.wait()
 
     async def _perform(self, turn: list[Effect]) -> None:
-        """One turn of the driver."""
+        """Perform one turn of the driver."""
         written = await self._write(turn)
         if written.needs_sync:
             sync = await self._on_disk(self._storage.start_sync)
@@ -394,9 +397,9 @@ class RaftService:
         self._turn_done = trio.Event()
 
     async def _write(self, turn: list[Effect]) -> Written:
-        """Make a turn's writes; a snapshot is checked, synced and put in place by a thread.
+        """Make a turn's writes; a thread checks, syncs and installs a snapshot.
 
-        Nobody else reads from the disk then: delivery waits while ``installing`` is set.
+        No other task reads from the disk then: delivery waits while ``installing`` is set.
         """
         installs = any(isinstance(effect, InstallSnapshot) for effect in turn)
         work = Turn(turn)
@@ -413,9 +416,9 @@ class RaftService:
         in_thread: bool = False,
         can_go_on: Callable[[], bool] = lambda: True,
     ) -> T:
-        """Make a call that opens files; without a descriptor for them it waits, and begins again.
+        """Make a call that opens files; if descriptors run out, wait and repeat it.
 
-        So this node is silent meanwhile: a vote or records that are not durable are not told.
+        This node is silent meanwhile: it sends no vote and no records that are not durable.
         """
         for attempt in count():
             try:
@@ -452,9 +455,9 @@ class RaftService:
                 self._queue_delivery(outcome)
 
     async def _call(self, send: Send) -> None:
-        """Bring a request to its node; at most one of a kind a node is under way.
+        """Send a request to its node; at most one of a kind is in flight to a node.
 
-        The network's own patience ends first: it takes the connection along that answers nothing.
+        The network's own timeout ends first: it closes the connection that does not answer.
         """
         response: RaftResponse | None = None
         refused = False
@@ -468,7 +471,7 @@ class RaftService:
         self._driver.feed(Answered(send.call_id, response, refused))
 
     def _tell_of_clusters(self, node: Node, error_code: int) -> None:
-        """Once a node, until it answers differently: it is asked again all the same."""
+        """Log a node of another cluster once, until its answers change; it is still asked."""
         if error_code != errors.InconsistentClusterId.code:
             self._foreign.discard(node.id)
         elif node.id not in self._foreign:
@@ -508,7 +511,7 @@ class RaftService:
         while self._delivered < end_offset:
             await self._installed()
             if self._delivered < self._raft.state.log.start_offset:
-                return  # a snapshot that is queued behind us covers this
+                return  # A snapshot that is queued later covers this.
             try:
                 data = self._storage.read(self._delivered, end_offset, DELIVERY_BYTES)
             except (OSError, KafkaStorageError) as error:
@@ -529,12 +532,12 @@ class RaftService:
                 await trio.lowlevel.checkpoint()
 
     async def _installed(self) -> None:
-        """While a fetched snapshot is put in place, the disk is ahead of what raft knows of it."""
+        """Wait until no snapshot is being installed: the disk is then ahead of the raft state."""
         while self._raft.state.installing is not None:
             await self._turn_done.wait()
 
     async def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
-        """Hand over a snapshot, unless a later one that is queued behind it has replaced it."""
+        """Deliver a snapshot, unless a later one that is queued behind it has replaced it."""
         data = await self._read_snapshot(snapshot)
         if data is None:
             return
@@ -545,7 +548,7 @@ class RaftService:
         self._has_delivered(snapshot.end_offset)
 
     async def _read_snapshot(self, snapshot: SnapshotId) -> bytes | None:
-        """A snapshot's bytes; None if it has been replaced."""
+        """Return a snapshot's bytes; None if it has been replaced."""
 
         def read() -> bytes:
             size = self._storage.snapshot_size(snapshot)
@@ -581,7 +584,7 @@ class RaftService:
                 event.set()
 
     def _fail_commits(self) -> None:
-        """Whether records of a leadership that is over survive is for the next leader to know."""
+        """Fail the commits of an ended leadership: only the next leader knows if they survive."""
         leads = self._leader.leader_id == self._raft.state.config.node_id
         current = self._leader.epoch if leads and self._nursery is not None else -1
         for commit in self._commits:

@@ -1,10 +1,10 @@
-"""The cluster's metadata as one value: what all records of the metadata log add up to.
+"""The cluster's metadata as one value: the result of all records of the metadata log.
 
-An image never changes; :func:`kwire.raftmeta.metadata.image_change.apply` gives another that shares
-all but what changed, so a change
-costs the same with a hundred topics and a hundred thousand, and a reader that holds an image
-sees one consistent moment. The active controller decides on an image, brokers publish them, and
-a snapshot is an image written as records (:mod:`kwire.raftmeta.metadata.image_records`).
+An image never changes; :func:`kwire.raftmeta.metadata.image_change.apply` returns another one that
+shares all but what changed, so a change costs the same with a hundred topics and a hundred
+thousand, and a reader that holds an image sees one consistent moment. The active controller
+decides on an image, brokers publish them, and a snapshot is an image written as records
+(:mod:`kwire.raftmeta.metadata.image_records`).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ NO_LEADER: Final = -1
 MIGRATING: Final = bytes(16)
 UNASSIGNED: Final = bytes(15) + b"\1"
 LOST: Final = bytes(15) + b"\2"
-"""Ids in the place of a log directory's (KIP-858)."""
+"""Ids that replace a log directory's id (KIP-858)."""
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -35,7 +35,7 @@ GROUP: Final = 32
 
 
 ONE_REPLICA: Final = "kwire.one.replica"
-"""A feature that brokers register which do not copy partitions from other brokers."""
+"""A feature registered by brokers that do not copy partitions from other brokers."""
 
 
 class Endpoint(NamedTuple):
@@ -52,7 +52,7 @@ def _of_listener(endpoints: tuple[Endpoint, ...], listener: str) -> Endpoint | N
 
 
 class LevelRange(NamedTuple):
-    """The levels of a feature that a node can work at."""
+    """The levels of a feature that a node supports."""
 
     lowest: int
     highest: int
@@ -76,22 +76,22 @@ class BrokerImage:
 
     @property
     def is_active(self) -> bool:
-        """Whether it may lead partitions and join replicas in sync."""
+        """Whether the broker may lead partitions and join ISRs."""
         return not self.fenced and not self.in_controlled_shutdown
 
     @property
     def replicates(self) -> bool:
-        """Whether it copies partitions from other brokers, and lets them copy its own."""
+        """Whether the broker copies partitions from other brokers, and lets them copy its own."""
         return ONE_REPLICA not in self.features
 
     def has_online(self, directory: bytes) -> bool:
-        """Whether a directory is there, as far as is known: that of a replica may be open yet."""
+        """Whether a directory is online, or may be: a replica's directory can be undecided yet."""
         if directory in (MIGRATING, UNASSIGNED) or not self.log_dirs:
             return directory != LOST
         return directory in self.log_dirs
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Its address on a listener."""
+        """Return the broker's address on a listener."""
         return _of_listener(self.endpoints, listener)
 
 
@@ -106,13 +106,13 @@ class ControllerImage:
     features: Mapping[str, LevelRange] = attrs.field(factory=dict)
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Its address on a listener."""
+        """Return the controller's address on a listener."""
         return _of_listener(self.endpoints, listener)
 
 
 @attrs.frozen(kw_only=True)
 class PartitionImage:
-    """A partition: who holds it, who is in sync, who leads. ``directories`` go with replicas."""
+    """A partition: its replicas, ISR and leader. ``directories`` are in the order of replicas."""
 
     replicas: tuple[int, ...]
     directories: tuple[bytes, ...] = ()
@@ -129,7 +129,7 @@ class PartitionImage:
 
     @property
     def preferred_leader(self) -> int:
-        """The replica that leads when all is well."""
+        """The first replica, which leads when all replicas are in sync."""
         return self.replicas[0] if self.replicas else NO_LEADER
 
     @property
@@ -138,7 +138,7 @@ class PartitionImage:
         return bool(self.adding or self.removing)
 
     def directory(self, broker: int) -> bytes | None:
-        """The log directory that a replica lies in."""
+        """Return the log directory of a replica."""
         if broker in self.replicas and len(self.directories) == len(self.replicas):
             return self.directories[self.replicas.index(broker)]
         return None
@@ -154,7 +154,7 @@ class TopicImage:
 
 
 class Applied(NamedTuple):
-    """How far in the log an image reaches: its last record's offset, epoch and time."""
+    """The end of an image in the log: its last record's offset, epoch and time."""
 
     offset: int = -1
     epoch: int = -1
@@ -167,7 +167,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 @attrs.frozen(kw_only=True)
 class MetadataImage:
-    """Everything in the metadata log, up to ``applied``."""
+    """The state of the metadata log up to ``applied``."""
 
     applied: Applied = attrs.field(factory=Applied)
     features: "Map[str, int]" = attrs.field(factory=Map)
@@ -178,27 +178,27 @@ class MetadataImage:
     configs: "Map[tuple[int, str], Map[str, str]]" = attrs.field(factory=Map)
     quotas: "Map[QuotaEntity, Map[str, float]]" = attrs.field(factory=Map)
     next_producer_id: int = -1
-    """Of the next block; -1 when none was given out yet."""
+    """The first producer id of the next block; -1 if none was allocated yet."""
     acls: "Map[bytes, AccessControlEntryRecord]" = attrs.field(factory=Map)
     scram: "Map[tuple[int, str], UserScramCredentialRecord]" = attrs.field(factory=Map)
     tokens: "Map[str, DelegationTokenRecord]" = attrs.field(factory=Map)
 
     def topic(self, name: str) -> TopicImage | None:
-        """A topic by name."""
+        """Return a topic by name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics.get(topic_id)
 
     def partition(self, name: str, partition: int) -> PartitionImage | None:
-        """A partition by its topic's name."""
+        """Return a partition by its topic's name."""
         topic = self.topic(name)
         return None if topic is None else topic.partitions.get(partition)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What was set at run time for a resource."""
+        """Return the settings of a resource that were set at run time."""
         found: Mapping[str, str] | None = self.configs.get((resource_type, name))
         return {} if found is None else found
 
     def live_brokers(self) -> list[BrokerImage]:
-        """Brokers that serve, by id."""
+        """Return the active brokers, by id."""
         brokers = self.brokers.values()
         return sorted((b for b in brokers if not b.fenced), key=lambda broker: broker.id)

@@ -1,9 +1,9 @@
-"""From one image to the next: what each metadata record changes.
+"""The transition from one image to the next, record by record.
 
-An :class:`ImageChange` is used once: records are replayed into it in order, ``finish`` gives the
-new image and the :class:`MetadataDelta`. Maps are opened for changing when first touched and
+An :class:`ImageChange` is used once: records are replayed into it in order, ``finish`` returns the
+new image and the :class:`MetadataDelta`. Maps are opened for changing when first used and
 closed at the end. A record that does not fit (a change of an unknown partition) is a sign of a
-damaged log and raises :class:`ReplayError`; the image it started from is unharmed.
+damaged log and raises :class:`ReplayError`; the image it started from is unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,17 +47,17 @@ class ReplayError(Exception):
 
 @attrs.frozen(kw_only=True)
 class MetadataDelta:
-    """What is different between two images."""
+    """The differences between two images."""
 
     before: MetadataImage
     after: MetadataImage
     partitions: dict[bytes, set[int]]
-    """Partitions that are new or changed, by topic id; of topics that exist afterwards."""
+    """New and changed partitions, by topic id; only of topics that exist afterwards."""
     created_topics: frozenset[bytes]
     deleted_topics: dict[bytes, TopicImage]
-    """Topics that existed before and are gone, as they were."""
+    """Deleted topics, as they were before."""
     configs: frozenset[tuple[int, str]]
-    """Config resources that changed."""
+    """The config resources that changed."""
     brokers: frozenset[int]
     controllers: frozenset[int]
     features: frozenset[str]
@@ -73,13 +73,13 @@ class MetadataDelta:
 
 
 class ImageChange:
-    """An image being changed. See :meth:`MetadataImage.apply`."""
+    """An image being changed. See :func:`apply`."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._before = image
         self._open: dict[str, Any] = {}
         self._topics: dict[bytes, tuple[TopicImage, Any]] = {}
-        """Topics being changed: as it stands, and its partitions opened for changing."""
+        """Topics being changed: each as it is now, with its partitions opened for changing."""
         self._partitions: dict[bytes, set[int]] = {}
         self._created: set[bytes] = set()
         self._deleted: dict[bytes, TopicImage] = {}
@@ -90,10 +90,10 @@ class ImageChange:
         self._quotas: set[QuotaEntity] = set()
         self._next_producer_id = image.next_producer_id
         self._shared: dict[Any, Any] = {}
-        """Ids and tuples that many partitions have, each kept once."""
+        """Ids and tuples that many partitions share, each kept once."""
 
     def replay(self, record: Any) -> None:
-        """Take one record in."""
+        """Apply one record."""
         found = _REPLAY.get(type(record))
         if found is None:
             raise ReplayError(f"unknown metadata record {type(record).__name__}")
@@ -107,7 +107,7 @@ class ImageChange:
             yield
 
     def finish(self, applied: Applied) -> tuple[MetadataImage, MetadataDelta]:
-        """The new image and what is new in it. The change must not be used any more."""
+        """Return the new image and the delta. The change must not be used afterwards."""
         for _ in self.close():
             pass
         after = attrs.evolve(
@@ -189,9 +189,9 @@ class ImageChange:
         self._partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
     def _share(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """A tuple of brokers or of directory ids that is in memory once, however many have it.
+        """Return a tuple of brokers or directory ids that is in memory once, however many share it.
 
-        A directory's id is the very object that its broker has.
+        A directory's id is the same object as in its broker.
         """
         shared = self._shared
         if not shared:
@@ -343,13 +343,13 @@ class ImageChange:
         self._map("tokens").pop(record.token_id, None)
 
     def ignore(self, record: Any) -> None:
-        """Records that are for the reader of the log, or of a migration long over."""
+        """Ignore a record that is only for readers of the log, or of a migration from ZooKeeper."""
 
 
 def partition_of(
     record: r.PartitionRecord, share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple
 ) -> PartitionImage:
-    """What a PartitionRecord says; ``share`` makes its tuples."""
+    """Convert a PartitionRecord to an image; ``share`` makes its tuples."""
     return PartitionImage(
         replicas=share(record.replicas),
         directories=share(record.directories),
@@ -370,7 +370,7 @@ def merged(
     record: r.PartitionChangeRecord,
     share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple,
 ) -> PartitionImage:
-    """A partition after a change. Naming a leader begins a leader epoch, even the same leader."""
+    """Return a partition after a change. A named leader begins an epoch, even if it led before."""
     changes: dict[str, Any] = {
         attribute: share(value)
         for attribute, value in (
@@ -433,7 +433,7 @@ _REPLAY: Final[dict[type, Callable[[ImageChange, Any], None]]] = {
 def apply(
     image: MetadataImage, records: Iterable[Any], applied: Applied | None = None
 ) -> tuple[MetadataImage, MetadataDelta]:
-    """Return the image after ``records``, and what is different in it."""
+    """Return the image after ``records``, and the difference."""
     change = ImageChange(image)
     for record in records:
         change.replay(record)

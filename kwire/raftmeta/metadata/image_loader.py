@@ -4,8 +4,8 @@ Between a BeginTransactionRecord and its end nothing is published: records wait,
 AbortTransactionRecord drops them. A leader that finds an unfinished transaction of its
 predecessor aborts it. Loading a snapshot replaces everything.
 
-A load is a generator that the caller goes through in slices, for a snapshot of 100,000 partitions
-takes a second to apply. The image is replaced with the last step, so nobody sees a half of it.
+A load is a generator that the caller runs in slices, since a snapshot of 100,000 partitions
+takes a second to apply. The last step replaces the image, so no reader sees half of it.
 """
 
 from collections.abc import Generator, Iterable
@@ -22,7 +22,7 @@ from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import ImageChange, MetadataDelta
 
 STEP_RECORDS: Final = 32
-"""Records between two looks at the clock: about 0.2 ms."""
+"""Records between two checks of the clock: about 0.2 ms."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
@@ -31,7 +31,7 @@ Published: TypeAlias = tuple[MetadataImage, MetadataDelta]
 
 @attrs.define
 class ImageLoader:
-    """The latest published image, and what waits for a transaction's end."""
+    """The newest published image, and the records that wait for a transaction's end."""
 
     image: MetadataImage = attrs.field(factory=MetadataImage)
     _ready: list[Any] = attrs.field(factory=list)
@@ -43,11 +43,11 @@ class ImageLoader:
         return self._transaction is not None
 
     def load(self, records: Iterable[Any], applied: Applied) -> Published | None:
-        """Take committed records in; None while a transaction is open."""
+        """Apply committed records; return None while a transaction is open."""
         return drained(self.loading(records, applied))
 
     def loading(self, records: Iterable[Any], applied: Applied) -> Steps[Published | None]:
-        """Take committed records in, step by step; the image changes with the last step."""
+        """Apply committed records step by step; the image changes with the last step."""
         for record in records:
             if isinstance(record, BeginTransactionRecord):
                 self._transaction = []
@@ -68,11 +68,11 @@ class ImageLoader:
         return published
 
     def load_snapshot(self, records: Iterable[Any], applied: Applied) -> Published:
-        """Start over from a snapshot's records."""
+        """Replace the image by a snapshot's records."""
         return drained(self.loading_snapshot(records, applied))
 
     def loading_snapshot(self, records: Iterable[Any], applied: Applied) -> Steps[Published]:
-        """Start over from a snapshot's records, step by step."""
+        """Replace the image by a snapshot's records, step by step."""
         self._ready, self._transaction = [], None
         before = self.image
         image, fresh = yield from applying(MetadataImage(), records, applied)
@@ -82,7 +82,7 @@ class ImageLoader:
 
 
 def drained(steps: Steps[T]) -> T:
-    """Take all steps at once; return what they lead to."""
+    """Run all steps at once; return their result."""
     while True:
         try:
             next(steps)
@@ -91,7 +91,7 @@ def drained(steps: Steps[T]) -> T:
 
 
 def applying(image: MetadataImage, records: Iterable[Any], applied: Applied) -> Steps[Published]:
-    """Make the image after some records, and what is different in it, step by step."""
+    """Return the image after some records, and the difference, step by step."""
     change = ImageChange(image)
     for count, record in enumerate(records, 1):
         change.replay(record)
@@ -104,7 +104,7 @@ def applying(image: MetadataImage, records: Iterable[Any], applied: Applied) -> 
 
 
 def _comparing(before: MetadataImage, fresh: MetadataDelta) -> Steps[MetadataDelta]:
-    """What a snapshot's image changes against the image it replaces."""
+    """Compare a snapshot's image with the image that it replaces."""
     after = fresh.after
     gone = {t.id: t for t in before.topics.values() if t.id not in after.topics}
     partitions: dict[bytes, set[int]] = {}

@@ -1,6 +1,6 @@
-"""An image as records: what a snapshot holds, in the order Kafka writes it.
+"""An image as records: the content of a snapshot, in the order in which Kafka writes it.
 
-Features first, ``metadata.version`` before the others, for it says how to read the rest; then
+Features first, ``metadata.version`` before the others, since it decides how to read the rest; then
 nodes, each topic followed by its partitions, configs, quotas, producer ids, ACLs, SCRAM
 credentials, tokens. Replaying the records into an empty image gives the same image.
 """
@@ -21,7 +21,7 @@ from kwire.raftmeta.storage.levels import METADATA_VERSION
 
 
 def image_records(image: MetadataImage) -> Iterator[Any]:
-    """All records of an image, one at a time."""
+    """Yield all records of an image."""
     yield from _features(image)
     for _, broker in sorted(image.brokers.items()):
         yield broker_record(broker)
@@ -46,7 +46,7 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
 
 
 def _named(item: tuple[Any, Any]) -> Any:
-    """Order does not matter to readers, but the same image must give the same snapshot."""
+    """Return the sort key of a map's entry: the same image must give the same snapshot."""
     return item[0]
 
 
@@ -74,7 +74,7 @@ def _quotas(image: MetadataImage) -> Iterator[r.ClientQuotaRecord]:
 
 
 def partition_record(topic_id: bytes, number: int, partition: PartitionImage) -> r.PartitionRecord:
-    """A whole partition."""
+    """Return the record of a whole partition."""
     return r.PartitionRecord(
         partition_id=number,
         topic_id=topic_id,
@@ -93,7 +93,7 @@ def partition_record(topic_id: bytes, number: int, partition: PartitionImage) ->
 
 
 def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
-    """A whole broker."""
+    """Return the record of a whole broker."""
     cordoned = broker.cordoned_log_dirs
     return r.RegisterBrokerRecord(
         broker_id=broker.id,
@@ -111,7 +111,7 @@ def broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
 
 
 def controller_record(controller: ControllerImage) -> r.RegisterControllerRecord:
-    """A whole controller."""
+    """Return the record of a whole controller."""
     record = r.RegisterControllerRecord
     return record(
         controller_id=controller.id,

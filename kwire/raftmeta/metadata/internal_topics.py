@@ -1,4 +1,4 @@
-"""The topics that the broker keeps for itself: their partitions, replicas and settings."""
+"""The internal topics: their partitions, replicas and settings."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic is the broker's own."""
+    """Whether a topic is internal."""
     return name in INTERNAL
 
 
 def creatable(name: str, config: BrokerConfig) -> "Topic":
-    """A topic as it is created when it is first used."""
+    """Return the request to create a topic on first use."""
     if name == CONSUMER_OFFSETS:
         return _topic(
             name,
@@ -55,7 +55,7 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
 
 
 def lacks_replication(made: "Created", config: BrokerConfig, brokers: int) -> bool:
-    """Whether a topic was not created though there are enough brokers: waiting does not help."""
+    """Whether a topic was not created though there are enough brokers: a retry does not help."""
     factor = creatable(made.name, config).replication_factor
     wanted = config.default_replication_factor if factor == -1 else factor
     return made.error_code == InvalidReplicationFactor.code and wanted <= brokers

@@ -1,9 +1,9 @@
-"""Publishes the metadata: every commit becomes an image, and this node takes it up.
+"""Publishes the metadata: every commit becomes an image, and this node applies it.
 
 First the appliers, which may await (replicas open logs), one publication after the other; then
-the subscribers, which are told that the image is in force here. Whoever waits with
-``wait_applied`` goes on after that: so when CreateTopics is answered, this node serves the topic.
-An applier must not call the controller, which would wait for the applier.
+the subscribers, which learn that the image is in force here. Then ``wait_applied`` returns to its
+callers: so when CreateTopics is answered, this node serves the topic. An applier must not call the
+controller, which would wait for the applier.
 """
 
 from collections import deque
@@ -24,9 +24,9 @@ Applier = Callable[[MetadataDelta], Awaitable[None]]
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
 
 AT_ONCE: Final = 250
-"""Records that are applied without giving way: about 2 ms."""
+"""Records that are applied without yielding to other tasks: about 2 ms."""
 SNAPSHOT_GROUP: Final = 100
-"""Records packed in one go, about 2 ms of work."""
+"""Records packed in one step, about 2 ms of work."""
 
 
 class MetadataPublisher:
@@ -51,19 +51,19 @@ class MetadataPublisher:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a metadata transaction is under way, during which no snapshot may be made."""
+        """Whether a metadata transaction is open, during which no snapshot may be made."""
         return self._loader.in_transaction
 
     def add_applier(self, applier: Applier) -> None:
-        """Take part in applying; before ``run``, which then has to run."""
+        """Register an applier, before ``run``, which then has to run."""
         self._appliers.append(applier)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Hear of every image that came into force from now on."""
+        """Call ``subscriber`` for every image that comes into force from now on."""
         self._subscribers.append(subscriber)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply publications until cancelled; needed only with appliers."""
+        """Apply publications until cancelled; needed only if there are appliers."""
         self._running = True
         task_status.started()
         while True:
@@ -77,9 +77,9 @@ class MetadataPublisher:
             await self._news.wait()
 
     async def wait_applied(self, offset: int) -> None:
-        """Until an image with the record at ``offset`` is in force on this node.
+        """Wait until an image with the record at ``offset`` is in force on this node.
 
-        While a node starts and nothing is applied yet, nobody can wait for it.
+        Return at once before ``run`` has started, since nothing is applied while a node starts.
         """
         if self._running and self.applied.applied.offset < offset:
             event = trio.Event()
@@ -87,7 +87,7 @@ class MetadataPublisher:
             await event.wait()
 
     async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
-        """Until an image that meets the condition is in force on this node."""
+        """Wait until an image that meets the condition is in force on this node."""
         while not condition(self.applied):
             event = trio.Event()
             self._waiters.append((self.applied.applied.offset + 1, event))
@@ -106,7 +106,7 @@ class MetadataPublisher:
         return self._take(self._loader.loading_snapshot(reader.records(), applied), count)
 
     def _take(self, steps: Steps[Published | None], count: int) -> Awaitable[None] | None:
-        """Publish what the steps lead to: at once if they are few, else by who awaits it."""
+        """Publish the result of the steps: at once if records are few, else when awaited."""
         if count > AT_ONCE:
             return self._take_in_slices(steps)
         published = drained(steps)
@@ -148,7 +148,7 @@ class MetadataPublisher:
 
 
 def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:
-    """An image's records in groups, for ``RaftService.write_snapshot``."""
+    """Return an image's records in groups, for ``RaftService.write_snapshot``."""
     group: list[Any] = []
     for record in image_records(image):
         group.append(record)

@@ -1,7 +1,7 @@
-"""When a snapshot of the metadata is due: after so many bytes, or so long after a change.
+"""The time of the next metadata snapshot: after so many bytes, or so long after a change.
 
-Rules: only what changed since the last snapshot counts, so an idle cluster makes none and nobody
-wakes for it; the records that a restart replays count again, since the last snapshot lacks them.
+Rules: only changes since the last snapshot count, so an idle cluster makes none and no task wakes
+for it; the records that a restart replays count again, since the last snapshot lacks them.
 """
 
 import math
@@ -11,27 +11,27 @@ import attrs
 
 @attrs.define(kw_only=True)
 class SnapshotCadence:
-    """How much the metadata log has grown since the last snapshot."""
+    """The growth of the metadata log since the last snapshot."""
 
     max_bytes: int
     """``metadata.log.max.record.bytes.between.snapshots``"""
     max_seconds: float
-    """``metadata.log.max.snapshot.interval.ms``; 0: time alone makes no snapshot."""
+    """``metadata.log.max.snapshot.interval.ms`` in seconds; 0: only the size counts."""
     size_bytes: int = 0
     deadline: float = math.inf
-    """When time alone makes one due."""
+    """The time at which a snapshot is due whatever the size."""
 
     def committed(self, size_bytes: int, now: float) -> None:
-        """Records came; ``size_bytes`` in the log."""
+        """Count committed records of ``size_bytes`` in the log."""
         self.size_bytes += size_bytes
         if self.deadline == math.inf and self.max_seconds > 0:
             self.deadline = now + self.max_seconds
 
     def due(self, now: float) -> bool:
-        """Whether to make a snapshot now."""
+        """Whether a snapshot is due now."""
         return self.size_bytes > 0 and (self.size_bytes >= self.max_bytes or now >= self.deadline)
 
     def taken(self) -> None:
-        """A snapshot holds everything until now."""
+        """Start counting again, after a snapshot of everything until now."""
         self.size_bytes = 0
         self.deadline = math.inf

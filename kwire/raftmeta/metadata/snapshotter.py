@@ -1,8 +1,8 @@
 """Makes snapshots of the metadata when they are due, so that the log does not grow for ever.
 
 A listener of the quorum beside the publisher. Every node makes its own, of the image as it is
-committed; the quorum then drops what the snapshot before the newest one already holds. Rules: no
-snapshot while a metadata transaction is open; at most one under way; a failed one is tried again
+committed; the quorum then drops what the snapshot before the newest one already contains. Rules:
+no snapshot while a metadata transaction is open; at most one in progress; a failed one is retried
 when more has changed.
 """
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class Snapshotter:
-    """Watches one quorum; made before it runs, after its publisher has become a listener."""
+    """The snapshots of one quorum; made before it runs, after its publisher became a listener."""
 
     quorum: RaftService
     publisher: MetadataPublisher

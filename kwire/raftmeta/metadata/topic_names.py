@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""The rules for topic names."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _NAME_MAX: Final = 249
 
 
 def check_topic_name(name: str) -> None:
-    """Judge a topic's name; InvalidTopicException says what is wrong with it."""
+    """Raise InvalidTopicException with the reason if a topic's name is not allowed."""
     wrong = None
     if not name:
         wrong = "the empty string is not allowed"

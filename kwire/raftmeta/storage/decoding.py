@@ -1,4 +1,4 @@
-"""Decodes committed metadata while other tasks run: much of it may come at once.
+"""Decodes committed metadata in slices, so that other tasks run meanwhile.
 
 A snapshot of 100,000 partitions takes 2.7 s to decode.
 """
@@ -11,7 +11,7 @@ from kwire.records.header import Buffer, headers
 
 
 async def decode_batches(data: Buffer, slices: Slices) -> list[CommittedBatch]:
-    """The batches of a piece of the log; CorruptMessage for a damaged one."""
+    """Decode the batches of a piece of the log; raise CorruptMessage for a damaged one."""
     batches = []
     for pos, header in headers(data):
         records = []
@@ -23,6 +23,6 @@ async def decode_batches(data: Buffer, slices: Slices) -> list[CommittedBatch]:
 
 
 async def decode_snapshot(reader: SnapshotReader, slices: Slices) -> SnapshotReader:
-    """The snapshot with its batches decoded; CorruptMessage unless it is whole."""
+    """Return the snapshot with its batches decoded; raise CorruptMessage unless it is whole."""
     reader.check()
     return attrs.evolve(reader, decoded=tuple(await decode_batches(reader.data, slices)))

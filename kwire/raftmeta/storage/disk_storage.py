@@ -1,18 +1,18 @@
-"""A raft node's disk: the directory ``__cluster_metadata-0`` as Kafka has it.
+"""A raft node's disk: the directory ``__cluster_metadata-0`` in Kafka's layout.
 
-The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it lie ``quorum-state`` and the
+The log is a :class:`~kwire.log.partition_log.PartitionLog`; beside it are ``quorum-state`` and the
 snapshots ``<end offset>-<epoch>.checkpoint``.  Rules: quorum-state is replaced before the log is
-synced, so that a log is never of a later epoch than it; a snapshot appears under its name whole
+synced, so that the log is never of a later epoch; a snapshot appears under its name whole
 and synced, and holds only what is committed, so that the log before it was synced; after a crash
-between a fetched snapshot and the emptying of the log, the snapshot wins; what is found at the
-start is synced before anything is said, for only the page cache may have had it; what found no
-descriptor left can be called again, but for a cut and the installation of a snapshot.
+between a fetched snapshot and the emptying of the log, the snapshot wins; what the start reads is
+synced before any message is sent, since only the page cache may have had it; a call that failed
+for lack of a descriptor can be repeated, except a cut and the installation of a snapshot.
 
-``synced-end-offset`` says how far the log was synced at the last start or clean stop, or some 1000
-offsets ago, and in which epoch; it is lowered before a cut. A crash leaves no damage below it or
-below a snapshot: that is refused, for a node that forgot records that it acknowledged could break
-the majority's promises. While a fetched snapshot takes the log's place the file is not there, and
-nothing is refused.
+``synced-end-offset`` names the end of the synced log at the last start or clean stop, or some 1000
+offsets ago, and its epoch; it is lowered before a cut. A crash leaves no damage below it or
+below a snapshot: such damage is refused, since a node that lost records that it acknowledged could
+break the majority's promises. While a fetched snapshot takes the log's place the file is absent,
+and nothing is refused.
 """
 
 import re
@@ -44,7 +44,7 @@ SYNCED: Final = "synced-end-offset"
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _READ_BYTES: Final = 1 << 20
 _NOTED_EVERY: Final = 1000
-"""Offsets between two notes of how far the log is synced: a sync each."""
+"""Offsets between two updates of ``synced-end-offset``; each costs a sync."""
 _REMEDY: Final = (
     "if other voters have the log, remove this node from the voters, format its metadata directory "
     "anew and let it join again; a lone node needs the directory from a backup"
@@ -118,13 +118,13 @@ class DiskStorage:
             raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged")
 
     def _forget(self, snapshots: list[SnapshotId]) -> None:
-        """Remove snapshots; one from before the log's start would name the voters of its time."""
+        """Remove snapshots; one from before the log's start would name that time's voters."""
         for snapshot in snapshots:
             self._disk.remove(self._snapshots.pop(snapshot))
 
     @staticmethod
     def _empty(log: PartitionLog, start_offset: int) -> None:
-        """Begin the log again; cuts queued for the files that went with it are moot."""
+        """Start an empty log; cuts that are queued for its removed files no longer apply."""
         log.settle()
         log.truncate_fully_at(start_offset)
         log.behind.queue.clear()
@@ -145,17 +145,17 @@ class DiskStorage:
         return Recovered(self._load_election(log.last_epoch), log, history)
 
     def _keep_what_was_found(self) -> None:
-        """Sync what a process that was killed had not: the next answers depend on it."""
+        """Sync what a killed process may have left unsynced: the next answers depend on it."""
         self._log.flush()
         self._disk.sync_directory(self._directory)
-        self._disk.sync_directory()  # the directory's own name
+        self._disk.sync_directory()  # The directory's own name.
         self._note_synced_end(self._log.end_offset)
 
     def _load_synced_end(self) -> int | None:
-        """The end offset below which the log is known to have been synced, if it is known.
+        """Return the end offset below which the log is known to have been synced; else None.
 
-        Another program that had the directory meanwhile may have cut the log below it and gone on
-        in another epoch, which it notes durably before the records. What it noted counts.
+        Another program that used the directory meanwhile may have cut the log below it and gone on
+        in another epoch, which it stores durably before the records. Then the stored epochs count.
         """
         try:
             end_offset, epoch = map(int, self._disk.read(self._path(SYNCED)).split())
@@ -191,7 +191,7 @@ class DiskStorage:
     # The log --------------------------------------------------------------------------------
     def append(self, records: Bytes, base_offset: int) -> None:
         end_offset = self._log.end_offset
-        if base_offset < end_offset:  # said again, after some of it found no descriptor
+        if base_offset < end_offset:  # Repeated, after a part of it found no descriptor.
             records = _from(records, end_offset)
         assert base_offset <= end_offset, (base_offset, end_offset)
         self._log.append_follower(records)
@@ -206,7 +206,7 @@ class DiskStorage:
     def clean(self, start_offset: int) -> None:
         self._forget([s for s in list(self._snapshots) if s.end_offset < start_offset])
         self._log.advance_start(start_offset)
-        self._log.roll(0)  # the next snapshot can then drop what lies before this one
+        self._log.roll(0)  # The next snapshot can then drop what is before this one.
         behind = sum(s.base_offset <= start_offset for s in self._log.segments) - 1
         if behind > 0:
             for path in self._log.drop_segments(behind):
@@ -230,7 +230,7 @@ class DiskStorage:
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
         path = self._path(checkpoint_name(snapshot)) + PARTIAL
         if position == 0 and self._partial is not None:
-            self._disk.remove(self._partial)  # given up
+            self._disk.remove(self._partial)  # The fetch of it was abandoned.
         self._partial = path
         file = self._disk.open(path, create=True)
         try:
@@ -246,7 +246,7 @@ class DiskStorage:
         file = self._disk.open(path + PARTIAL)
         file.sync()
         file.close()
-        self._note_synced_end(None)  # the log that is there is given up
+        self._note_synced_end(None)  # The present log is given up.
         self._disk.rename(path + PARTIAL, path)
         self._disk.sync_directory(self._directory)
         self._empty(self._log, snapshot.end_offset)
@@ -275,7 +275,7 @@ class DiskStorage:
 
     # Making durable -------------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
-        self._flush = self._log.start_flush()  # This may fail, and then the vote is still due.
+        self._flush = self._log.start_flush()  # If this fails, the vote is still due.
         election, self._election = self._election, None
         if election is None and self._flush is None:
             return None
@@ -299,8 +299,8 @@ class DiskStorage:
         return self._disk.shed()
 
     def close(self) -> None:
-        """As a clean stop leaves it."""
-        self.end_sync()  # of one that failed
+        """Sync and close the log, and store its synced end, as a clean stop requires."""
+        self.end_sync()  # Of a sync that failed.
         sync = self.start_sync()
         if sync is not None:
             sync()
@@ -311,7 +311,7 @@ class DiskStorage:
 
 
 def _from(records: Bytes, offset: int) -> Bytes:
-    """The batches of a run from an offset on, where one begins."""
+    """Return the batches from an offset on, at which one begins."""
     for pos, header in headers(records):
         if header.base_offset >= offset:
             return memoryview(records)[pos:]

@@ -1,9 +1,9 @@
-"""What metadata records look like at an older ``metadata.version``.
+"""The form of metadata records at an older ``metadata.version``.
 
 Rules: a record is written in the version that Apache Kafka writes at the finalized level, so that
-software of that level can read it; what that version cannot say is left out before anybody acts
-on it, the controller that decided included. Levels from 7 (3.3-IV3) on; those of metadata
-transactions (13) and registered controllers (15) are not told apart.
+software of that level can read it; fields that version lacks are left out before any node acts
+on them, including the controller that decided. Levels from 7 (3.3-IV3) on; those of metadata
+transactions (13) and registered controllers (15) are not distinguished.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from kwire.codec.schema import spec_of
 
 METADATA_VERSION: Final = "metadata.version"
 NEWEST: Final = 30
-"""4.3-IV0, the first level at which all versions are the highest ones."""
+"""4.3-IV0, the first level at which all records have their highest version."""
 CORDONS, ELIGIBLE_REPLICAS, DIRECTORIES, MIGRATION = NEWEST, 23, 17, 8
-"""The levels that brought a version: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
+"""The levels that introduced a version: 4.3-IV0, 4.0-IV1, 3.7-IV2, 3.4-IV0."""
 
 _Absent = tuple[type[Any], str, Any]
-"""A kind of record, a field of it, and what the field is where it cannot be said."""
+"""A kind of record, a field of it, and the field's value at levels that lack it."""
 _NO_DIRECTORIES: Final[tuple[_Absent, ...]] = (
     (r.RegisterBrokerRecord, "log_dirs", ()),
     (r.PartitionRecord, "directories", ()),
@@ -37,16 +37,16 @@ _NO_CORDONS: Final[tuple[_Absent, ...]] = tuple(
     for kind in (r.RegisterBrokerRecord, r.BrokerRegistrationChangeRecord)
 )
 NEEDS: Final[Mapping[str, int]] = {"eligible.leader.replicas.version": 23}
-"""The metadata.version below which a feature cannot be more than 0."""
+"""The lowest metadata.version at which a feature may be above 0."""
 
 
 def level_of(features: Mapping[str, int]) -> int:
-    """The level of a cluster; before any is written, the newest."""
+    """Return the level of a cluster; the newest before any is written."""
     return features.get(METADATA_VERSION, NEWEST)
 
 
 def at_level(records: Iterable[Any], level: int) -> tuple[Any, ...]:
-    """The records with what a level cannot say left out."""
+    """Return the records without the fields that a level lacks."""
     if level >= NEWEST:
         return tuple(records)
     absent = list(_NO_CORDONS)
@@ -68,13 +68,13 @@ def _without(record: Any, absent: Iterable[_Absent]) -> Any:
 
 
 def version_at(record: Any, level: int) -> int:
-    """The version in which a record is written at a level."""
+    """Return the version in which a record is written at a level."""
     match record:
         case r.RegisterBrokerRecord():
             return 1 + (level >= MIGRATION) + (level >= DIRECTORIES) + (level >= CORDONS)
         case r.PartitionRecord() | r.PartitionChangeRecord():
             return (level >= DIRECTORIES) + (level >= ELIGIBLE_REPLICAS)
-        case r.BrokerRegistrationChangeRecord():  # the lowest that can say it, at every level
+        case r.BrokerRegistrationChangeRecord():  # The lowest that has the fields.
             if record.cordoned_log_dirs is not None:
                 return 3
             return 2 if record.log_dirs else int(bool(record.in_controlled_shutdown))

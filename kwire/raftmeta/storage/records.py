@@ -1,9 +1,9 @@
-"""Metadata records between message objects and bytes, and what a snapshot is made of.
+"""Metadata records between message objects and bytes, and the content of a snapshot.
 
 A value is an unsigned varint frame version (1), the record type, the version and the body;
 the key is null.  The version written is that of the finalized level
-(:mod:`kwire.raftmeta.storage.levels`).  A damaged record is not read, so that no node goes on with
-other metadata than was committed.
+(:mod:`kwire.raftmeta.storage.levels`).  A damaged record is not read, so that no node continues
+with other metadata than was committed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,12 +37,12 @@ Record = Any
 
 
 class UnknownRecord(ValueError):
-    """A metadata record this node cannot read: it must not go on as if it could."""
+    """A metadata record that this node cannot read; the node must not ignore it."""
 
 
 @attrs.frozen
 class CommittedBatch:
-    """A batch of the log as listeners get it; control batches have no records."""
+    """A batch of the log in the form for listeners; control batches have no records."""
 
     base_offset: int
     last_offset: int
@@ -50,7 +50,7 @@ class CommittedBatch:
     timestamp_ms: int
     records: tuple[Record, ...]
     size_bytes: int = 0
-    """In the log."""
+    """Bytes of the batch in the log."""
 
     @property
     def end_offset(self) -> int:
@@ -59,7 +59,7 @@ class CommittedBatch:
 
 @cache
 def _types() -> dict[int, type[Any]]:
-    """Record type to class, from the table."""
+    """Return the class of each record type, from the table."""
     from kwire.codec.messages import metadata_records
 
     found: dict[int, type[Any]] = {}
@@ -71,7 +71,7 @@ def _types() -> dict[int, type[Any]]:
 
 
 def pack(record: Record, level: int = NEWEST) -> bytes:
-    """The value of a metadata record at a level of metadata.version, which can say all of it."""
+    """Return a record's value at a level of metadata.version that has all of its fields."""
     spec = spec_of(type(record))
     assert spec.record_type is not None
     version = version_at(record, level)
@@ -81,7 +81,7 @@ def pack(record: Record, level: int = NEWEST) -> bytes:
 
 
 def unpack(value: bytes | None) -> Record:
-    """The metadata record in a value."""
+    """Return the metadata record in a value."""
     try:
         if value is None:
             raise UnknownRecord("a metadata record without a value")
@@ -118,13 +118,13 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
-    """The batches of a piece of the log, decoded; CorruptMessage for a damaged one."""
+    """Decode the batches of a piece of the log; raise CorruptMessage for a damaged one."""
     for pos, header in headers(data):
         yield committed(header, unpacked(data, pos, header))
 
 
 def unpacked(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
-    """The records of one batch; none of a control batch; CorruptMessage if it is damaged."""
+    """Decode one batch's records; none if it is a control batch; CorruptMessage if damaged."""
     if not crc_ok(data, pos, header):
         raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
     if not header.is_control:
@@ -132,7 +132,7 @@ def unpacked(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
 
 
 def committed(header: BatchHeader, found: Iterable[Record]) -> CommittedBatch:
-    """A batch as listeners get it."""
+    """Return a batch in the form for listeners."""
     return CommittedBatch(
         base_offset=header.base_offset,
         last_offset=header.last_offset,
@@ -153,7 +153,7 @@ def snapshot_chunks(
     now_ms: int,
     level: int = NEWEST,
 ) -> Iterator[bytes]:
-    """A snapshot's batches: header, the records in the order given, footer.
+    """Yield a snapshot's batches: header, the records in the order given, footer.
 
     Offsets inside count from 0 and mean nothing outside.
     """
@@ -177,14 +177,14 @@ def snapshot_chunks(
 
 @attrs.frozen
 class SnapshotReader:
-    """A snapshot for a listener to load."""
+    """A snapshot that a listener can load."""
 
     id: SnapshotId
     data: bytes = attrs.field(repr=False)
     decoded: tuple[CommittedBatch, ...] | None = attrs.field(default=None, repr=False)
 
     def batches(self) -> Iterator[CommittedBatch]:
-        """Its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
+        """Decode its batches; their offsets mean nothing.  CorruptMessage unless it is whole."""
         if self.decoded is not None:
             return iter(self.decoded)
         self.check()

@@ -1,7 +1,7 @@
-"""What a raft node keeps on disk, as a protocol, and the bytes-in-memory form of it.
+"""The protocol of a raft node's storage, and its form in memory.
 
-Rules: calls take effect in their order; nothing is promised before what ``start_sync`` gave has
-been run.  After a crash what was not synced may be there up to any call, the last one torn.
+Rules: calls take effect in their order; nothing is promised before the result of ``start_sync``
+has been run.  After a crash, unsynced data may remain up to any call, the last one torn.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ class MetadataStorage(Protocol):
     """The log, quorum-state and snapshots of one node."""
 
     blocks: bool
-    """Whether syncing and storing a snapshot may take long, so that they belong into a thread."""
+    """Whether syncing and storing a snapshot may take long, so that they belong in a thread."""
 
     def load(self, configured: VoterSet) -> Recovered: ...
 
@@ -36,40 +36,40 @@ class MetadataStorage(Protocol):
     def clean(self, start_offset: int) -> None: ...
 
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
-        """Whole batches from ``start_offset`` on below ``end_offset``, at least one."""
+        """Return whole batches from ``start_offset`` on, below ``end_offset``; at least one."""
 
     def log_size(self) -> int:
-        """Bytes of the log's files."""
+        """Return the size of the log's files in bytes."""
 
     def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None: ...
 
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None: ...
 
     def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
-        """Put what was written of it in place, unless it is damaged."""
+        """Install a snapshot that was written, unless it is damaged."""
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
-        """Put a snapshot of our own in place, synced."""
+        """Install a snapshot of this node, synced."""
 
     def snapshot_size(self, snapshot: SnapshotId) -> int: ...
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes: ...
 
     def start_sync(self) -> Callable[[], None] | None:
-        """What makes all calls so far durable, to be run in any thread; None: they are."""
+        """Return the call, for any thread, that makes all writes durable; None if they are."""
 
     def end_sync(self) -> None:
-        """It has been run without an error."""
+        """Note that the call was run without an error."""
 
     def shed(self) -> bool:
-        """Close files that are not in use, for a call that found no descriptor left; whether there
-        were any. On the event loop."""
+        """Close files that are not in use, after a call that found no descriptor; return whether
+        there were any. On the event loop."""
 
     def close(self) -> None: ...
 
 
 class MemoryStorage:
-    """A node's disk that lives and dies with the process."""
+    """A node's storage that lasts as long as the process."""
 
     blocks = False
 
@@ -172,7 +172,7 @@ class MemoryStorage:
 
 
 def configured_history(configured: VoterSet, bootstrap: bytes) -> VoterHistory:
-    """What stands before the log: the checkpoint 0-0 (kraft.version 1) or the configuration."""
+    """Return the voters before the log: from the checkpoint 0-0 (kraft.version 1) or configured."""
     voters, version = snapshot_voters(bootstrap) if bootstrap else (VoterSet(), 0)
     history = VoterHistory()
     if version:
@@ -183,13 +183,13 @@ def configured_history(configured: VoterSet, bootstrap: bytes) -> VoterHistory:
 
 
 def replay(log: LogState, history: VoterHistory, data: Bytes) -> None:
-    """Walk the headers of a recovered log to learn its epochs and voters.
+    """Add the epochs and voters in the batch headers of a recovered log.
 
-    Voters before the end of the oldest snapshot are the snapshot's business.
+    Voters before the end of the oldest snapshot come from the snapshot.
     """
     known = next((s.end_offset for s in log.snapshots if s.end_offset > 0), 0)
     for pos, header in headers(data):
-        if header.base_offset < log.end_offset:  # a batch the snapshot holds already
+        if header.base_offset < log.end_offset:  # A batch that the snapshot contains already.
             continue
         log.appended(header.leader_epoch, header.base_offset, header.next_offset)
         if header.is_control and header.base_offset >= known:

@@ -1,6 +1,6 @@
-"""Performs the storage half of a turn: writes in order, and the reads that stand among them.
+"""Performs the storage half of a turn: the writes in order, and the reads between them.
 
-Synchronous, so that the simulation runs the same lines as the service.
+Synchronous, so that the simulation runs the same code as the service.
 """
 
 from collections import deque
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftResponse
 
 Outcome = Reply | Send | Committed | LeaderKnown | SnapshotLoaded | SnapshotRefused
-"""What is left to do once everything is synced."""
+"""The effects that remain once everything is synced."""
 
 
 @attrs.frozen
 class Written:
-    """A turn whose writes are made."""
+    """The result of a turn's writes."""
 
     needs_sync: bool
     outcomes: list[Outcome]
@@ -52,11 +52,11 @@ def write(storage: MetadataStorage, effects: Iterable[Effect]) -> Written:
 
 
 class Turn:
-    """A turn's writes on their way.
+    """The writes of a turn, in progress.
 
-    A write that failed can be made again, with all that follow, if ``can_go_on`` says so: the ones
-    before it are not repeated. A log that was cut, or given up for a snapshot, only in part is not
-    worked on any more.
+    A failed write can be repeated, with all that follow, if ``can_go_on`` is true; those before it
+    are not repeated. A log that was only partly cut, or partly given up for a snapshot, is not used
+    any more.
     """
 
     def __init__(self, effects: Iterable[Effect]) -> None:
@@ -67,11 +67,11 @@ class Turn:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the write that is next, and may have been tried, can be made again."""
+        """Whether the next write, which may have been tried, can be repeated."""
         return not isinstance(self._effects[0], TruncateLog | InstallSnapshot)
 
     def write(self, storage: MetadataStorage) -> Written:
-        """Make the writes that are left; what is raised leaves the failed one the next."""
+        """Make the remaining writes; after an exception, the failed one is the next."""
         while self._effects:
             self._perform(storage, self._effects[0])
             self._effects.popleft()
@@ -102,14 +102,14 @@ class Turn:
                 self._outcomes.append(effect)
             case Send() | Committed() | LeaderKnown():
                 self._outcomes.append(effect)
-            case _:  # Appended and Refused were seen by whoever fed the event
+            case _:  # The driver's caller has seen Appended and Refused.
                 pass
 
 
 def _fill(
     storage: MetadataStorage, response: "RaftResponse", slices: dict[LogSlice, Bytes]
 ) -> None:
-    """Put the bytes into answers that have a place for them; ``slices`` were read before."""
+    """Put the bytes into an answer that has a place for them; ``slices`` were read before."""
     from kwire.codec.messages.fetch import FetchResponse
     from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 
