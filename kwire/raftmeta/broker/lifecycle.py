@@ -196,7 +196,7 @@ class BrokerLifecycle:
         return self.broker.epoch
 
     def producer_ids(self) -> AllocateProducerIdsRequest:
-        """The request for a block of producer ids."""
+        """Return the request for a block of producer ids."""
         return AllocateProducerIdsRequest(broker_id=self.config.node_id, broker_epoch=self.epoch)
 
     async def start(self, previous_epoch: int = -1) -> None:

@@ -1,4 +1,4 @@
-"""Requests that come seldom: feature levels, producer-id blocks, client quotas."""
+"""Infrequent requests: feature levels, producer-id blocks, client quotas."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -205,7 +205,7 @@ _ENTITY_TYPES: Final = frozenset({"user", "client-id", "ip"})
 def decide_alter_quotas(
     state: ControllerState, request: AlterClientQuotasRequest, now: float
 ) -> Decision[AlterClientQuotasResponse]:
-    """Set and remove quotas of users, client ids and addresses; mutation quotas are enforced.
+    """Change quotas of users, client ids and addresses; only mutation quotas are enforced.
 
     If an entity names a type twice, the last name counts. A second entry for an entity, and a
     second operation on one of its quotas, are refused; of two equal entities, the first one counts.

@@ -329,7 +329,7 @@ def _revert(change: Any, name: str) -> None:
 def decide_assign_directories(
     state: ControllerState, request: AssignReplicasToDirsRequest, now: float
 ) -> Decision[AssignReplicasToDirsResponse]:
-    """Record the directories in which a broker's replicas lie."""
+    """Record the directories of a broker's replicas."""
     del now
     broker = state.broker(request.broker_id, request.broker_epoch)
     answer = AssignReplicasToDirsResponse.DirectoryData

@@ -113,7 +113,7 @@ class Controller:
         return decision.reply
 
     async def _wait_turn(self) -> None:
-        """Wait for a large decision under way; build the index of a new active controller."""
+        """Wait for a large decision in progress; build the index of a new active controller."""
         while True:
             if self._large is not None:
                 await self._large.wait()
@@ -183,7 +183,7 @@ class Controller:
         return True
 
     def _forget_decision(self) -> None:
-        """Undo the notes that a decision made beside the image, as it was not written."""
+        """Undo what a decision that was not written has changed outside the image."""
         if self.is_active:
             self.state.sessions.follow(self.state.image.brokers)
             resume_sweeps(self.state)
@@ -276,7 +276,7 @@ class Controller:
         return reply
 
     async def _seen_here(self, names: Sequence[str]) -> None:
-        """Wait until this node knows new topics; at most 5 s if others can be the controller."""
+        """Wait until this node knows new topics; at most 5 s if others may be the controller."""
         limit = math.inf if self._elsewhere is None else FOLLOW_SECONDS
         with trio.move_on_after(limit):
             await self._publisher.wait_for(

@@ -133,7 +133,7 @@ class ControllerState:
 
     @property
     def index(self) -> PartitionIndex:
-        """The partitions by broker; builds the rest of the index at once."""
+        """The partitions by broker; the first use builds the rest of the index at once."""
         while not self.build_index():
             pass
         assert self._index is not None
@@ -204,12 +204,12 @@ class ControllerState:
         return broker is not None and broker.is_active
 
     def has_online(self, broker_id: int, directory: bytes) -> bool:
-        """Whether a broker has the directory that its replica lies in."""
+        """Whether the directory of a broker's replica is online."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.has_online(directory)
 
     def default_directory(self, broker_id: int) -> bytes:
-        """Return the directory of a new replica; only a broker's sole directory is certain."""
+        """Return a new replica's directory: the broker's only one, else MIGRATING or UNASSIGNED."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.log_dirs:
             return ZERO_UUID

@@ -19,7 +19,7 @@ SWEEP_PARTITIONS: Final = 1_000
 
 
 INHERITED: Final = -2
-"""Stands for a broker: partitions that had no leader when this controller became active."""
+"""In place of a broker: partitions that had no leader when this controller became active."""
 
 
 class SweepSlice(NamedTuple):

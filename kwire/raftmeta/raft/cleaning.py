@@ -38,7 +38,7 @@ def on_snapshot(state: RaftState, event: SnapshotTaken | SnapshotLoaded | Snapsh
 
 
 def on_loaded(state: RaftState, event: SnapshotLoaded) -> None:
-    """Continue with an installed snapshot: fetching goes on after it."""
+    """Reset the log to an installed snapshot; fetching continues after it."""
     assert not isinstance(state.role, Leader), "a leader never loads a snapshot"
     assert event.id == state.installing
     state.installing = None

@@ -116,7 +116,7 @@ def begin_response(state: RaftState, error: int = NONE) -> BeginQuorumEpochRespo
 
 
 def end_request(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> EndQuorumEpochRequest:
-    """Build it without the leader's endpoints, as Kafka does: no receiver will need them."""
+    """Build EndQuorumEpoch without the leader's endpoints, as Kafka does: they are not needed."""
     candidate = EndQuorumEpochRequest.TopicData.PartitionData.ReplicaInfo
     return EndQuorumEpochRequest(
         cluster_id=state.config.cluster_id,

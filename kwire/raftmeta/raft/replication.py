@@ -147,7 +147,7 @@ def poll_held(state: RaftState) -> None:
 
 # The follower's side ------------------------------------------------------------------------
 def poll_fetch(state: RaftState) -> None:
-    """Keep one Fetch (or FetchSnapshot) under way."""
+    """Keep one Fetch (or FetchSnapshot) in flight."""
     from kwire.raftmeta.raft import snapshot
 
     role = state.role

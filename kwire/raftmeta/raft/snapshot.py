@@ -53,7 +53,7 @@ def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotRes
 
 
 def ask(state: RaftState, role: Follower) -> None:
-    """Keep one FetchSnapshot under way."""
+    """Keep one FetchSnapshot in flight."""
     fetch = role.snapshot
     if fetch is None or state.stopping:
         return

@@ -102,7 +102,7 @@ class Turn:
                 self._outcomes.append(effect)
             case Send() | Committed() | LeaderKnown():
                 self._outcomes.append(effect)
-            case _:  # The driver's caller has seen Appended and Refused.
+            case _:  # The feeder of the event has received Appended and Refused.
                 pass
 
 
