@@ -275,7 +275,7 @@ class DiskStorage:
 
     # Making durable -------------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
-        self._flush = self._log.start_flush()  # If this fails, the vote is still due.
+        self._flush = self._log.start_flush()  # This may fail, and then the vote is still due.
         election, self._election = self._election, None
         if election is None and self._flush is None:
             return None
