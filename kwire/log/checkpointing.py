@@ -1,8 +1,8 @@
-"""The checkpoint files of one log directory, written after what they say has changed.
+"""The writer of one log directory's checkpoint files, which runs only after a change.
 
 Rules: a directory has its own tasks, so that one that hangs holds up no other; its files have one
-writer at a time, and a file that would say the same again is left alone. Each task has a wake-up
-of its own: while one of them writes, the other may be woken. Nothing wakes while nothing changes.
+writer at a time, and a file whose content is unchanged is not rewritten. Each task has a wake-up
+event of its own: while one of them writes, the other may be woken. No task wakes without a change.
 """
 
 import logging
@@ -35,14 +35,14 @@ class Checkpointer:
     clock: Clock
     in_thread: InThread
     has_failed: Callable[[LogDirectory], bool]
-    """Takes note of an error; whether the directory is offline by now."""
+    """Takes the directory offline if its disk has failed; returns whether it is offline."""
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set by a change; replaced when the high watermarks are about to be written."""
     _moved: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """The same for recovery points and starts."""
+    """The same event for recovery points and log start offsets."""
     _kept: dict[str, bytes] = attrs.field(init=False, factory=dict)
-    """Files as they were written last."""
+    """The content last written to each file."""
     _writing: trio.Event | None = attrs.field(init=False, default=None)
 
     def mark(self, opened: PartitionLog) -> None:
@@ -51,7 +51,7 @@ class Checkpointer:
         self._wake()
 
     def forget(self, opened: PartitionLog) -> None:
-        """Note that a log is gone."""
+        """Drop a removed log from the changed ones."""
         self._changed_logs.discard(opened)
 
     def _wake(self) -> None:
@@ -59,7 +59,7 @@ class Checkpointer:
         self._moved.set()
 
     async def keep_high_watermarks(self, interval_s: float) -> None:
-        """Write them at most once in an interval, until cancelled."""
+        """Write the high watermarks at most once in an interval, until cancelled."""
         while True:
             await self._changed.wait()
             await trio.sleep(interval_s)
@@ -72,7 +72,7 @@ class Checkpointer:
             await self.write(names.HIGH_WATERMARKS)
 
     async def keep_recovery_points(self, interval_s: float) -> None:
-        """Write them and the logs' starts at most once in an interval, until cancelled."""
+        """Write recovery points and log starts at most once in an interval, until cancelled."""
         while True:
             await self._moved.wait()
             await trio.sleep(interval_s)
@@ -80,7 +80,7 @@ class Checkpointer:
             await self.write(names.RECOVERY_POINTS, names.LOG_STARTS)
 
     async def write(self, *files: str) -> bool:
-        """Write files that say something new; whether what they say is on disk."""
+        """Write the files whose content has changed; return whether all of it is on disk."""
         while self._writing is not None:
             await self._writing.wait()
         done = self._writing = trio.Event()
@@ -111,7 +111,7 @@ class Checkpointer:
         return True
 
     async def _text(self, name: str) -> bytes:
-        """A checkpoint's content, made in slices; each line is true when it is made."""
+        """Return a checkpoint's content, made in slices; each line is correct when it is made."""
         slices = Slices(self.clock.now)
         lines = []
         for count, line in enumerate(self.directory.lines(name), 1):

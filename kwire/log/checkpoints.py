@@ -1,8 +1,8 @@
-"""The small text files of a log directory, and what becomes of them when they are torn.
+"""The small text files of a log directory, and the handling of torn ones.
 
-Offset checkpoints are hints: a file that cannot be read counts as empty, and what it would have
-said is found the long way. ``meta.properties`` says whose directory this is, so that one must be
-readable. All are replaced whole.
+Offset checkpoints are hints: a file that cannot be read counts as empty, and recovery computes its
+content from the log. ``meta.properties`` names the node and cluster that own the directory, so it
+must be readable. All files are replaced whole.
 """
 
 import json
@@ -49,7 +49,7 @@ def parse_offsets(data: bytes) -> Offsets:
 
 
 def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
-    """The checkpoint, empty if missing or damaged; beside it what is wrong with it."""
+    """Return the checkpoint, empty if missing or damaged, and a description of the damage."""
     try:
         return parse_offsets(disk.read(name)), None
     except FileNotFoundError:
@@ -60,12 +60,12 @@ def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
 
 @attrs.frozen
 class MetaProperties:
-    """Whose directory this is: ``meta.properties``."""
+    """The content of ``meta.properties``: the cluster and node that own the directory."""
 
     cluster_id: str
     node_id: int
     directory_id: bytes | None = None
-    """None in directories of before Kafka 3.7."""
+    """None in directories written before Kafka 3.7."""
     version: int = 1
 
     def to_text(self) -> bytes:
@@ -77,7 +77,7 @@ class MetaProperties:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Java properties as Kafka's own files use them: ``key=value`` lines, ``#`` comments."""
+    """Parse Java properties as Kafka's files use them: ``key=value`` lines, ``#`` comments."""
     found = {}
     for line in text.splitlines():
         line = line.strip()
@@ -88,7 +88,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Read ``meta.properties``; :class:`CorruptFile` names what is missing."""
+    """Read ``meta.properties``; raises :class:`CorruptFile` naming a missing or wrong property."""
     try:
         found = parse_properties(data.decode())
         version = int(found.get("version", "-1"))
@@ -111,12 +111,12 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
 
 
 def partition_metadata_text(topic_id: bytes) -> bytes:
-    """``partition.metadata``; it ends without a newline."""
+    """Return the content of ``partition.metadata``, which ends without a newline."""
     return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def parse_partition_metadata(data: bytes) -> bytes:
-    """The topic id; ValueError when the file is torn."""
+    """Return the topic id; raises ValueError when the file is torn."""
     lines = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
     if lines.get("version") != "0" or "topic_id" not in lines:
         raise ValueError("not a partition.metadata file")
@@ -124,12 +124,12 @@ def parse_partition_metadata(data: bytes) -> bytes:
 
 
 def clean_shutdown_text(broker_epoch: int) -> bytes:
-    """``.kafka_cleanshutdown``: the log was closed in order by this incarnation."""
+    """Return the content of ``.kafka_cleanshutdown``, the marker of this broker's clean stop."""
     return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch of the stop, -1 when the marker does not say."""
+    """Return the broker epoch at the clean stop, -1 when the marker has none."""
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):
@@ -138,5 +138,5 @@ def parse_clean_shutdown(data: bytes) -> int:
 
 
 def _escaped(value: str) -> str:
-    """Java escapes these in a value."""
+    """Escape the characters that Java escapes in a value."""
     return re.sub(r"([\\:=#!])", r"\\\1", value)

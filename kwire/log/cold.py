@@ -1,9 +1,9 @@
-"""Lookups that would wait for the disk: how they are noticed, and what a thread does for them.
+"""Lookups that would wait for the disk, and the reads that a thread makes for them first.
 
-A lookup on the loop reads what is in the page cache and raises :class:`WouldWait` where something
-is not. A thread makes the same reads and throws away what it finds; then the lookup is made again
-on the loop, with reads that may wait and find everything in the page cache. So the log may change
-meanwhile: nothing of an old answer is used.
+A lookup on the event loop reads the page cache and raises :class:`WouldWait` for a page that is
+not in it. A thread makes the same reads and discards the data. Then the lookup is repeated on the
+loop, with reads that may wait but normally find every page cached. So the log may change
+meanwhile: no result of the first lookup is used.
 """
 
 import struct
@@ -19,15 +19,15 @@ ReadAt = Callable[[int, int], Buffer]
 
 
 class WouldWait(Exception):
-    """A lookup needs what is not in the page cache."""
+    """A lookup needs data that is not in the page cache."""
 
     disk: Disk
     job: Job
-    """What to do in a thread of the disk before the lookup is made again."""
+    """The reads to make in a thread of the disk before the lookup is repeated."""
 
 
 def reader(file: File, *, wait: bool) -> ReadAt:
-    """How a lookup reads a file; without ``wait`` it raises :class:`WouldWait`."""
+    """Return a lookup's read function; without ``wait`` it raises :class:`WouldWait`."""
     if wait:
         return file.read
 
@@ -41,7 +41,7 @@ def reader(file: File, *, wait: bool) -> ReadAt:
 
 
 def run_all(jobs: Sequence[Job]) -> None:
-    """In a thread. What is wrong with a file, or is gone, the lookup on the loop finds again."""
+    """Run jobs in a thread, ignoring bad or missing files: the lookup on the loop reports them."""
     for job in jobs:
         with suppress(OSError, ValueError, struct.error):
             job()

@@ -1,7 +1,7 @@
 """The settings one log works under, under Kafka's topic names.
 
-Whoever knows a topic's configs builds a :class:`LogConfig` and hands it to the log; it is frozen,
-and a changed setting is a new object.
+The caller builds a :class:`LogConfig` from a topic's configs and hands it to the log. It is frozen:
+a changed setting makes a new object.
 """
 
 from typing import Final
@@ -42,11 +42,11 @@ class LogConfig:
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
     producer_id_expiration_ms: int = DAY_MS
-    """A broker's setting that every log needs."""
+    """A setting of the broker that every log needs."""
 
     @property
     def flushes_by_itself(self) -> bool:
-        """Whether an append may owe an fsync before it counts."""
+        """Whether ``flush.messages`` or ``flush.ms`` is set, so that appends lead to an fsync."""
         return self.flush_messages < (1 << 63) - 1 or self.flush_ms < (1 << 63) - 1
 
 

@@ -1,9 +1,9 @@
 """The files that one node keeps open, shared by all its log directories.
 
-Rules: the least recently used file is closed when there are too many; a pinned file is in use and
-not among them. Only the thread of the event loop closes files to make room: a worker thread that
-did could close a descriptor, and have its number used again, between the loop's decision to write
-to it and the write.
+Rules: the least recently used file is closed when too many are open. A pinned file is in use and
+not counted. Only the event loop's thread closes files to make room: a worker thread could close a
+descriptor, and the system could reuse its number, between the loop's decision to write to it and
+the write.
 """
 
 from collections import OrderedDict
@@ -19,13 +19,15 @@ class Closable(Protocol):
 
 
 def files_limit(descriptors: int) -> int:
-    """How many of the process's descriptors cached files may take; the rest is for connections,
-    files that are being read or written meanwhile, and threads."""
+    """Return the number of the process's descriptors that cached files may take.
+
+    The rest is for connections, for files that are being read or written, and for threads.
+    """
     return max(FILES_MIN, min(descriptors // 4, FILES_MAX))
 
 
 class Descriptors:
-    """Open files that nobody is using right now, least recently used first."""
+    """Open files that are not pinned, least recently used first."""
 
     def __init__(self, limit: int = 1000) -> None:
         self.limit = limit
@@ -40,7 +42,7 @@ class Descriptors:
         self._thread = get_ident()
 
     def used(self, file: Closable) -> None:
-        """Note that an open file was used; a file that another thread opens closes itself."""
+        """Note that an open file was used; files opened by another thread are not tracked."""
         if get_ident() != self._thread:
             return
         recent = self._recent
@@ -55,7 +57,10 @@ class Descriptors:
         self._recent.pop(file, None)
 
     def shed(self) -> bool:
-        """Close the older half, for a process without a descriptor left; whether any was closed."""
+        """Close the less recently used half when the process is out of descriptors.
+
+        Return whether any was closed.
+        """
         if get_ident() != self._thread or not self._recent:
             return False
         self._close_until(len(self._recent) // 2)

@@ -1,9 +1,9 @@
 """One log directory: its lock, its partitions' logs, its checkpoints, its clean stop.
 
 Synchronous; :mod:`kwire.log.service` decides when and in which thread. Rules: a directory belongs
-to one broker at a time; a topic's data is known by its id, so a directory left by an older topic
-of the same name is put aside, never reused; every step of a deletion may be the last one before a
-crash, a directory with a mark in its name is finished or ignored at the next start.
+to one broker at a time. A topic's data is identified by the topic id, so a directory left by an
+older topic of the same name is put aside, never reused. Every step of a deletion may be the last
+one before a crash: the next start removes or ignores a directory with a mark in its name.
 """
 
 import logging
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 LOST_ID: Final = b"\xff" * 16
 """The topic id of a log whose ``partition.metadata`` was torn by a crash.
 
-Every flush syncs that file, so nothing in the log was promised to be durable; and it may be of an
-older topic with the same name, deleted just before the power went. It belongs to nobody.
+Every flush syncs that file, so no record in the log was acknowledged as durable. The log may also
+be of an older topic with the same name, deleted just before a power loss. No topic owns it.
 """
 
 
 @attrs.frozen
 class Unopened:
-    """A partition whose log cannot be opened, and what was known of it."""
+    """A partition whose log cannot be opened, with its checkpointed offsets."""
 
     topic_id: bytes
     known: recovery.Known
@@ -45,7 +45,7 @@ class LogDirectory:
 
     disk: Disk
     name: str
-    """Its path, for people and for DescribeLogDirs."""
+    """The directory's path, for log lines and for DescribeLogDirs."""
     directory_id: bytes = ZERO_UUID
     logs: dict[TopicPartition, PartitionLog] = attrs.Factory(dict)
     leavings: list[str] = attrs.Factory(list)
@@ -53,9 +53,9 @@ class LogDirectory:
     unopened: dict[TopicPartition, Unopened] = attrs.Factory(dict)
     """Partitions that are here but cannot be read; their files are left as they are."""
     retired: dict[TopicPartition, set[str]] = attrs.Factory(dict)
-    """Partitions that were taken out, and the checkpoint files that may still speak of them."""
+    """Retired partitions, with the checkpoint files on disk that may still name them."""
     previous_epoch: int = -1
-    """Of the broker that last stopped in order; known once the directory is loaded."""
+    """The epoch of the broker's last clean stop, else -1; set when the directory is loaded."""
     _lock: Lock | None = None
 
     @property
@@ -71,7 +71,7 @@ class LogDirectory:
     def load(
         self, config_of: Callable[[str], LogConfig], now_ms: int
     ) -> Generator[None, None, None]:
-        """Open every partition in slices. The marker of the last stop is gone afterwards."""
+        """Open every partition in slices, removing the marker of the last clean stop first."""
         self.lock()
         clean = self._take_marker()
         points = self._read(names.RECOVERY_POINTS)
@@ -98,7 +98,7 @@ class LogDirectory:
         config_of: Callable[[str], LogConfig],
         now_ms: int,
     ) -> Generator[None, None, None]:
-        """Open one partition; what cannot be read does not keep the others from being opened."""
+        """Open one partition; if it cannot be read, record it in :attr:`unopened`."""
         topic_id = ZERO_UUID
         try:
             known_id = self._topic_id(name)
@@ -130,7 +130,7 @@ class LogDirectory:
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """A new partition's log. Nothing is synced: an empty log can be made again."""
+        """Create a new partition's log, without a sync: an empty log can be created again."""
         directory = names.directory(*partition)
         self.disk.make_directory(directory)
         if partition in self.retired:
@@ -144,15 +144,15 @@ class LogDirectory:
         return made
 
     def adopt(self, opened: PartitionLog, topic_id: bytes) -> None:
-        """A log of before topics had ids is this topic's."""
+        """Assign a log from before topics had ids to this topic."""
         path = f"{opened.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
         opened.topic_id = topic_id
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
-        """Take a partition out and mark its directory; gives the directory's name now.
+        """Take a partition out and mark its directory; return the directory's new name.
 
-        Its last segment gets its indexes: Kafka complains of a segment without them.
+        The indexes of its last segment are written: Kafka warns of a segment without them.
         """
         self.retired[partition] = set(_OFFSETS)
         marked = names.marked_directory(*partition, unique.hex(), suffix)
@@ -169,9 +169,9 @@ class LogDirectory:
         return marked
 
     def lines(self, name: str) -> Iterator[str]:
-        """Lines of the checkpoint file of this name, each made when it is asked for.
+        """Yield the lines of the checkpoint file of this name, each made when it is requested.
 
-        Empty for a partition of which there is nothing to say.
+        A partition without an entry in this file yields an empty string.
         """
         line = checkpoints.offset_line
         for partition, log in list(self.logs.items()):
@@ -182,17 +182,17 @@ class LogDirectory:
             yield line(partition, known) if known else ""
 
     def checkpoint(self, name: str) -> bytes:
-        """The content of the checkpoint file of this name."""
+        """Return the content of the checkpoint file of this name."""
         return checkpoints.offsets_text([line for line in self.lines(name) if line])
 
     def is_named_again(self, partition: TopicPartition) -> bool:
-        """Whether checkpoints on disk may speak of another log that had this one's name."""
+        """Whether checkpoints on disk may hold offsets of an earlier log of the same name."""
         return partition in self.retired and partition in self.logs
 
     def forget_retired(
         self, file: str, retired: Iterable[tuple[TopicPartition, set[str]]]
     ) -> list[str]:
-        """A checkpoint file no longer speaks of these partitions; returns markers to remove."""
+        """Note that a checkpoint file names these partitions no longer; return stale markers."""
         markers = []
         for partition, files in retired:
             files.discard(file)
@@ -203,19 +203,19 @@ class LogDirectory:
         return markers
 
     def remove_markers(self, markers: Iterable[str]) -> None:
-        """In a thread."""
+        """Remove and sync marker files, in a thread."""
         for marker in markers:
             with suppress(FileNotFoundError):
                 self.disk.remove(marker)
                 self.disk.sync_directory(marker.rpartition("/")[0])
 
     def write_checkpoints(self, texts: Iterable[tuple[str, bytes]]) -> None:
-        """In a thread: replace checkpoint files, synced."""
+        """Replace checkpoint files and sync them, in a thread."""
         for name, text in texts:
             self.disk.replace(name, text, sync=True)
 
     def finish(self, broker_epoch: int) -> None:
-        """The end of a clean stop, once every log is closed and synced."""
+        """Write the checkpoints and the clean-stop marker, once every log is closed and synced."""
         kept = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
         files = [(name, self.checkpoint(name)) for name in kept]
         if all(one.known.clean for one in self.unopened.values()):
@@ -233,7 +233,7 @@ class LogDirectory:
             self._lock = None
 
     def _partition(self, name: str) -> TopicPartition | None:
-        """Which partition's log to open in this directory, if any."""
+        """Return the partition whose log is to be opened in this directory, if any."""
         if name.endswith(names.DELETE_DIRECTORY):
             self.leavings.append(name)
             return None
@@ -244,12 +244,15 @@ class LogDirectory:
         return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
 
     def _is_foreign(self, name: str) -> bool:
-        """A directory without a topic id: whether something else than segments lies there."""
+        """Whether a directory without a topic id holds files, but no segment."""
         files = [entry.name for entry in self.disk.entries(name)]
         return bool(files) and not any(map(_of_a_segment, files))
 
     def _take_marker(self) -> bool:
-        """Whether the last stop was clean; said once, for from now on it is not."""
+        """Remove the clean-stop marker; return whether there was one.
+
+        From now on the directory is not clean until the next clean stop.
+        """
         try:
             marker = self.disk.read(names.CLEAN_SHUTDOWN)
         except FileNotFoundError:
@@ -281,9 +284,10 @@ def _of_a_segment(file: str) -> bool:
 
 
 def _start(log: PartitionLog) -> int | None:
-    """Where a log starts, if that is inside its first segment: else its name says it.
+    """Return a log's start offset if it is inside the first segment, else None.
 
-    But names that were removed can come back with the power, until that is synced.
+    Otherwise the first segment's name gives it. But until their removal is synced, removed files
+    can reappear after a power loss, so then the start offset is returned too.
     """
     inside = log.start_offset > log.segments[0].base_offset
     return log.start_offset if inside or log.removal_unsynced else None

@@ -1,12 +1,12 @@
-"""Files: the protocols the log is written against, and the real disk.
+"""The file protocols that the log uses, and the real disk.
 
 Rules of this file: it is the only one of the package that touches the operating system. Paths are
 relative to the disk's root and use ``/``; one :class:`RealDisk` is one log directory, so its
-``slow`` and ``failed`` speak for all partitions in it.
+``slow`` and ``failed`` apply to all partitions in it.
 
-A file opens when it is used and may be closed behind its user's back (see
+A file opens when it is used and may be closed between two uses (see
 :mod:`kwire.log.descriptors`), unless it is pinned. Methods may be called from another thread only
-while the file is pinned. What an error means for the directory is for :mod:`kwire.log.trouble`.
+while the file is pinned. :mod:`kwire.log.trouble` decides what an error means for the directory.
 """
 
 import errno
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """What a directory listing says of one file."""
+    """One file in a directory listing."""
 
     name: str
     size: int
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Bytes of the volume a log directory lies on."""
+    """Bytes of the volume that holds a log directory."""
 
     total: int
     usable: int
@@ -57,10 +57,10 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
+        """Return up to ``size`` bytes; fewer only at the end of the file."""
 
     def write(self, parts: Sequence[Buffer], position: int) -> None:
-        """All of ``parts``, back to back; an error may leave some of it written."""
+        """Write all of ``parts``, back to back; an error may leave some of it written."""
 
     def truncate(self, size: int) -> None:
         """Cut (or fill with zeros) to ``size``, giving back what was allocated beyond."""
@@ -74,7 +74,7 @@ class File(Protocol):
         """Whether the first and last page of this range can be read without waiting."""
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
-        """The same as :meth:`read`, or None where that would wait for the disk, or may."""
+        """Read as :meth:`read` does, or return None where that would, or may, wait for the disk."""
 
     def pin(self) -> None:
         """Keep the descriptor open until :meth:`unpin`, through ``close`` and removal."""
@@ -82,7 +82,7 @@ class File(Protocol):
     def unpin(self) -> None: ...
 
     def fileno(self) -> int:
-        """The descriptor of a pinned file, -1 where there is none."""
+        """Return the descriptor of a pinned file, -1 where there is none."""
 
     def close(self) -> None: ...
 
@@ -109,47 +109,49 @@ class Disk(Protocol):
     def drop_reserve(self) -> None: ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """A handle; nothing is opened before it is used unless ``create``."""
+        """Return a handle; the file is opened on first use, and created at once if ``create``."""
 
     def entries(self, path: str = "") -> list[Entry]: ...
 
     def read(self, path: str) -> bytes: ...
 
     def write(self, path: str, data: Buffer) -> None:
-        """A whole small file in place, for files that are worthless when torn."""
+        """Write a whole small file in place, for files that are worthless when torn."""
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
-        """Readers, also after a crash when ``sync``, find the old or the new content."""
+        """Replace a file: readers, also after a crash if ``sync``, find the old or new content."""
 
     def rename(self, source: str, target: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file; a missing one is no error."""
 
     def make_directory(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync(self, path: str) -> None:
-        """fsync of a file by its name, without its handle; for other threads."""
+        """Call fsync on a file by its name, without its handle; for other threads."""
 
     def sync_directory(self, path: str = "") -> None: ...
 
     def lock(self, path: str) -> Lock:
-        """Raises :class:`AlreadyLocked` while somebody else holds it."""
+        """Lock a directory; raises :class:`AlreadyLocked` while another broker holds the lock."""
 
     def space(self) -> Space: ...
 
     def claim(self) -> None:
-        """Say that the calling thread is the one of the event loop."""
+        """Declare the calling thread to be the event loop's."""
 
     def shed(self) -> bool:
-        """Close files that are not in use, for calls in threads that found no descriptor left;
-        whether there were any. Only on the event loop."""
+        """Close files that are not in use, after a call in a thread found no descriptor left.
+
+        Return whether any was closed. Call it only on the event loop.
+        """
 
 
 def pin_all(files: Iterable[File]) -> None:
-    """Pin all of these files or, when one cannot be opened, none."""
+    """Pin all of these files or, if one cannot be opened, none."""
     pinned: list[File] = []
     try:
         for file in files:
@@ -213,7 +215,7 @@ class RealFile:
 
     @staticmethod
     def _write_rest(fd: int, parts: Sequence[Buffer], position: int) -> None:
-        """All of ``parts`` (again): what one call could not take, or did not."""
+        """Write all of ``parts`` from the start, after one call could not or did not write all."""
         for first in range(0, len(parts), PARTS_MAX):
             left = memoryview(b"".join(parts[first : first + PARTS_MAX]))
             while left:
@@ -347,7 +349,7 @@ class RealDisk(Health):
             os.close(fd)
 
     def write(self, path: str, data: Buffer) -> None:
-        """Over what is there, then cut: ext4 flushes a file that was emptied first (2 ms)."""
+        """Overwrite the file, then cut it: ext4 flushes a file that was emptied first (2 ms)."""
         with self.failing():
             self._with_reserve(lambda: self._overwrite(path, data))
 
@@ -379,7 +381,7 @@ class RealDisk(Health):
                 os.close(fd)
             os.replace(self._full(temporary), self._full(path))
         except OSError:
-            with suppress(OSError):  # it would take the room that there is too little of
+            with suppress(OSError):  # The temporary file would take up scarce room.
                 os.unlink(self._full(temporary))
             raise
 
@@ -421,7 +423,7 @@ class RealDisk(Health):
         return Space(usage.total, usage.free)
 
     def failing(self, *, by_sync: bool = False) -> "_Failing":
-        """Refuses work on a failed disk; an OSError inside is judged."""
+        """Return a context that raises on a failed disk and judges an OSError raised inside."""
         return _Failing(self, by_sync)
 
     def descriptor(self, path: str, flags: int) -> int:
@@ -444,9 +446,9 @@ class RealDisk(Health):
         return self.descriptors.shed()
 
     def allocate(self, fd: int, position: int, size: int) -> None:
-        """Linux: reserve blocks ahead; an append into them costs a fraction.
+        """Reserve blocks ahead on Linux: an append into them costs a fraction.
 
-        A refusal is no error but where the disk is broken: the write that follows will tell.
+        A refusal is an error only if it is EIO; after any other, the write that follows decides.
         """
         fallocate = _fallocate() if self.can_allocate else None
         while fallocate is not None:
@@ -486,7 +488,7 @@ class RealDisk(Health):
             os.unlink(self._full(RESERVE))
 
     def _with_reserve(self, call: Callable[[], T]) -> T:
-        """Make a call that may take the room of the reserve."""
+        """Make a call; without room for it, give up the reserve and make it again."""
         try:
             return call()
         except OSError as error:
@@ -500,7 +502,7 @@ class RealDisk(Health):
 
     @staticmethod
     def write_all(fd: int, data: Buffer) -> None:
-        """All of ``data`` where the descriptor stands, in as many pieces as the kernel likes."""
+        """Write all of ``data`` at the descriptor's position, in as many calls as it takes."""
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
@@ -524,11 +526,11 @@ class _Failing:
 
 
 _LOCKED: Final = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
-"""What locking a file answers while somebody else has it; anything else is a lack of locks."""
+"""Error numbers of a lock that another process holds; any other means that no lock is available."""
 
 
 class RealLock:
-    """Kafka's lock: a POSIX record lock. ``flock`` beside it tells two brokers of one process."""
+    """Kafka's lock: a POSIX record lock, and ``flock`` to separate two brokers of one process."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -542,7 +544,7 @@ class RealLock:
             raise AlreadyLocked(error.errno, f"{path} is locked by another broker") from error
 
     def release(self) -> None:
-        """Gone after a clean stop, left behind by a kill."""
+        """Release the lock and remove its file; a killed process leaves the file behind."""
         with suppress(OSError):
             os.unlink(self._path)
         self._file.close()
@@ -561,14 +563,14 @@ def _lock(fd: int) -> None:
 
 
 class _Fallocate(Protocol):
-    """Gives an error number, 0 for success."""
+    """A call that returns an error number, 0 for success."""
 
     def __call__(self, fd: int, mode: int, position: int, size: int) -> int: ...
 
 
 _KEEP_SIZE: Final = 1
 _CANNOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
-"""What file systems, kernels and sandboxes answer that never can."""
+"""Error numbers from file systems, kernels and sandboxes that never support it."""
 
 
 def _fill(fd: int, size: int) -> None:
@@ -589,7 +591,7 @@ def _fill(fd: int, size: int) -> None:
 
 @cache
 def _fallocate() -> _Fallocate | None:
-    """``fallocate(2)``, looked up on first use because ctypes is slow to import."""
+    """Return ``fallocate(2)``, looked up on first use because ctypes is slow to import."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -608,14 +610,14 @@ def _fallocate() -> _Fallocate | None:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; returns what holds now."""
+    """Raise the soft limit of open files to the hard one; return the new soft limit."""
     try:
         import resource
     except ImportError:  # Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
-    for wanted in (most, 1 << 16, 10_240):  # some systems refuse what the hard limit promises
+    for wanted in (most, 1 << 16, 10_240):  # Some systems refuse the value of the hard limit.
         if soft < wanted <= most:
             with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,7 +1,6 @@
-"""What a file of a log says, line by line: the text of ``kwire dump-log``.
+"""The text of ``kwire dump-log``: the content of one file of a log, line by line.
 
-Reads only, and tells what is wrong instead of stopping at it, as far as there is something to go
-on with.
+It only reads. It reports damage as a line and goes on where it can.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,11 +25,11 @@ CODECS: Final = {
 
 
 Meaning = Callable[[bytes | None], object]
-"""What a record's value stands for; ValueError if it is none of those."""
+"""A decoder of a record's value; raises ValueError for a value of another kind."""
 
 
 def dump(path: str, *, records: bool = False, meaning: Meaning | None = None) -> Iterator[str]:
-    """The lines for one file, by the end of its name; ``records``: also what is in the batches."""
+    """Yield the lines for one file, by its suffix; ``records`` adds the records of the batches."""
     name = PurePath(path).name.removesuffix(names.DELETED)
     with open(path, "rb") as file:
         data = file.read()
@@ -70,7 +69,7 @@ def _log(data: bytes, with_records: bool, meaning: Meaning | None) -> Iterator[s
             end = pos + header.size
     except ValueError as error:
         yield f"  problem: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever the bytes do, the rest is told
+    except Exception as error:  # noqa: BLE001 - whatever the bytes cause, the rest is reported
         yield f"  problem: {error!r}"
     if end < len(data):
         yield f"trailing={len(data) - end} bytes that are no whole batch"

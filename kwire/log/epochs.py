@@ -1,8 +1,8 @@
-"""Which leader epoch began where: ``leader-epoch-checkpoint``.
+"""The start offset of each leader epoch: ``leader-epoch-checkpoint``.
 
 Epochs and start offsets both grow from entry to entry. The file is text (``0``, count, lines
-``epoch start_offset``); whatever is wrong with it, it is rebuilt from the batches.
-Truncation and the epoch comparison of KIP-101, 279 and 320 stand on it.
+``epoch start_offset``); if it is damaged, it is rebuilt from the batches.
+Truncation and the epoch comparison of KIP-101, 279 and 320 depend on it.
 """
 
 from bisect import bisect_right
@@ -36,10 +36,10 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that ``epoch`` begins at ``start_offset``; whether that was news.
+        """Record that ``epoch`` begins at ``start_offset``; return whether that added an entry.
 
-        An entry that contradicts the new one (a later epoch, or the same start) goes: what was
-        there belonged to batches that are no more.
+        Entries that contradict the new one (a later epoch, or a start offset not below it) are
+        removed: they belong to batches that no longer exist.
         """
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
             return False
@@ -52,10 +52,10 @@ class LeaderEpochs:
         return True
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch up to ``epoch`` that this log knows, and where it ended.
+        """Return the largest epoch up to ``epoch`` in this log, and its end offset.
 
-        (-1, -1) when the log knows nothing that new. An epoch older than all is given as asked,
-        with the start of the first one.
+        (-1, -1) if ``epoch`` is newer than all entries. An epoch older than all is returned
+        unchanged, with the start offset of the first entry.
         """
         if not self._epochs or epoch < 0 or epoch > self._epochs[-1]:
             return UNDEFINED
@@ -65,17 +65,17 @@ class LeaderEpochs:
         return self._epochs[later - 1] if later else epoch, self._starts[later]
 
     def at(self, offset: int) -> int | None:
-        """The epoch that wrote ``offset``."""
+        """Return the epoch that wrote ``offset``."""
         index = bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else None
 
     def previous(self, epoch: int) -> int | None:
-        """The latest known epoch before ``epoch``."""
+        """Return the latest epoch in this log before ``epoch``."""
         older = [known for known in self._epochs if known < epoch]
         return older[-1] if older else None
 
     def truncate_end(self, end_offset: int) -> bool:
-        """Forget epochs that begin at or past ``end_offset``."""
+        """Remove epochs that begin at or past ``end_offset``; return whether there were any."""
         before = len(self._starts)
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
@@ -86,7 +86,10 @@ class LeaderEpochs:
         return True
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Forget epochs that ended before ``start_offset``; the one it lies in begins there."""
+        """Remove epochs that ended before ``start_offset``; the epoch that holds it begins there.
+
+        Return whether anything changed.
+        """
         passed = bisect_right(self._starts, start_offset)
         if not passed or (passed == 1 and self._starts[0] == start_offset):
             return False
@@ -101,17 +104,17 @@ class LeaderEpochs:
         self.changed()
 
     def replace(self, other: "LeaderEpochs") -> None:
-        """Become what a file says; nothing is written."""
+        """Take over the entries read from a file, without writing it."""
         self._epochs, self._starts = list(other._epochs), list(other._starts)
 
     def to_text(self) -> bytes:
-        """The checkpoint file's content."""
+        """Return the checkpoint file's content."""
         lines = [f"{epoch} {start}\n" for epoch, start in self.entries()]
         return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 
 def from_text(data: bytes) -> LeaderEpochs:
-    """Read a checkpoint file; ValueError when it is torn, empty or out of order."""
+    """Parse a checkpoint file; raises ValueError when it is torn, empty or out of order."""
     lines = data.decode("ascii").split("\n")
     if len(lines) < 3 or lines[0] != "0" or lines[-1]:
         raise ValueError("not a leader epoch checkpoint")

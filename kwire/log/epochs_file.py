@@ -1,4 +1,4 @@
-"""``leader-epoch-checkpoint``, as a log keeps it."""
+"""Reading and writing a log's ``leader-epoch-checkpoint`` file."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from kwire.log.partition_log import PartitionLog
 
 SECTOR: Final = 512
-"""A file of at most so many bytes is as it was or as it is after a crash, also in place."""
+"""Bytes that a crash cannot tear: a file up to this size, written in place, is old or new."""
 
 
 def write(log: "PartitionLog") -> None:
     """Write a log's epochs; the flush that covers the epoch's batches syncs the file.
 
-    In place while it is torn by no crash: a rename over the old one makes ext4 flush, which is
-    2 ms a partition in each start. Without room for it the file goes: a recovery has the epochs
-    from the batches.
+    It is written in place as long as a crash cannot tear it: a rename over the old file makes ext4
+    flush, which costs 2 ms per partition at each start. Without room for it the file is removed:
+    recovery takes the epochs from the batches.
     """
     path, text = f"{log.directory}/{names.EPOCHS_FILE}", log.epochs.to_text()
     try:
@@ -34,7 +34,7 @@ def write(log: "PartitionLog") -> None:
 
 
 def load(log: "PartitionLog") -> bool:
-    """Read a log's epochs; whether there was anything to rely on."""
+    """Read a log's epochs; return whether the file was valid and had entries."""
     try:
         found = epochs.from_text(log.disk.read(f"{log.directory}/{names.EPOCHS_FILE}"))
     except (FileNotFoundError, ValueError):

@@ -1,8 +1,8 @@
-"""One flush of a log, done in a thread, and the account of what the next one has to do.
+"""One flush of a log, run in a thread, and the list of files for the next flush.
 
-Rules: the thread changes nothing in memory, so readers go on meanwhile; a log has one flush at a
-time and is not truncated, closed or taken away before that has ended. What a flush that failed
-was to sync is left for the next one.
+Rules: the thread changes nothing in memory, so readers go on meanwhile. A log has one flush at a
+time and is not truncated, closed or removed before it has ended. The next flush also syncs what a
+failed one was to sync.
 """
 
 from collections.abc import Sequence
@@ -17,36 +17,36 @@ from kwire.log.segment import Segment
 
 @attrs.define(eq=False)
 class Unsynced:
-    """What a log has written, or still has to write, beside the segments' records."""
+    """A log's unsynced writes, done or still to do, beside the segments' records."""
 
     closed: list[Segment] = attrs.Factory(list)
     """Closed segments whose indexes are only in memory."""
     files: dict[str, bytes | None] = attrs.Factory(dict)
-    """Files of the partition's directory to sync, and what to write first unless that is done."""
+    """Files of the partition's directory to sync; the value is content to write first, if any."""
     lazy: set[str] = attrs.Factory(set)
-    """Written files that are synced with the next flush, but are no reason for one."""
+    """Written files that the next flush syncs, but that do not cause a flush."""
     removed: bool = False
-    """Old segments were removed: their names could come back with the power."""
+    """Old segments were removed: their names could reappear after a power loss."""
     cut: bool = False
-    """The log was truncated: what was cut off could come back with the power."""
+    """The log was truncated: the removed records could reappear after a power loss."""
     names: bool = True
-    """Files came or went."""
+    """Files were created or removed in the partition's directory."""
     directory: bool = True
-    """The partition's own name may be lost with the power, and everything with it."""
+    """A power loss may remove the partition's own directory, with all that is in it."""
 
     def __bool__(self) -> bool:
-        """Whether there is reason for a flush even if all records are synced."""
+        """Whether a flush is needed even if all records are synced."""
         return bool(self.closed or self.files or self.removed or self.cut)
 
     def forget(self, segment: Segment) -> None:
-        """A segment was removed, or is appended to again: its indexes are not to be written."""
+        """Drop the indexes of a segment that was removed or is appended to again."""
         if segment in self.closed:
             self.closed.remove(segment)
         for suffix in names.SEGMENT_SUFFIXES[1:]:
             self.files.pop(segment.name(suffix), None)
 
     def put_back(self, other: "Unsynced") -> None:
-        """Take over what a flush failed to do."""
+        """Take over the files of a failed flush."""
         self.closed = other.closed + self.closed
         self.files = other.files | self.files
         self.lazy |= other.lazy
@@ -66,15 +66,18 @@ class Flush:
     unsynced: Unsynced
     end_offset: int
     indexed_end: int
-    """The segments below it have their indexes on disk once this has worked."""
+    """The segments below this offset have their indexes on disk once this flush has worked."""
     worked: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Raises OSError, with nothing pinned."""
+        """Pin the segments' files; if that raises OSError, none is pinned."""
         pin_all(segment.file for segment in self._segments)
 
     def run(self) -> None:
-        """Raises OSError; what is not known to be durable then never will be."""
+        """Write and sync everything; raises OSError.
+
+        After an error it is never certain again which of the data is durable.
+        """
         unsynced = self.unsynced
         for segment in self._segments:
             segment.file.sync()
@@ -95,7 +98,7 @@ class Flush:
         self.worked = True
 
     def close(self) -> None:
-        """Let go of the segments' files."""
+        """Unpin the segments' files."""
         for segment in self._segments:
             segment.file.unpin()
 

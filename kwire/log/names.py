@@ -1,4 +1,4 @@
-"""How files and directories of a log are called."""
+"""The names of a log's files and directories."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ NAME_MAX: Final = 255
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 NAMED_AGAIN: Final = "kwire-named-again"
-"""In the directory of a partition whose name had another one: checkpoints may still mean that."""
+"""A marker in a directory whose name an earlier log had: checkpoints may still mean that log."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
@@ -31,12 +31,12 @@ CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 
 def stem(offset: int) -> str:
-    """A segment's name: its base offset in twenty digits."""
+    """Return a segment's name: its base offset in twenty digits."""
     return f"{offset:020d}"
 
 
 def stem_offset(name: str) -> int | None:
-    """The offset in a segment file's name, None when it has none."""
+    """Return the offset in a segment file's name, None if there is none."""
     digits = name[:20]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
@@ -46,7 +46,7 @@ def directory(topic: str, partition: int) -> str:
 
 
 def parse_directory(name: str) -> tuple[str, int] | None:
-    """Topic and partition of a live partition's directory; None for any other name."""
+    """Return topic and partition of a live partition's directory; None for any other name."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isascii() or not number.isdigit():
         return None
@@ -54,6 +54,6 @@ def parse_directory(name: str) -> tuple[str, int] | None:
 
 
 def marked_directory(topic: str, partition: int, unique: str, suffix: str) -> str:
-    """The name of a directory on its way out or in; long topics are cut to fit."""
+    """Return the name of a deleted, stray or future directory; long topics are cut to fit."""
     tail = f"-{partition}.{unique}{suffix}"
     return topic[: NAME_MAX - len(tail)] + tail

@@ -15,18 +15,18 @@ from kwire.records.header import Buffer
 ENTRY: Final = struct.Struct(">ii")
 ENTRY_SIZE: Final = ENTRY.size
 SPAN: Final = 2048
-"""So many entries are read at once in the end: 16 KB cost less than eleven calls for one each."""
+"""Entries that the last step reads at once: 16 KB cost less than eleven reads of one entry."""
 Read = Callable[[int, int], Buffer]
-"""Some entries: the number of the first one, and how many."""
+"""A read of entries, given the number of the first one and their count."""
 
 
 def memory(data: bytes | bytearray, size: int) -> Read:
-    """Entries of ``size`` bytes out of memory."""
+    """Return a reader of entries of ``size`` bytes in memory."""
     return lambda first, count: data[first * size : (first + count) * size]
 
 
 def on_disk(read: ReadAt, size: int) -> Read:
-    """Entries of ``size`` bytes out of a file."""
+    """Return a reader of entries of ``size`` bytes in a file."""
     return lambda first, count: read(first * size, count * size)
 
 
@@ -62,7 +62,7 @@ def last_before(
 
 
 def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
-    """Absolute offset and position of all entries; a cut-off last one is left out."""
+    """Return absolute offset and position of all entries; a cut-off last one is left out."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [
         (base_offset + offset, position) for offset, position in ENTRY.iter_unpack(data[:whole])
@@ -70,7 +70,7 @@ def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
 
 
 def floor(read: Read, count: int, relative: int) -> tuple[int, int] | None:
-    """The last entry whose relative offset is at most ``relative``."""
+    """Return the last entry whose relative offset is at most ``relative``."""
     return last_before(read, count, ENTRY, relative.__ge__)
 
 

@@ -1,9 +1,8 @@
-"""When a log directory counts as slow, and when as quick again.
+"""The rule by which a log directory counts as slow, and as quick again.
 
-One slow write makes it slow: the loop has waited for it. While the kernel throttles writers of
-dirty pages, some writes take long and those between are quick, so that one quick write says
-nothing; a directory is quick again after a run of them, and after a longer run each time that it
-was slow again soon.
+One slow write makes it slow: the event loop has waited for it. While the kernel throttles writers
+of dirty pages, slow and quick writes alternate, so one quick write proves nothing. A directory is
+quick again after a run of quick writes; the run doubles each time the directory is soon slow again.
 """
 
 from typing import Final
@@ -17,7 +16,7 @@ SOON_SECONDS: Final = 60.0
 
 
 class Pace:
-    """The memory of one directory."""
+    """The recent write speed of one directory."""
 
     def __init__(self) -> None:
         self._run = RUN_MIN
@@ -25,7 +24,7 @@ class Pace:
         self._slow_at = float("-inf")
 
     def is_slow_after(self, elapsed_s: float, now: float) -> bool:
-        """Whether the directory is slow after a write that took so long and ended now."""
+        """Whether the directory is slow after a write of ``elapsed_s`` that ended at ``now``."""
         if elapsed_s > SLOW_WRITE_SECONDS:
             if not self._left:
                 relapse = now - self._slow_at < SOON_SECONDS

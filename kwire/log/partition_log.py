@@ -1,9 +1,9 @@
-"""One partition's log: what Produce appends to and Fetch reads from.
+"""One partition's log: Produce appends to it and Fetch reads from it.
 
 One directory, one owner, synchronous. Rules: a batch is bytes that are stamped, written once and
-noted; nothing here looks at a record. State changes only after the write that it stands for, so an
-error leaves the log as it was. ``end_offset`` is what the next batch gets, ``written_offset`` what
-readers and high watermarks stay below; they differ only while a slow directory writes behind.
+accounted for; no code here reads a record. State changes only after the write that it describes,
+so an error leaves the log as it was. ``end_offset`` is the next batch's offset; readers and high
+watermarks stay below ``written_offset``. The two differ only while a slow directory writes behind.
 
 The hot path is :meth:`PartitionLog.append_leader`: 3 us for a batch beside the write itself, 4 us
 from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log.py). Its shape
@@ -38,7 +38,7 @@ CLOSED_MAX: Final = 8
 
 
 class Appended(NamedTuple):
-    """Where a batch went. ``duplicate``: it was there before, nothing was written."""
+    """The place of a batch in the log. ``duplicate``: it was there before, nothing was written."""
 
     base_offset: int
     last_offset: int
@@ -48,15 +48,15 @@ class Appended(NamedTuple):
 
 
 class UnexpectedOffset(ValueError):
-    """A follower was given a batch that does not continue its log."""
+    """A batch for a follower does not continue its log."""
 
 
 def _write_now(log: "PartitionLog") -> None:
-    """A log without a service writes by itself, however slow the disk is."""
+    """Do nothing: a log without a service writes synchronously, even to a slow disk."""
 
 
 class PartitionLog:
-    """An open log. Made by :func:`create` or :mod:`kwire.log.recovery`, not directly."""
+    """An open log, made by :func:`create` or :mod:`kwire.log.recovery`, not directly."""
 
     def __init__(
         self, disk: Disk, directory: str, partition: TopicPartition, config: LogConfig = DEFAULTS
@@ -72,28 +72,28 @@ class PartitionLog:
         self.end_offset = 0
         self.written_offset = 0
         self.recovery_point = 0
-        """Everything below is synced."""
+        """Everything below this offset is synced."""
         self.high_watermark = 0
-        """As the replica says; here for retention, checkpoints and restarts."""
+        """Set by the replica layer; kept here for retention, checkpoints and restarts."""
         self.uses_reserve = False
-        """Whether it is appended to on a full disk too: the metadata log is."""
+        """Whether records are appended even on a full disk, as to the metadata log."""
         self.epochs = LeaderEpochs(self.write_epochs)
         self.producers = ProducerStates()
         self.snapshots: list[int] = []
         """Offsets of the producer snapshots on disk."""
         self.behind = WriteQueue()
         self.on_behind: Callable[[PartitionLog], None] = _write_now
-        """Called when a write was queued; whoever listens runs :attr:`behind`."""
+        """Called when a write was queued; the service then runs the jobs of :attr:`behind`."""
         self.changed: Callable[[PartitionLog], None] = _write_now
         """Called for the first change since :meth:`clean`, for the first append after the start of
         a flush, for changed settings of unsynced records, and after a failure (``disk.failed``)."""
         self.on_roll: Callable[[PartitionLog], None] = _write_now
-        """Called when a segment was closed, which is to be synced soon."""
+        """Called when a segment was closed, so that it is synced soon."""
         self.unsynced = Unsynced()
         self.indexed_end = 0
-        """The segments below it have their indexes on disk, synced."""
+        """The segments below this offset have their indexes on disk, synced."""
         self._flush: Flush | None = None
-        """The one that runs."""
+        """The running flush."""
         self._finished = False
         self._dirty = False
 
@@ -108,9 +108,9 @@ class PartitionLog:
         *,
         from_client: bool = True,
     ) -> Appended:
-        """Give a judged batch its place and write it.
+        """Assign offsets to a validated batch and write it.
 
-        ``from_client``: the producer's sequence must fit; coordinators are trusted with theirs.
+        ``from_client``: the producer's sequence is checked; a coordinator's is not.
         """
         producer_id = header.producer_id
         if producer_id > NO_PRODUCER:
@@ -142,10 +142,10 @@ class PartitionLog:
         return Appended(base_offset, next_offset - 1, timestamp, self.start_offset)
 
     def append_follower(self, records: Buffer, now_ms: int = 0) -> Appended:
-        """Append batches as another log (or the quorum's leader) has them.
+        """Append batches with the offsets of another log (or of the quorum's leader).
 
         Whole batches only; a cut-off last one is left out. Raises :class:`UnexpectedOffset` when
-        they do not come after what is there, CorruptMessage when they are damaged.
+        they overlap the log, CorruptMessage when they are damaged.
         """
         if self.disk.full:
             self._need_room()
@@ -166,7 +166,7 @@ class PartitionLog:
         return Appended(first, self.end_offset - 1, timestamp, self.start_offset)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Close the active segment and begin one at ``base_offset``, else at the end."""
+        """Close the active segment and begin one at ``base_offset``, by default the log end."""
         base_offset = self.end_offset if base_offset is None else base_offset
         closing = self.active
         if not closing.size and closing.base_offset == base_offset:
@@ -188,7 +188,7 @@ class PartitionLog:
     def _leave_to_flush(self, closing: Segment, end_offset: int) -> None:
         """Let the next flush write a closed segment's indexes and the snapshot at its end.
 
-        Its thread can wait for the file system, an append should not.
+        The flush's thread can wait for the file system; an append should not.
         """
         self.unsynced.closed.append(closing)
         snapshots.add(self, end_offset)
@@ -206,10 +206,10 @@ class PartitionLog:
         at_least_one: bool = True,
         wait: bool = True,
     ) -> FileRegion:
-        """Bytes from the batch that holds ``offset``, of batches wholly below ``end_offset``.
+        """Return the bytes from the batch that holds ``offset``, wholly below ``end_offset``.
 
-        ``at_least_one``: the first batch is given even when it is larger than ``max_bytes``.
-        Without ``wait`` it raises :class:`WouldWait` where the place of the bytes is not in memory.
+        ``at_least_one``: the first batch is returned even if it is larger than ``max_bytes``.
+        Without ``wait`` it raises :class:`WouldWait` if finding the bytes would wait for the disk.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
@@ -231,7 +231,7 @@ class PartitionLog:
         return region.empty()
 
     def aborted(self, start_offset: int, end_offset: int) -> list[Aborted]:
-        """Aborted transactions that touch the range, sorted by their first offsets."""
+        """Return aborted transactions that touch the range, sorted by their first offsets."""
         found: list[Aborted] = []
         for segment in self.segments[self.segment_index(start_offset) :]:
             for entry in segment.aborted():
@@ -241,7 +241,7 @@ class PartitionLog:
         return overlapping(found, start_offset, end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it every transaction is decided, and readers of committed data may go."""
+        """Return the last stable offset: below it every transaction has ended."""
         unstable = self.producers.first_unstable(high_watermark)
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
@@ -253,9 +253,9 @@ class PartitionLog:
     # -- cutting
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Forget everything from ``offset`` on; whether there was anything.
+        """Remove everything from ``offset`` on; return whether there was anything.
 
-        The batch that holds ``offset`` goes as a whole; the log ends at ``offset`` all the same.
+        The batch that holds ``offset`` is removed as a whole; the log still ends at ``offset``.
         """
         if offset >= self.end_offset:
             return False
@@ -280,7 +280,7 @@ class PartitionLog:
         return True
 
     def truncate_fully_at(self, offset: int, now_ms: int = 0) -> None:
-        """Forget everything and go on at ``offset``."""
+        """Remove everything and continue at ``offset``."""
         self._begin_cut()
         with storage_errors(self):
             self.behind.forget(offset)
@@ -296,7 +296,10 @@ class PartitionLog:
         self._mark_dirty()
 
     def advance_start(self, offset: int) -> bool:
-        """Records below ``offset`` no longer count; retention removes their segments."""
+        """Move the log start to ``offset``, if that is higher; return whether it moved.
+
+        Retention removes the segments below it.
+        """
         if offset <= self.start_offset:
             return False
         if offset > self.end_offset:
@@ -308,9 +311,9 @@ class PartitionLog:
         return True
 
     def drop_segments(self, count: int) -> list[str]:
-        """Take the oldest segments out; gives their files, now named ``.deleted``.
+        """Take the oldest segments out; return their files, now named ``.deleted``.
 
-        Not while a flush runs: it may be writing their indexes.
+        Do not call it while a flush runs: the flush may be writing their indexes.
         """
         assert self._flush is None, "a flush is running"
         self.unsynced.removed = True
@@ -322,38 +325,38 @@ class PartitionLog:
     # -- making durable
 
     def configure(self, config: LogConfig) -> None:
-        """Work under changed settings from now on."""
+        """Apply changed settings."""
         self.config = config
         if self.recovery_point < self.end_offset:
-            self.changed(self)  # "flush.ms" counts for what is there as well
+            self.changed(self)  # "flush.ms" applies to the records already there as well.
 
     @property
     def must_flush(self) -> bool:
-        """Whether so many messages are unsynced that the topic wants an fsync now."""
+        """Whether at least ``flush.messages`` messages are unsynced, so that an fsync is due."""
         return self.end_offset - self.recovery_point >= self.config.flush_messages
 
     def unwritten(self, name: str) -> bytes | None:
-        """What a flush has yet to write into this file of the directory."""
+        """Return the content that a flush has yet to write to this file of the directory."""
         running = {} if self._flush is None else self._flush.unsynced.files
         return self.unsynced.files.get(name) or running.get(name)
 
     @property
     def removal_unsynced(self) -> bool:
-        """Whether segments that were removed can come back with the power."""
+        """Whether removed segments can reappear after a power loss."""
         running = self._flush
         return self.unsynced.removed or (running is not None and running.unsynced.removed)
 
     @property
     def name_unsynced(self) -> bool:
-        """Whether the log's own directory can be lost with the power."""
+        """Whether a power loss can remove the log's own directory."""
         running = self._flush
         return self.unsynced.directory or (running is not None and running.unsynced.directory)
 
     @property
     def stored_recovery_point(self) -> int:
-        """The recovery point for the checkpoint: no segment that ends below it lacks its indexes.
+        """The recovery point for the checkpoint: segments that end below it have their indexes.
 
-        A recovery trusts the indexes of such segments, and reads the others again.
+        Recovery trusts the indexes of such segments, and reads the others again.
         """
         index = self.segment_index(self.indexed_end)
         following = self.segments[index + 1 : index + 2]
@@ -361,9 +364,9 @@ class PartitionLog:
         return min(self.recovery_point, max(self.indexed_end, end_offset - 1))
 
     def start_flush(self, end_offset: int | None = None) -> Flush | None:
-        """What to sync so that everything written (below ``end_offset``) is durable.
+        """Return a flush of everything written (below ``end_offset``), None if nothing is due.
 
-        Run it in any thread, then hand it to :meth:`end_flush`. Raises KafkaStorageError when the
+        Run it in any thread, then pass it to :meth:`end_flush`. Raises KafkaStorageError when the
         files cannot be opened for it.
         """
         assert self._flush is None, "a flush is running"
@@ -374,7 +377,7 @@ class PartitionLog:
         unsynced = self.unsynced
         if end_offset <= self.recovery_point and not unsynced:
             return None
-        # A cut at the recovery point was made in the segment before it, if one begins there.
+        # If a segment begins at the recovery point, a cut there was made in the segment before.
         first = self.segment_index(self.recovery_point - unsynced.cut)
         chosen = [s for s in self.segments[first:] if s.base_offset <= end_offset]
         chosen += [s for s in unsynced.closed if s not in chosen]
@@ -387,7 +390,7 @@ class PartitionLog:
         return flush
 
     def end_flush(self, flush: Flush) -> None:
-        """The flush has been run; what it covered counts as durable."""
+        """Account for a flush that has been run: the data it synced counts as durable."""
         flush.close()
         self._flush = None
         if not flush.worked:
@@ -401,7 +404,7 @@ class PartitionLog:
         self.changed(self)
 
     def flush(self) -> None:
-        """Sync at once: for those who own a thread."""
+        """Sync in the calling thread, which must be one that may wait."""
         flush = self.start_flush()
         if flush is not None:
             with storage_errors(self):
@@ -411,17 +414,17 @@ class PartitionLog:
                     self.end_flush(flush)
 
     def written(self) -> None:
-        """The job of :attr:`behind` is done: readers may have it."""
+        """Make the writes of the finished job of :attr:`behind` readable."""
         for operation in self.behind.done():
             if isinstance(operation, Write):
                 operation.segment.written = operation.end_position
                 self.written_offset = operation.next_offset
-            else:  # a flush that began before it has not synced it
+            else:  # A flush that began before the cut has not synced it.
                 self.unsynced.cut = True
         self._mark_dirty()
 
     def settle(self) -> None:
-        """Write what is queued, here and now."""
+        """Write everything that is queued, in the calling thread."""
         with storage_errors(self):
             while self.behind.queue:
                 job = self.behind.take()
@@ -433,9 +436,9 @@ class PartitionLog:
                 self.written()
 
     def finish(self) -> None:
-        """Write everything as a clean stop leaves it; it counts once the next flush has synced it.
+        """Write all files for a clean stop, which is valid once the next flush has synced them.
 
-        Nothing is appended afterwards. An empty segment's indexes say nothing, nor does their loss.
+        Nothing is appended afterwards. The indexes of an empty segment may be lost.
         """
         self.settle()
         with storage_errors(self):
@@ -455,23 +458,23 @@ class PartitionLog:
         self._finished = True
 
     def close(self) -> None:
-        """Leave the directory as a clean stop does, except that nothing is synced."""
+        """Write and close all files as at a clean stop, but without a sync."""
         self.finish()
         self.release()
 
     def release(self) -> None:
-        """Close the files as they are."""
+        """Close the segment files without writing anything."""
         for segment in self.segments:
             segment.file.close()
 
     def move(self, directory: str) -> None:
-        """The directory has been renamed."""
+        """Follow a rename of the directory."""
         self.directory = directory
         for segment in self.segments:
             segment.move(directory)
 
     def clean(self) -> None:
-        """The checkpoints are about to be written: call :attr:`changed` at the next change."""
+        """Prepare for the checkpoints to be written: the next change calls :attr:`changed`."""
         self._dirty = False
 
     # -- inside
@@ -501,7 +504,7 @@ class PartitionLog:
     def _place(
         self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> None:
-        """Make the active segment one that this batch may go into."""
+        """Roll the active segment if this batch does not fit into it."""
         segment = self.active
         try:
             fits = segment.room_for(size, last_offset, self.config) and not self._aged(
@@ -524,7 +527,7 @@ class PartitionLog:
     def _write(self, parts: tuple[Buffer, ...], size: int, next_offset: int) -> None:
         segment = self.active
         position = segment.size
-        if self.disk.full:  # a roll may have found that out just now
+        if self.disk.full:  # A roll may have just found the disk full.
             self._need_room()
         try:
             if position + size > segment.reserved:
@@ -550,10 +553,10 @@ class PartitionLog:
             self._mark_dirty()
 
     def _append_run(self, records: Buffer, run: list[tuple[int, BatchHeader]]) -> None:
-        """Write batches of one segment in one go and account for them.
+        """Write batches of one segment in one call and account for them.
 
-        Their producers too: the snapshot and the index of aborted transactions that are written
-        when the segment is closed have to hold every batch before the roll.
+        This includes their producers: the snapshot and the index of aborted transactions that are
+        written when the segment is closed must cover every batch before the roll.
         """
         if not run:
             return
@@ -582,7 +585,7 @@ class PartitionLog:
             self._note_aborted(aborted)
 
     def _note_aborted(self, aborted: Aborted | None) -> None:
-        """The marker that was just written lies in the active segment."""
+        """Add an aborted transaction to the active segment, which holds its marker."""
         if aborted is not None:
             self.active.note_aborted(aborted)
 
@@ -603,7 +606,7 @@ class PartitionLog:
         return max(found - 1, 0)
 
     def _end_position(self, index: int, end_offset: int, *, wait: bool) -> int:
-        """Where the batches of this segment end that lie below ``end_offset``."""
+        """Return the end position of this segment's batches below ``end_offset``."""
         segment = self.segments[index]
         if end_offset == self.written_offset or (
             segment is not self.active and self.segments[index + 1].base_offset <= end_offset
@@ -625,12 +628,12 @@ class PartitionLog:
             segment.file.truncate(position)
 
     def _begin_cut(self) -> None:
-        """A flush that runs would count what it syncs, and write indexes, of what is cut off."""
+        """Note a cut. No flush may run: it would count removed data as durable and index it."""
         assert self._flush is None, "a flush is running"
         self.unsynced.cut = True
 
     def _clamp(self) -> None:
-        """Nothing may lie outside of the log after its ends have moved."""
+        """Move start offset, recovery point and high watermark into the log's bounds."""
         self.start_offset = min(self.start_offset, self.end_offset)
         self.recovery_point = min(self.recovery_point, self.end_offset)
         self.high_watermark = min(max(self.high_watermark, self.start_offset), self.end_offset)
@@ -647,7 +650,7 @@ class PartitionLog:
     def write_indexes(self, segment: Segment) -> None:
         """Write a closed segment's indexes at once; the next flush syncs them.
 
-        Without room for them they stay in memory, and the next flush writes them.
+        Without room on the disk they stay in memory, and the next flush writes them.
         """
         try:
             self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
@@ -688,7 +691,7 @@ def create(
     config: LogConfig = DEFAULTS,
     start_offset: int = 0,
 ) -> PartitionLog:
-    """A new, empty log in a directory that exists."""
+    """Create an empty log in an existing directory."""
     log = PartitionLog(disk, directory, partition, config)
     log.start_offset = log.end_offset = log.written_offset = start_offset
     log.recovery_point = log.high_watermark = start_offset

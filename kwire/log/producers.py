@@ -1,11 +1,11 @@
-"""What a partition remembers of its producers: sequences, transactions, and the snapshot file.
+"""The producer state of one partition: sequences, transactions, and the snapshot file.
 
 Pure state, changed only by :meth:`ProducerStates.update` with batches in log order, so that a
-replay of the log gives the same state. Rules: the last five batches of a producer can be
-recognised when they come again; a new epoch starts at sequence 0 (any, when nothing is known of
-the producer); a transaction is open from its first batch to its marker, and what is stable ends
-before the first one that is open, or closed by a marker that is not yet below the high watermark.
-Producers are forgotten by the timestamps of their own records, never by when they were loaded.
+replay of the log gives the same state. Rules: the last five batches of a producer are recognised
+when they are sent again. A new epoch starts at sequence 0 (at any, for an unknown producer). A
+transaction is open from its first batch to its marker. The last stable offset is the start of the
+first transaction that is open, or whose marker is not yet below the high watermark. Producers
+expire by the timestamps of their own records, never by the time they were loaded.
 """
 
 import struct
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """This batch is already in the log, here."""
+    """The place of a batch that is already in the log."""
 
     base_offset: int
     last_offset: int
@@ -51,7 +51,7 @@ class Duplicate(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What a control batch says about a transaction."""
+    """The transaction marker of a control batch."""
 
     abort: bool
     coordinator_epoch: int
@@ -85,7 +85,7 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else -1
 
     def find(self, header: BatchHeader) -> Sent | None:
-        """The remembered batch of exactly this epoch and these sequences."""
+        """Return the remembered batch of exactly this epoch and these sequences."""
         if header.producer_epoch != self.epoch:
             return None
         last_sequence = header.last_sequence
@@ -101,7 +101,7 @@ class ProducerStates:
 
     _producers: dict[int, Producer] = attrs.Factory(dict)
     _open: dict[int, int] = attrs.Factory(dict)
-    """First offset of each open transaction to its producer, in the order they began."""
+    """First offset of each open transaction, mapped to its producer, in order of their start."""
     _unreplicated: list[Closed] = attrs.Factory(list)
 
     def __len__(self) -> int:
@@ -114,7 +114,10 @@ class ProducerStates:
         return self._producers.values()
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """Whether the leader may append this batch of a client; raises why it may not."""
+        """Check that the leader may append this batch of a client; return an earlier copy's place.
+
+        Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState.
+        """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -132,7 +135,7 @@ class ProducerStates:
         return None
 
     def check_epoch(self, header: BatchHeader) -> None:
-        """What a marker must pass: no older epoch than the producer's."""
+        """Raise InvalidProducerEpoch for a marker with an older epoch than the producer's."""
         producer = self._producers.get(header.producer_id)
         if producer is not None and header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -147,7 +150,7 @@ class ProducerStates:
         timestamp: int,
         marker: Marker | None = None,
     ) -> Aborted | None:
-        """Take in a batch stored at ``base_offset``; a transaction aborted by it is returned."""
+        """Account for a batch stored at ``base_offset``; return the transaction it aborts."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_id)
@@ -169,7 +172,7 @@ class ProducerStates:
         return None
 
     def replay(self, buf: Buffer, pos: int, header: BatchHeader) -> Aborted | None:
-        """Take in a batch that is in the log already, or comes from one."""
+        """Account for a batch that is already in this log, or was fetched from another."""
         if not header.attributes & CONTROL:
             return self.update(header, header.base_offset, header.max_timestamp)
         marker = marker_of(buf, pos, header)
@@ -178,7 +181,7 @@ class ProducerStates:
         return self.update(header, header.base_offset, header.max_timestamp, marker)
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins whose end readers cannot see yet."""
+        """Return the start of the first transaction whose marker readers cannot see yet."""
         if not self._open and not self._unreplicated:
             return None
         while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
@@ -188,11 +191,11 @@ class ProducerStates:
         return min(firsts, default=None)
 
     def first_open(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """Return the first offset of the oldest open transaction."""
         return next(iter(self._open), None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction that were silent for so long."""
+        """Remove producers idle for ``expiration_ms`` without an open transaction; count them."""
         gone = [
             producer.producer_id
             for producer in self._producers.values()
@@ -208,7 +211,7 @@ class ProducerStates:
         self._unreplicated.clear()
 
     def snapshot(self) -> bytes:
-        """The file that holds this state; of each producer only the last batch."""
+        """Return the snapshot file's content, with only the last batch of each producer."""
         body = bytearray(len(self._producers).to_bytes(4, "big"))
         for producer in self._producers.values():
             last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
@@ -257,7 +260,7 @@ class ProducerStates:
         return Aborted(producer.producer_id, first_offset, last_offset, stable)
 
     def restore(self, producers: list[Producer]) -> None:
-        """Become what a snapshot holds."""
+        """Replace this state by a snapshot's."""
         self.clear()
         for producer in producers:
             self._producers[producer.producer_id] = producer
@@ -267,7 +270,7 @@ class ProducerStates:
 
 
 def read_snapshot(data: bytes) -> list[Producer]:
-    """The producers of a snapshot file; :class:`CorruptSnapshot` when it cannot be trusted."""
+    """Return the producers of a snapshot file; raises :class:`CorruptSnapshot` if it is damaged."""
     if len(data) < _SNAPSHOT_HEAD.size:
         raise CorruptSnapshot("producer snapshot is cut off")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -284,7 +287,7 @@ def read_snapshot(data: bytes) -> list[Producer]:
 
 
 def marker_of(buf: Buffer, pos: int, header: BatchHeader) -> Marker | None:
-    """The transaction marker in a control batch; None when it holds something else."""
+    """Return the transaction marker in a control batch; None if it holds another record."""
     try:
         first = next(records(buf, pos, header), None)
     except BadRecords:

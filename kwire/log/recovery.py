@@ -1,12 +1,12 @@
-"""Opening a log that is on disk: what to make of the files, and reading again what may be torn.
+"""Opening a log that is on disk, and recovering it if it was not closed cleanly.
 
 First a pure plan from the names in the directory (:func:`plan`), then its execution. After a clean
-stop nothing is read but the last batches. Without the marker every segment that ends above the
-recovery point is walked batch by batch: the log is cut at the first one that is torn, has a wrong
-CRC or does not continue, later segments go, and indexes, producer snapshots and leader epochs are
-made anew from what is left. :func:`opening` is a generator that yields between slices of about a
-millisecond, so that whoever runs it decides what happens meanwhile. Any step may be the last one
-before a crash: all of it may be done again.
+stop only the last batches are read. Without the marker every segment that ends above the recovery
+point is read batch by batch: the log is cut at the first one that is torn, has a wrong CRC or does
+not continue the log, later segments are removed, and indexes, producer snapshots and leader epochs
+are rebuilt from the remaining batches. :func:`opening` is a generator that yields between slices of
+about a millisecond, so that its caller can run other work. Any step may be the last one before a
+crash: all steps can be repeated.
 """
 
 import logging
@@ -46,29 +46,29 @@ logger = logging.getLogger(__name__)
 
 MAX_OFFSET: Final = 1 << 62
 SLICE_BYTES: Final = 64 * 1024
-"""How much is read between two yields; about a millisecond of small batches."""
+"""Bytes read between two yields; about a millisecond of small batches."""
 
 
 class OldFormat(ValueError):
-    """A segment holds messages from before Kafka 0.11; they are not cut off, but not served."""
+    """A segment holds messages from before Kafka 0.11, which are neither removed nor served."""
 
 
 @attrs.frozen
 class Plan:
-    """What the names in a partition's directory mean."""
+    """The steps to open a log, derived from the names in a partition's directory."""
 
     remove: list[str]
-    """Left over from what was not finished."""
+    """Files left over from unfinished operations."""
     replace: list[tuple[str, str]]
-    """To be renamed, in order: a compaction that was complete."""
+    """Files of a complete compaction to be renamed, in order."""
     segments: list[tuple[int, int, int]]
-    """Base offset, size and time of change, in order."""
+    """Base offset, size and modification time of each segment, in order."""
     sizes: dict[str, int]
     snapshots: list[int]
 
 
 def plan(entries: Iterable[Entry]) -> Plan:
-    """Decide by names alone, except for compactions to be swapped in (see :func:`opening`)."""
+    """Plan by names alone; :func:`opening` reads compactions that are to be swapped in."""
     sizes = {e.name: e.size for e in entries if not e.is_directory}
     changed = {e.name: e.modified_ms for e in entries if not e.is_directory}
     leavings = (names.DELETED, names.CLEANED, TEMPORARY)
@@ -81,7 +81,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
     replace = []
     for name in sorted(name for name in sizes if name.endswith(names.SWAP)):
         offset = names.stem_offset(name)
-        # A .cleaned beside it means that not all of a group was turned into .swap.
+        # A .cleaned file beside it means that not all files of a group were renamed to .swap.
         if offset is None or (cleaned and offset >= min(cleaned)):
             remove.append(name)
         else:
@@ -109,14 +109,14 @@ def plan(entries: Iterable[Entry]) -> Plan:
 
 @attrs.frozen(kw_only=True)
 class Known:
-    """What the log directory's checkpoints say of a log; all may be stale or wrong."""
+    """A log's offsets in the log directory's checkpoints; all may be stale or wrong."""
 
     clean: bool = False
     recovery_point: int = 0
     start_offset: int = 0
     high_watermark: int = 0
     synced_end: int = 0
-    """Damage below this end offset is not of a crash: CorruptMessage, and nothing is cut."""
+    """Damage below this end offset is not from a crash: it raises CorruptMessage, without a cut."""
 
 
 def open_log(
@@ -128,7 +128,7 @@ def open_log(
     config: LogConfig = DEFAULTS,
     known: Known = Known(),
 ) -> PartitionLog:
-    """Open (or make, in an empty directory) a log without a pause."""
+    """Open a log, or create it in an empty directory, without pausing."""
     steps = opening(disk, directory, partition, now_ms=now_ms, config=config, known=known)
     while True:
         try:
@@ -177,14 +177,14 @@ def opening(
     log.indexed_end = min(log.indexed_end, log.end_offset)
     _fit(log, known, now_ms)
     log.epochs.changed = log.write_epochs
-    if set(log.epochs.entries()) - on_disk:  # what is only too much is left out when read again
+    if set(log.epochs.entries()) - on_disk:  # Surplus entries are dropped at the next load.
         log.write_epochs()
         log.unsynced.files[names.EPOCHS_FILE] = None
     return log
 
 
 def _later() -> None:
-    """The epochs file is written once, at the end."""
+    """Do nothing: the epochs file is written once, at the end."""
 
 
 def _fresh(
@@ -196,7 +196,7 @@ def _fresh(
     known: Known,
     found: Plan,
 ) -> PartitionLog:
-    """No segment at all: an empty log where the checkpoint says that it starts."""
+    """Create an empty log at the checkpoint's start offset, in a directory without segments."""
     for offset in found.snapshots:
         disk.remove(f"{directory}/{names.stem(offset)}{names.SNAPSHOT}")
     log = create(
@@ -208,7 +208,7 @@ def _fresh(
 
 
 def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
-    """Finish a compaction: the new segments take the place of those they were made from."""
+    """Finish a compaction: the new segments replace those they were made from."""
     for source, target in found.replace:
         if not target.endswith(names.LOG):
             continue
@@ -230,9 +230,9 @@ def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
 
 
 def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
-    """The end offset of a log that was stopped in order; None if its files do not bear that out.
+    """Return the end offset of a cleanly closed log; None if its files contradict that.
 
-    Then its last segment is read again: appends would go on behind something else than batches.
+    In that case the log is recovered: appends would otherwise follow bytes that are no batch.
     """
     if not active.size:
         return active.base_offset
@@ -249,10 +249,10 @@ def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
 def _open_clean(
     log: PartitionLog, found: Plan, end_offset: int, has_epochs: bool, now_ms: int
 ) -> Iterator[None]:
-    """Everything was written in order: trust it."""
+    """Open a cleanly closed log from its indexes, rebuilding only missing or implausible ones."""
     for segment in log.segments:
         if not segment.size:
-            segment.start_indexes()  # the files may be of what was cut off
+            segment.start_indexes()  # The files may describe truncated batches.
         elif not (_indexes_present(segment, found.sizes) and _txns_sane(segment, found.sizes)):
             yield from _rebuild(log, segment)
     log.end_offset = log.written_offset = log.recovery_point = end_offset
@@ -264,9 +264,9 @@ def _open_clean(
 
 
 def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Iterator[None]:
-    """Read again what may be torn."""
+    """Recover a log: read every segment that may be torn, and cut at the first bad batch."""
     point = min(known.recovery_point, MAX_OFFSET)
-    log.end_offset = point  # so that the segment that holds it is found
+    log.end_offset = point  # so that segment_index() finds the segment that holds it
     first = log.segment_index(point)
     for segment in log.segments[:first]:
         if segment.size and not _indexes_sane(segment, found.sizes):
@@ -277,7 +277,7 @@ def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Itera
     if not _epochs_complete(log, log.segments[:first]):
         yield from _epochs_from_batches(log, log.segments[:first], noted)
     timestamp_search.replay_producers(log, base_offset)
-    # Snapshots above were written by what may be torn.
+    # Snapshots above this offset cover batches that may be torn.
     for snapshot in [s for s in log.snapshots if s > base_offset]:
         snapshots.remove(log, snapshot)
     end_offset = base_offset
@@ -302,16 +302,16 @@ def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Itera
     log.end_offset = log.written_offset = end_offset
     log.indexed_end = min(log.indexed_end, base_offset)
     log.recovery_point = min(point, end_offset)
-    log.unsynced.cut = True  # whether the last cut before a crash was synced is not known
+    log.unsynced.cut = True  # It is not known whether the last cut before a crash was synced.
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
         snapshots.take(log, end_offset)
 
 
 def _misplaced(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
-    """Why a segment cannot follow batches that end at ``end_offset``; empty if it can.
+    """Return why a segment cannot follow batches that end at ``end_offset``; empty if it can.
 
-    Compaction leaves gaps too; it syncs what it writes, so there nothing is lost.
+    Compaction leaves gaps too; it syncs what it writes, so a gap there is no loss.
     """
     if segment.base_offset < end_offset:
         return "overlapping segments"
@@ -323,7 +323,7 @@ def _misplaced(log: PartitionLog, segment: Segment, end_offset: int, point: int)
 def _refuse_damage(
     segment: Segment, position: int, end_offset: int, synced_end: int, problem: str
 ) -> None:
-    """Raise CorruptMessage, with all files as they were, if the damage is in what was synced."""
+    """Raise CorruptMessage, leaving all files as they were, if the damaged data was synced."""
     if end_offset < synced_end:
         raise CorruptMessage(
             f"{segment.file.path} is damaged at byte {position}, offset {end_offset} ({problem}), "
@@ -334,11 +334,11 @@ def _refuse_damage(
 def _cut(
     log: PartitionLog, index: int, size: int, end_offset: int, point: int, problem: str
 ) -> None:
-    """Drop the segments from ``index`` on and say what goes; ``size`` was cut off before them."""
+    """Drop the segments from ``index`` on and log the loss, with the ``size`` cut off before."""
     removed, log.segments = log.segments[index:], log.segments[:index]
     size += sum(segment.size for segment in removed)
     log.remove_segments(removed)
-    # What was synced cannot be torn by a crash: below the recovery point the disk has failed us.
+    # A crash cannot tear synced data: damage below the recovery point is a fault of the disk.
     below = end_offset < point
     logger.log(
         logging.ERROR if below else logging.WARNING,
@@ -356,11 +356,11 @@ def _cut(
 def _walk_segment(
     log: PartitionLog, segment: Segment, point: int, noted: dict[int, int]
 ) -> Generator[None, None, tuple[int, str]]:
-    """Take in a segment's good batches; gives the offset after them, and why they end there.
+    """Account for a segment's good batches; return the offset after them, and why they end there.
 
-    ``noted``: the epochs' starts in the file. The file may be older than a truncation, so it only
-    counts where compaction removed batches: an epoch began at the first one that is left, or in
-    the gap before it.
+    ``noted``: the start offsets in the epochs file. The file may be older than a truncation, so it
+    is used only where compaction removed batches: an epoch began at its first remaining batch, or
+    in the gap before it.
     """
     size, segment.size = segment.file.size(), 0
     segment.start_indexes()
@@ -378,7 +378,7 @@ def _walk_segment(
             yield
             continue
         if header.base_offset >= point and 0 <= header.leader_epoch < (log.epochs.latest or 0):
-            # Epochs only grow: it was cut off before the batches in front of it were written.
+            # Epochs only grow: this batch was truncated before those in front were written.
             problem = "older leader epoch"
             break
         _note_epoch(log, header, end_offset, noted)
@@ -396,9 +396,9 @@ def _walk_segment(
 def _good_batches(
     segment: Segment, size: int, gaps_until: int
 ) -> Generator[tuple[bytes | None, int, BatchHeader | None], None, str]:
-    """Every batch up to the first bad one: the bytes it lies in, and where; Nones for a pause.
+    """Yield each batch up to the first bad one: bytes, position in them, header; Nones to pause.
 
-    The generator's value says what is wrong behind the last one, nothing at the end of the file.
+    The generator returns what is wrong after the last one, an empty string at the end of the file.
     """
     start, data, position = 0, b"", 0
     end_offset = segment.base_offset
@@ -435,16 +435,16 @@ def _good_batches(
 
 
 def _can_be_torn(position: int) -> bool:
-    """Whether a crash can leave a batch with a good CRC and another offset than it had.
+    """Whether a crash can leave a batch with a good CRC and a wrong offset.
 
-    The CRC does not cover the offset. But where both begin in one sector of the disk, both were
-    written or neither was; a gap there was left by compaction, or by a leader that had it.
+    The CRC does not cover the offset. But if both begin in the same sector of the disk, both were
+    written or neither was; a gap there was left by compaction, or copied from a leader's log.
     """
     return position % SECTOR > SECTOR - ATTRIBUTES_POS - 1
 
 
 def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, size: int) -> None:
-    """Magic 0 and 1 are to be converted by a Kafka before 4.0, not to be thrown away."""
+    """Raise OldFormat for a valid message of magic 0 or 1: Kafka before 4.0 can convert it."""
     whole = position + LENGTH_END + header.length
     if header.magic not in (0, 1) or not 14 <= header.length <= size or whole > size:
         return
@@ -466,7 +466,7 @@ def _indexes_present(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _are_emptied(segment: Segment, index_size: int, times_size: int) -> bool:
-    """Whether an index has nothing of batches that leave an entry: a crash can empty a file."""
+    """Whether an index is empty though batches need an entry: a crash can empty a file."""
     if index_size and times_size:
         return False
     for position, header in segment.scan():
@@ -479,7 +479,7 @@ def _are_emptied(segment: Segment, index_size: int, times_size: int) -> bool:
 
 
 def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Whether the indexes of a segment that was synced can be its own."""
+    """Whether the index files of a synced segment are present and plausible."""
     if not _indexes_present(segment, sizes) or not _txns_sane(segment, sizes):
         return False
     index, times, _ = segment.index_data()
@@ -487,9 +487,9 @@ def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _txns_sane(segment: Segment, sizes: dict[str, int]) -> bool:
-    """Whether the index of aborted transactions, if there is one, can be the segment's own.
+    """Whether the index of aborted transactions is plausible; a missing one is.
 
-    An empty one is made anew: a crash can have emptied it, and without transactions it goes.
+    An empty one is rebuilt: a crash can have emptied it. Without transactions it is removed.
     """
     name = segment.name(names.TXN_INDEX)
     if name not in sizes:
@@ -498,7 +498,7 @@ def _txns_sane(segment: Segment, sizes: dict[str, int]) -> bool:
 
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
-    """Make one old segment's indexes anew, its transactions from the state before it."""
+    """Rebuild one old segment's indexes, its transactions from the producer state before it."""
     yield
     segment.reindex()
     segment.forget_aborted()
@@ -517,10 +517,10 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
 
 
 def _epochs_complete(log: PartitionLog, segments: list[Segment]) -> bool:
-    """Whether the epochs' file speaks of all batches of the segments that are not read again.
+    """Whether the epochs file covers all batches of the segments that are not read again.
 
-    It is written as soon as a log's start or end moves. With the power that move can be lost and
-    the file not: old batches are back whose epochs it has forgotten.
+    It is written as soon as a log's start or end moves. A power loss can undo that move but keep
+    the file: then old batches are back whose epochs the file no longer has.
     """
     filled = [segment for segment in segments if segment.size]
     if not filled:
@@ -548,7 +548,7 @@ def _epochs_from_batches(
 def _note_epoch(
     log: PartitionLog, header: BatchHeader, end_offset: int, noted: dict[int, int]
 ) -> None:
-    """Take in a batch's epoch; the batch before it ends at ``end_offset``."""
+    """Record a batch's epoch; the batch before it ends at ``end_offset``."""
     latest = log.epochs.latest
     if header.leader_epoch >= 0 and (latest is None or header.leader_epoch > latest):
         start = noted.get(header.leader_epoch, header.base_offset)
@@ -557,7 +557,7 @@ def _note_epoch(
 
 
 def _fit(log: PartitionLog, known: Known, now_ms: int) -> None:
-    """Make the checkpoints' numbers and the log agree (invariants 82 and 84)."""
+    """Make the log agree with the checkpointed offsets (invariants 82 and 84)."""
     if known.start_offset > log.end_offset:
         log.truncate_fully_at(known.start_offset, now_ms)
     log.start_offset = min(log.start_offset, log.end_offset)

@@ -1,4 +1,4 @@
-"""What a read gives: a stretch of a segment file that stays readable until it is closed."""
+"""The result of a read: a range of a segment file that stays readable until it is closed."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,11 +8,11 @@ from kwire.log.segment import Segment
 
 
 class FileRegion:
-    """Bytes of a file, not read yet. ``len()`` is how many; the file is pinned until ``close``.
+    """A range of a file, not read yet; ``len()`` is its size. The file is pinned until ``close``.
 
-    ``is_cached`` says whether reading a part of the file will not wait for a disk. If the file has
-    fewer bytes by then, the log was truncated under the reader: what was promised cannot be sent
-    any more.
+    ``is_cached`` tells whether a part of the file can be read without waiting for the disk. If the
+    file has fewer bytes by then, the log was truncated meanwhile, and the announced bytes cannot be
+    sent any more.
     """
 
     __slots__ = ("_open", "_size", "file", "is_cached", "position")
@@ -32,11 +32,11 @@ class FileRegion:
         return self._size
 
     def fileno(self) -> int:
-        """The descriptor for ``sendfile``; -1 where there is none."""
+        """Return the descriptor for ``sendfile``; -1 where there is none."""
         return self.file.fileno() if self._open else -1
 
     def read(self) -> bytes:
-        """All bytes; fewer only after a truncation."""
+        """Read all bytes; fewer only after a truncation."""
         return self.file.read(self.position, self._size) if self._size else b""
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class FileRegion:
 
 
 class _NoFile:
-    """Where a read found nothing to send."""
+    """The file of an empty region."""
 
     path = ""
 
@@ -61,14 +61,14 @@ class _NoFile:
 
 
 def empty() -> FileRegion:
-    """A read at the end of the log."""
+    """Return an empty region, as for a read at the end of the log."""
     return FileRegion(NO_FILE, 0, 0, lambda position, size: True)  # type: ignore[arg-type]
 
 
 def of_segment(
     segment: Segment, first: tuple[int, int], max_bytes: int, end: int, at_least_one: bool
 ) -> FileRegion:
-    """Up to ``max_bytes`` from a batch (its position and size) to ``end``."""
+    """Return up to ``max_bytes`` from the ``first`` batch (position, size), ending at ``end``."""
     position, first_size = first
     available = end - position
     size = min(max_bytes, available)

@@ -1,8 +1,8 @@
-"""Files and directories that are gone by name and wait to be removed: ``file.delete.delay.ms``.
+"""The delayed removal of renamed files and directories: ``file.delete.delay.ms``.
 
-One timer for all of a directory, and one removal at a time: a file of a gigabyte takes the file
-system a while, and a thread that works through thousands of names takes the interpreter from the
-loop.
+Each log directory has one timer and one removal at a time: the file system needs a while for a
+file of a gigabyte, and a thread that removes thousands of names takes the interpreter from the
+event loop.
 """
 
 import logging
@@ -25,19 +25,19 @@ PATHS_MAX: Final = 32
 
 @attrs.frozen(eq=False)
 class Removal:
-    """Paths to remove, without a slash a whole directory."""
+    """Paths to remove; a path without a slash is a whole directory."""
 
     disk: Disk
     paths: Sequence[str]
     segments: Sequence[Segment]
-    """Those the paths belong to, if they were open."""
+    """The segments that the paths belong to, if they were open."""
 
     @property
     def is_directory(self) -> bool:
         return any("/" not in path for path in self.paths)
 
     def run(self) -> None:
-        """In a thread."""
+        """Remove the paths, in a thread."""
         for path in self.paths:
             if "/" in path:
                 self.disk.remove(path)
@@ -47,7 +47,7 @@ class Removal:
 
 @attrs.define(eq=False)
 class Removals:
-    """Removals of one log directory. What a stop interrupts the next start does."""
+    """The removals of one log directory. The next start does those that a stop interrupts."""
 
     clock: Clock
     in_thread: InThread
@@ -69,8 +69,9 @@ class Removals:
     async def run(self) -> None:
         """Remove what is due, until cancelled.
 
-        The mark in a directory's name is synced before its files go: a partition that comes back
-        with the power, under its old name and without its topic id, could be taken for another's.
+        The mark in a directory's name is synced before its files are removed: a partition that
+        reappears after a power loss, under its old name and without its topic id, could be taken
+        for a partition of another topic.
         """
         while True:
             synced: set[Disk] = set()
@@ -83,5 +84,5 @@ class Removals:
                     await self.in_thread(disk, removal.run)
                 except OSError as error:
                     log.error("cannot remove paths=%s error=%s", removal.paths, error)
-                for segment in removal.segments:  # a search may have opened them again
+                for segment in removal.segments:  # A search may have opened them again.
                     segment.file.close()

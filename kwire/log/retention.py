@@ -1,8 +1,8 @@
-"""Which old segments a log may give up: by size, by age, and below the start of the log.
+"""The choice of old segments to delete: by size, by age, and below the start of the log.
 
-Pure. Rules: whole segments only, oldest first, none that reaches past the high watermark. The
-active segment goes too when it is old, after a roll. What a future timestamp says is believed:
-such a segment stays until its time (or the size) comes, and never takes others with it.
+Pure. Rules: whole segments only, oldest first, none that reaches past the high watermark. An old
+active segment is deleted too, after a roll. Timestamps in the future count as they are: such a
+segment stays until it is old (or the log too large), and so do the segments after it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from kwire.log.segment import Segment
 
 @attrs.frozen
 class Deletion:
-    """The first ``count`` segments go; ``roll`` first, for the active one is among them."""
+    """The number of oldest segments to delete; ``roll`` first if the active one is among them."""
 
     count: int
     roll: bool = False
@@ -32,7 +32,7 @@ def plan(
     high_watermark: int,
     now_ms: int,
 ) -> Deletion:
-    """What to delete now."""
+    """Return the deletion that is due now."""
     count = _below_start(segments, start_offset)
     if config.cleanup_delete:
         free = _below_watermark(segments, high_watermark)
@@ -45,7 +45,7 @@ def plan(
 
 
 def _below_start(segments: Sequence[Segment], start_offset: int) -> int:
-    """Closed segments whose records all lie below the start of the log."""
+    """Return the number of closed segments whose records all lie below ``start_offset``."""
     count = 0
     while count + 1 < len(segments) and segments[count + 1].base_offset <= start_offset:
         count += 1
@@ -53,12 +53,12 @@ def _below_start(segments: Sequence[Segment], start_offset: int) -> int:
 
 
 def _below_watermark(segments: Sequence[Segment], high_watermark: int) -> int:
-    """Closed segments whose records are all committed."""
+    """Return the number of closed segments whose records are all committed."""
     return _below_start(segments, high_watermark)
 
 
 def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
-    """As many as can go while ``retention_bytes`` stay."""
+    """Return how many oldest segments can be deleted with ``retention_bytes`` left."""
     if retention_bytes < 0:
         return 0
     excess = sum(segment.size for segment in segments) - retention_bytes
@@ -70,7 +70,7 @@ def _too_much(segments: Sequence[Segment], retention_bytes: int) -> int:
 
 
 def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
-    """The oldest ones in a row whose youngest record is past its time."""
+    """Return how many oldest segments in a row have no record younger than ``retention_ms``."""
     if retention_ms < 0:
         return 0
     count = 0
@@ -85,7 +85,7 @@ def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int
 
 
 def _may_roll(segments: Sequence[Segment], aged: int, high_watermark: int) -> bool:
-    """Whether everything is old, and committed up to the end."""
+    """Whether all segments are too old, and committed up to the log end."""
     last = 0
     if aged < len(segments):
         return False

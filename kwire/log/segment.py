@@ -1,11 +1,11 @@
 """One segment: a log file and its three indexes.
 
-Rules: only the active segment is appended to, and its indexes are in memory; they are written when
+Rules: only the active segment is appended to, and its indexes are in memory. They are written when
 it is closed for good (roll, clean stop), because recovery rebuilds them for any segment that may
 hold unsynced data. The other segments' indexes stay on disk and are searched there.
 
-``size`` is where the next batch goes, ``written`` what readers may see; they differ only while a
-slow directory writes behind.
+``size`` is the position of the next batch, ``written`` the end of what readers may see. They differ
+only while a slow directory writes behind.
 """
 
 from array import array
@@ -23,13 +23,13 @@ from kwire.log.txn_index import Aborted
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 RECENT_MAX: Final = 512
-"""Batches of the tail whose place is known without asking the index."""
+"""Batches at the end whose positions are kept in memory, so that they need no index lookup."""
 CHUNK: Final = 8 * 1024
 ALLOCATE_FROM: Final = 1 << 20
 """Smaller files are not allocated ahead: thousands of idle partitions would fill the disk."""
 ALLOCATE_STEP: Final = 16 << 20
 WARM_TAIL: Final = 1 << 20
-"""The last bytes appended are taken to be in the page cache without asking."""
+"""The last bytes appended, which are assumed to be in the page cache."""
 INT32_MAX: Final = (1 << 31) - 1
 
 
@@ -72,7 +72,7 @@ class Segment:
         self.created_ms = 0
         self.modified_ms = 0
         self.first_timestamp = -1
-        """The first batch's largest timestamp: what segment.ms counts from; -1 if not known."""
+        """The first batch's largest timestamp, the start of ``segment.ms``; -1 if not known."""
         self.max_timestamp = -2
         """-2 until looked up in the time index, -1 when no record has a timestamp."""
         self.max_timestamp_offset = base_offset
@@ -81,27 +81,27 @@ class Segment:
         self._txns: list[Aborted] | None = None
         self._since_index = 0
         self.reserved = ALLOCATE_FROM
-        """Up to here a write needs no call of :meth:`allocate`."""
+        """The position up to which a write needs no call of :meth:`allocate`."""
         self._trim = False
         self._recent_next = array("q")
         self._recent_position = array("q")
 
     def name(self, suffix: str) -> str:
-        """The name of one of the segment's files in the partition's directory."""
+        """Return the name of one of the segment's files in the partition's directory."""
         return f"{names.stem(self.base_offset)}{suffix}"
 
     def path(self, suffix: str) -> str:
-        """The path of one of the segment's files."""
+        """Return the path of one of the segment's files."""
         return f"{self.directory}/{names.stem(self.base_offset)}{suffix}"
 
     @property
     def has_indexes(self) -> bool:
-        """Whether the indexes are in memory: it is appended to, or was closed just now."""
+        """Whether the indexes are in memory: the segment is active or was just closed."""
         return self._index is not None
 
     def mark_deleted(self, suffixes: Sequence[str]) -> list[str]:
-        """Rename those of the files that are there; gives their paths now."""
-        self.file.close()  # the space of a file comes back when its last descriptor is closed
+        """Rename the existing files; return their new paths."""
+        self.file.close()  # A file's space is freed when its last descriptor is closed.
         paths = []
         for suffix in suffixes:
             path = self.path(suffix)
@@ -114,14 +114,14 @@ class Segment:
         return paths
 
     def move(self, directory: str) -> None:
-        """The partition's directory was renamed."""
+        """Follow a rename of the partition's directory."""
         self.directory = directory
         self.file.path = self.path(names.LOG)
 
     # -- appending
 
     def create(self, now_ms: int) -> None:
-        """Make the empty file, over whatever was there."""
+        """Create the empty file, replacing an existing one's content."""
         self.file = self._disk.open(self.path(names.LOG), create=True)
         if self.file.size():
             self.file.truncate(0)
@@ -138,7 +138,7 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
 
     def activate(self) -> None:
-        """Take the indexes into memory to append to them."""
+        """Load the indexes into memory to append to them."""
         if self._index is None:
             self.largest_timestamp()
             self._txns = self.aborted()
@@ -146,7 +146,7 @@ class Segment:
             self._index, self._time_index = bytearray(index), bytearray(time)
 
     def room_for(self, size: int, last_offset: int, config: LogConfig) -> bool:
-        """Whether a batch still goes into this segment (its age is the caller's question)."""
+        """Whether a batch still fits into this segment; the caller checks the segment's age."""
         index, times = self._index, self._time_index
         if index is None or times is None:
             self.activate()
@@ -160,7 +160,7 @@ class Segment:
         )
 
     def note(self, size: int, next_offset: int, timestamp: int, interval: int) -> None:
-        """Account for a batch at the end: what Kafka does around each append."""
+        """Account for a batch at the end, with the index entries that Kafka adds."""
         position, last = self.size, next_offset - 1
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
@@ -182,7 +182,7 @@ class Segment:
         self._txns.append(entry)
 
     def forget_aborted(self) -> None:
-        """The transactions are about to be noted anew."""
+        """Drop the aborted transactions, which are about to be noted again."""
         self.activate()
         self._txns = []
 
@@ -199,7 +199,7 @@ class Segment:
             self._trim = True
 
     def write(self, parts: Sequence[Buffer], uses_reserve: bool) -> None:
-        """Write a batch behind the last one; nothing is left of one that found no room."""
+        """Write a batch after the last one; if the disk is full, remove what was written of it."""
         try:
             self.file.write(parts, self.size)
         except OSError as error:
@@ -209,12 +209,12 @@ class Segment:
             self.reserved, self._trim = ALLOCATE_FROM, False
             if not uses_reserve:
                 raise
-            self.file.write(parts, self.size)  # the disk has given its reserve back
+            self.file.write(parts, self.size)  # The disk has released its reserve.
 
     # -- closing
 
     def close_indexes(self) -> None:
-        """The last time index entry; nothing is appended after it except after a restart."""
+        """Append the last time index entry, which only a restart follows with another."""
         self.activate()
         assert self._time_index is not None
         if self.max_timestamp >= 0:
@@ -222,12 +222,12 @@ class Segment:
             time_index.maybe_append(self._time_index, self.max_timestamp, offset)
 
     def resume_indexes(self) -> None:
-        """Appending goes on after a recovery: the last entry is there, counting starts again."""
+        """Add the last entry after a recovery and restart the interval of index entries."""
         self.close_indexes()
         self._since_index = 0
 
     def write_indexes(self) -> list[str]:
-        """Put the indexes on disk and forget them; gives the names of the files written."""
+        """Write the indexes to disk and drop them; return the names of the files written."""
         if not self.has_indexes:
             return []
         self.write_index_files()
@@ -235,7 +235,7 @@ class Segment:
         return [self.name(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
 
     def write_index_files(self) -> None:
-        """Write the indexes, and give back what the log file reserved.
+        """Write the indexes, and release the space that the log file reserved.
 
         Nothing in memory changes: a thread may do it, with the log file pinned, as long as nothing
         is appended or cut off.
@@ -253,14 +253,14 @@ class Segment:
             self.file.truncate(self.size)
 
     def drop_indexes(self) -> None:
-        """Forget the indexes, which are on disk."""
+        """Drop the indexes from memory; they are on disk."""
         self._trim = False
         self.reserved = ALLOCATE_FROM
         self._index = self._time_index = self._txns = None
         self._recent_next, self._recent_position = array("q"), array("q")
 
     def reindex(self) -> None:
-        """Make offset and time index anew from the batches: what was there is not to be trusted."""
+        """Rebuild offset and time index from the batches, because the old ones are wrong."""
         active, self._txns, txns = self._index is not None, None, self.aborted()
         end = self.written
         self.start_indexes()
@@ -293,7 +293,7 @@ class Segment:
         self.max_timestamp, relative = time_index.last(self._time_index)
         self.max_timestamp_offset = self.base_offset + relative
         for _, header in self.scan(self.floor(end_offset)[0], min(position, self.written)):
-            if header.max_timestamp > self.max_timestamp:  # behind the last index entry
+            if header.max_timestamp > self.max_timestamp:  # after the last index entry
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
         if not position:
@@ -302,7 +302,7 @@ class Segment:
     # -- reading
 
     def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
-        """Position and size of the first batch that ends past ``offset``.
+        """Return position and size of the first batch that ends past ``offset``.
 
         Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
         """
@@ -322,15 +322,15 @@ class Segment:
                 break
             if last >= offset:
                 return position, header.length + LENGTH_END
-        if sound or self.written < self.size:  # or it waits to be written
+        if sound or self.written < self.size:  # The batch may still wait to be written.
             return None
         self.reindex()
         return self.locate(offset)
 
     def warming(self, *offsets: int) -> Job:
-        """What a thread does so that :meth:`locate` of these finds all in the page cache.
+        """Return a job for a thread that reads what :meth:`locate` of these offsets needs.
 
-        It reads with a file of its own: this one may be cut, removed or closed meanwhile.
+        It uses a file handle of its own: this segment may be cut, removed or closed meanwhile.
         """
         shadow = Segment(self._disk, self.directory, self.base_offset, self.written)
         starts = [self.floor(o)[0] if self.has_indexes else None for o in offsets]
@@ -350,7 +350,10 @@ class Segment:
     def scan(
         self, position: int = 0, end: int | None = None, *, wait: bool = True
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch that readers may see, from a batch's start."""
+        """Yield position and header of each batch from ``position``, a batch's start, to ``end``.
+
+        By default it ends where readers may see no more.
+        """
         end = self.written if end is None else end
         read = reader(self.file, wait=wait)
         chunk: Buffer = b""
@@ -368,27 +371,27 @@ class Segment:
             position += header.length + LENGTH_END
 
     def is_warm(self, position: int, size: int) -> bool:
-        """Whether sending this will not wait for the disk."""
+        """Whether this range can be sent without waiting for the disk."""
         return (self._index is not None and position >= self.size - WARM_TAIL) or self.file.cached(
             position, size
         )
 
     @property
     def knows_largest_timestamp(self) -> bool:
-        """Whether :meth:`largest_timestamp` needs no look at the time index's file."""
+        """Whether :meth:`largest_timestamp` need not read the time index's file."""
         return self.max_timestamp != -2
 
     def largest_timestamp(self) -> int:
-        """Of all records in it, -1 when none has one."""
+        """Return the largest timestamp of the segment's records, -1 if none has one."""
         if self.max_timestamp == -2:
             self.max_timestamp, relative = time_index.last(self._read_last(names.TIME_INDEX))
             self.max_timestamp_offset = self.base_offset + relative
         return self.max_timestamp
 
     def from_timestamp(self, timestamp: int) -> int:
-        """A position before which every batch is older than ``timestamp``.
+        """Return a position before which every batch is older than ``timestamp``.
 
-        The beginning where the offset index is wrong: whoever looks for an offset makes it anew.
+        That is 0 if the offset index is wrong; the next :meth:`locate` rebuilds it.
         """
         with self._entries(self._time_index, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
             found = time_index.before(*entries, timestamp)
@@ -401,13 +404,13 @@ class Segment:
         return position if header is not None and header.last_offset == last_offset else 0
 
     def aborted(self) -> list[Aborted]:
-        """The transactions whose abort markers lie in this segment."""
+        """Return the transactions whose abort markers are in this segment."""
         if self._txns is not None:
             return self._txns
         return txn_index.entries(self._read(names.TXN_INDEX))
 
     def load_first_timestamp(self) -> int:
-        """What segment.ms counts from; -1 in an empty segment."""
+        """Return the timestamp at which ``segment.ms`` starts, -1 for an empty segment."""
         if self.first_timestamp < 0 < self.size:
             for _, header in self.scan():
                 self.first_timestamp = header.max_timestamp
@@ -415,13 +418,13 @@ class Segment:
         return self.first_timestamp
 
     def index_data(self) -> tuple[bytes, bytes, list[Aborted]]:
-        """What the three index files hold, or would hold if they were written now."""
+        """Return the content of the three index files, from memory if they are not written yet."""
         index = self._index if self._index is not None else self._read(names.INDEX)
         times = self._time_index if self._time_index is not None else self._read(names.TIME_INDEX)
         return bytes(index), bytes(times), self.aborted()
 
     def txn_index_data(self) -> bytes:
-        """What the file of aborted transactions holds."""
+        """Return the content of the file of aborted transactions."""
         return self._read(names.TXN_INDEX)
 
     # -- inside
@@ -437,7 +440,10 @@ class Segment:
         self._since_index = 0
 
     def floor(self, offset: int, *, wait: bool = True) -> tuple[int, int | None]:
-        """Where a scan for ``offset`` may begin, and where the batch there must end."""
+        """Return the position to scan for ``offset`` from, and the last offset of the batch there.
+
+        The last offset is None at the beginning, and -1 if the index entry is out of range.
+        """
         size = offset_index.ENTRY_SIZE
         with self._entries(self._index, names.INDEX, size, wait=wait) as entries:
             found = offset_index.floor(*entries, offset - self.base_offset)
@@ -451,7 +457,7 @@ class Segment:
     def _entries(
         self, data: bytearray | None, suffix: str, size: int, *, wait: bool = True
     ) -> Iterator[tuple[offset_index.Read, int]]:
-        """Give access to an index's entries and their count; a file is open only meanwhile."""
+        """Yield a reader of an index's entries, and their count; close its file afterwards."""
         if data is not None:
             yield offset_index.memory(data, size), len(data) // size
             return
@@ -472,6 +478,6 @@ class Segment:
             return b""
 
     def _read_last(self, suffix: str) -> bytes:
-        """The end of a time index."""
+        """Return the last entry of an index file, empty if there is none."""
         with self._entries(None, suffix, time_index.ENTRY_SIZE) as (read, count):
             return bytes(read(count - 1, 1)) if count else b""

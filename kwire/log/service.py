@@ -1,8 +1,8 @@
-"""The broker's log directories: opening, creating and deleting logs, and all that takes time.
+"""The broker's log directories: opening, creating and deleting logs, and all slow work on them.
 
-Rules: nothing here wakes up while nothing changes, but for retention; only calls that release the
-interpreter go to threads, and every file they use is pinned; a directory that failed stays offline
-until the broker is started again, and one that hangs waits by itself: the others go on.
+Rules: without changes only retention wakes up. Only calls that release the interpreter go to
+threads, and every file they use is pinned. A failed directory stays offline until the broker is
+restarted. A directory that hangs does not hold up the others.
 """
 
 import logging
@@ -35,11 +35,11 @@ from kwire.types import ZERO_UUID, TopicPartition
 log = logging.getLogger(__name__)
 
 CLOSED_AT_ONCE: Final = 16
-"""Logs that a stop syncs together: their files cannot be closed to make room meanwhile."""
+"""Logs that a stop syncs together; their files stay open until that is done."""
 FLUSH_NEVER_MS: Final = 1 << 40
 """A ``flush.ms`` above this is "never"."""
 RETRY_SECONDS: Final = 1.0
-"""A flush that failed on a directory that is still online is tried again so much later."""
+"""The delay before a failed flush or write is retried on a directory that is still online."""
 Unique = Callable[[], bytes]
 AtOnce = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -73,17 +73,17 @@ class LogManager:
     """Directories of this node that hold no partitions: locked with the others, then left alone."""
     unique: Unique = attrs.field(default=partial(os.urandom, 16))
     on_written: Callable[[PartitionLog], None] = _ignore
-    """A slow directory has written what was queued."""
+    """Called when a slow directory has written a log's queued batches."""
     on_offline: Callable[[LogDirectory], None] = _ignore_directory
-    """A directory has failed; its logs answer with storage errors."""
+    """Called when a directory has failed; its logs then raise storage errors."""
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     in_thread: AtOnce | None = None
-    """Where tests have calls made that wait for a disk, in place of the disk's threads."""
+    """A runner of calls that wait for a disk, set by tests in place of the disk's threads."""
     threads: DiskThreads = attrs.field(factory=DiskThreads)
     _upkeep: dict[LogDirectory, Upkeep] = attrs.field(init=False)
     _flushing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _unsynced: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
-    """Of logs with a ``flush.ms``: when the first record came that is not synced."""
+    """The append time of the first unsynced record, for logs with a ``flush.ms``."""
     _flush_timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
     _offline: set[str] = attrs.field(init=False, factory=set)
@@ -100,7 +100,7 @@ class LogManager:
     # -- opening and closing
 
     def lock(self) -> None:
-        """Claim all directories before anything in them is touched; raises AlreadyLocked."""
+        """Lock all directories before anything in them is used; raises AlreadyLocked."""
         try:
             for directory in (*self.directories, *self.claimed):
                 directory.lock()
@@ -109,12 +109,12 @@ class LogManager:
             raise
 
     def claim(self) -> None:
-        """Say that the calling thread runs the event loop: only it closes idle files."""
+        """Declare the calling thread to be the event loop's: only it closes idle files."""
         for directory in (*self.directories, *self.claimed):
             directory.disk.claim()
 
     def abandon(self) -> None:
-        """Let the directories go as they are: the next start recovers what is in them."""
+        """Close and unlock the directories without a clean stop: the next start recovers them."""
         for directory in self.directories:
             for opened in directory.logs.values():
                 opened.release()
@@ -126,7 +126,7 @@ class LogManager:
             directory.unlock()
 
     async def open(self, config_of: Callable[[str], LogConfig]) -> None:
-        """Open every log, recovering those that were not closed in order."""
+        """Open every log, recovering those that were not closed cleanly."""
         slices = Slices(self.clock.now)
         for directory in self.directories:
             try:
@@ -140,7 +140,7 @@ class LogManager:
                 self._attach(opened)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Checkpoints, retention, flushes; until cancelled."""
+        """Run checkpoints, retention, flushes and removals until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._flush_timed)
@@ -162,7 +162,7 @@ class LogManager:
                 self._nursery = None
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """A clean stop: everything written and synced, then the marker. After :meth:`run`."""
+        """Stop cleanly: write and sync everything, then the marker. Call it after :meth:`run`."""
         async with trio.open_nursery() as nursery:
             for directory in self.directories:
                 nursery.start_soon(self._close, directory, broker_epoch)
@@ -170,14 +170,14 @@ class LogManager:
 
     @property
     def previous_epoch(self) -> int:
-        """Of the broker that last stopped in order, if all directories agree on it, else -1."""
+        """The epoch of the broker's last clean stop if all directories agree on it, else -1."""
         epochs = {d.previous_epoch if d.online else -1 for d in self.directories}
         return epochs.pop() if len(epochs) == 1 else -1
 
     # -- logs
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log of a partition, if it is here."""
+        """Return the log of a partition, None if it is not here."""
         wanted = TopicPartition(topic, partition)
         for directory in self.directories:
             found = directory.logs.get(wanted)
@@ -186,7 +186,7 @@ class LogManager:
         return None
 
     def directory_of(self, opened: PartitionLog) -> LogDirectory:
-        """Where a log lies."""
+        """Return the directory that holds a log."""
         return next(d for d in self.directories if d.disk is opened.disk)
 
     def _upkeep_of(self, opened: PartitionLog) -> Upkeep:
@@ -200,9 +200,9 @@ class LogManager:
         config: LogConfig,
         directory_id: bytes | None = None,
     ) -> PartitionLog:
-        """The log of a partition: the one that is there, or a new one.
+        """Return the existing log of a partition, or create one.
 
-        Raises KafkaStorageError when no directory can take it.
+        Raises KafkaStorageError when no directory can hold it.
         """
         wanted = TopicPartition(topic, partition)
         found = self.get(topic, partition)
@@ -231,7 +231,10 @@ class LogManager:
         return made
 
     def _refuse_unopened(self, wanted: TopicPartition, topic_id: bytes) -> None:
-        """A log that cannot be read is not replaced by an empty one, unless its topic is gone."""
+        """Raise KafkaStorageError if the partition has an unreadable log of this topic.
+
+        An unreadable log of an older topic is retired instead.
+        """
         for directory in self.directories:
             held = directory.unopened.get(wanted)
             if held is not None:
@@ -240,7 +243,7 @@ class LogManager:
                 self._retire(wanted, names.DELETE_DIRECTORY)
 
     async def delete(self, topic: str, partition: int) -> None:
-        """Take a partition's log away; its files go after ``file.delete.delay.ms``."""
+        """Delete a partition's log; its files are removed after ``file.delete.delay.ms``."""
         wanted = TopicPartition(topic, partition)
         found = self.get(topic, partition)
         if found is not None:
@@ -248,7 +251,7 @@ class LogManager:
         self._retire(wanted, names.DELETE_DIRECTORY)
 
     def strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
-        """Put aside what the metadata does not know, marked ``-stray``."""
+        """Mark the logs that ``keep`` rejects as ``-stray``; return their partitions."""
         gone = []
         for directory in self.directories:
             for wanted, opened in list(directory.logs.items()):
@@ -261,11 +264,11 @@ class LogManager:
     async def flush(
         self, opened: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
     ) -> None:
-        """Return once everything written by now is durable; one fsync serves all who wait.
+        """Return once everything written by now is durable; one fsync serves all waiting callers.
 
-        What a slow directory still has to write before ``end_offset`` is waited for. ``indexes``:
-        the files of closed segments too, which a recovery could make anew. Raises
-        KafkaStorageError when ``end_offset`` was truncated away meanwhile.
+        It waits for a slow directory's queued writes below ``end_offset``. ``indexes`` includes the
+        index files of closed segments, which recovery could rebuild. Raises KafkaStorageError when
+        ``end_offset`` was truncated meanwhile.
         """
         target = opened.written_offset if end_offset is None else end_offset
         while opened.recovery_point < (wanted := min(target, opened.end_offset)) or (
@@ -289,12 +292,14 @@ class LogManager:
             raise KafkaStorageError(f"{opened.partition}: truncated below {target}")
 
     async def truncate(self, opened: PartitionLog, offset: int) -> bool:
-        """Forget everything from ``offset`` on; whether there was anything.
+        """Remove everything from ``offset`` on; return whether there was anything.
 
-        What waits for room on a full disk goes too: the producers' state is made anew from what is
-        written, and nobody was told of the rest. So the log may end below ``offset``.
+        Writes that wait for room on a full disk are removed too: the producer state is rebuilt from
+        what is written, and the queued batches were not acknowledged. So the log may end below
+        ``offset``.
 
-        Returns once no recovery would trust more than is left: what comes instead is not synced.
+        It returns once the recovery point on disk is not above the new log end: the batches that
+        are appended next are not synced.
         """
         await self._until_idle(opened)
         if opened.behind:
@@ -304,13 +309,13 @@ class LogManager:
         return cut
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
-        """Return once it is written down where these logs start: what was deleted stays so.
+        """Return once the start offsets of these logs are on disk, so that deletions are durable.
 
         Raises KafkaStorageError when that is not possible.
         """
         logs = list(moved)
         for opened in logs:
-            if opened.name_unsynced:  # a start means nothing without the log's own name
+            if opened.name_unsynced:  # A start offset is useless without its directory.
                 await self.flush(opened)
         for directory in {self.directory_of(opened) for opened in logs}:
             files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
@@ -320,7 +325,7 @@ class LogManager:
                 raise KafkaStorageError(f"{directory.name}: where logs start cannot be kept")
 
     def statistics(self) -> Mapping[str, int]:
-        """Numbers for metrics."""
+        """Return the numbers for metrics."""
         return {
             "logs": sum(len(d.logs) for d in self.directories),
             "offline_directories": sum(not d.online for d in self.directories),
@@ -328,7 +333,7 @@ class LogManager:
             "writing_behind": len(self._writing),
         }
 
-    # -- what the logs tell
+    # -- notifications of the logs
 
     def _attach(self, opened: PartitionLog) -> None:
         opened.changed = self._mark
@@ -337,7 +342,7 @@ class LogManager:
         self._time_flush(opened)
 
     def _mark(self, opened: PartitionLog) -> None:
-        """A log has changed since its last checkpoint, or failed."""
+        """Note that a log has changed since its last checkpoint, or that its disk has failed."""
         directory = self.directory_of(opened)
         if self._note_error(directory):
             return
@@ -345,7 +350,7 @@ class LogManager:
         self._time_flush(opened)
 
     def _time_flush(self, opened: PartitionLog) -> None:
-        """Start ``flush.ms`` at the first record that is not synced, whatever else changes."""
+        """Start ``flush.ms`` at the first unsynced record; later changes do not restart it."""
         if opened.recovery_point >= opened.end_offset:
             self._unsynced.pop(opened, None)
             return
@@ -355,7 +360,7 @@ class LogManager:
         self._flush_timers.arm(opened, since + opened.config.flush_ms / 1000)
 
     def _flush_again(self, opened: PartitionLog) -> None:
-        """A flush that ``flush.ms`` asked for could not begin: let it be tried a little later."""
+        """Retry a flush for ``flush.ms`` that could not begin, after a delay."""
         if opened in self._unsynced:
             self._unsynced[opened] = self.clock.now() + RETRY_SECONDS
             self._time_flush(opened)
@@ -375,13 +380,13 @@ class LogManager:
     # -- tasks
 
     async def _drain(self, opened: PartitionLog) -> None:
-        """Write what a slow directory could not take at once."""
+        """Write the queued batches of a log in a slow directory."""
         try:
             while opened.behind.queue:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
                     job = opened.behind.take()
-                    with trio.CancelScope(shield=True):  # a job that was taken is not in the queue
+                    with trio.CancelScope(shield=True):  # A taken job is no longer queued.
                         await self._in_thread(opened.disk, job.run)
                 except OSError as error:
                     log.error("write failed partition=%s error=%s", opened.partition, error)
@@ -395,7 +400,7 @@ class LogManager:
             self._writing.pop(opened).set()
 
     def _may_write_again(self, opened: PartitionLog, error: OSError) -> bool:
-        """Keep what could not be written, unless the directory failed; whether to try it soon."""
+        """Put a failed job back into the queue; return whether to retry it soon."""
         if opened.behind.running is not None:
             opened.behind.put_back()
         failed = self._note_error(self.directory_of(opened))
@@ -441,7 +446,7 @@ class LogManager:
                 await slices.pause()
 
     async def retain(self, opened: PartitionLog) -> int:
-        """Delete what a log need not keep, in slices; returns the number of segments deleted."""
+        """Delete segments past retention, in slices; return the number of segments deleted."""
         now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
         opened.producers.expire(now_ms, opened.config.producer_id_expiration_ms)
         deleted: list[Segment] = []
@@ -461,7 +466,7 @@ class LogManager:
             for segment in opened.segments[: deletion.count]:
                 await self._until_idle(opened)
                 if not self._has(opened) or segment is not opened.segments[0]:
-                    break  # deleted, or cut off, during a pause
+                    break  # The log was deleted or the segment removed during a pause.
                 if len(opened.segments) == 1:
                     break
                 deleted.append(segment)
@@ -473,14 +478,14 @@ class LogManager:
         if deleted:
             if self._has(opened):
                 upkeep = self._upkeep_of(opened)
-                upkeep.note_roll(opened)  # its names are to be synced
+                upkeep.note_roll(opened)  # The directory is to be synced.
                 delay_ms = opened.config.file_delete_delay_ms
                 upkeep.removals.add(opened.disk, paths, delay_ms, deleted)
             log.info("deleted segments=%d partition=%s", len(deleted), opened.partition)
         return len(deleted)
 
     async def _load_ages(self, opened: PartitionLog, now_ms: int, slices: Slices) -> None:
-        """Read how young the old segments' records are, which takes a while for many of them."""
+        """Load the old segments' largest timestamps in slices, because many take a while."""
         if not opened.config.cleanup_delete or opened.config.retention_ms < 0:
             return
         for segment in list(opened.segments):
@@ -505,7 +510,7 @@ class LogManager:
         finally:
             opened.end_flush(flush)
             if since is not None and opened.recovery_point < min(end_offset, opened.end_offset):
-                self._unsynced[opened] = since  # not all that was there has been synced
+                self._unsynced[opened] = since  # Some of the older records are still unsynced.
             if self._has(opened):
                 self._time_flush(opened)
             del self._flushing[opened]
@@ -514,7 +519,10 @@ class LogManager:
     async def _try_flush(
         self, opened: PartitionLog, end_offset: int | None, *, indexes: bool = False
     ) -> bool:
-        """Flush a log if it is still here; False if that may work as soon as files are closed."""
+        """Flush a log if it is still here; False if it failed for want of descriptors.
+
+        In that case a retry may work.
+        """
         if not self._has(opened):
             return True
         try:
@@ -537,7 +545,7 @@ class LogManager:
         directory.unlock()
 
     async def _close_logs(self, disk: Disk, logs: Sequence[PartitionLog]) -> None:
-        """Write and sync some logs; their files are open until that is done."""
+        """Write and sync some logs; their files stay open until that is done."""
         flushes: list[tuple[PartitionLog, Flush]] = []
 
         def sync_all() -> None:
@@ -561,7 +569,7 @@ class LogManager:
                 opened.release()
 
     def _has(self, opened: PartitionLog) -> bool:
-        """Whether a log is still one of ours: its files may be gone otherwise."""
+        """Whether this manager still holds a log; if not, its files may be gone."""
         return self.get(*opened.partition) is opened
 
     async def _until_idle(self, opened: PartitionLog) -> None:
@@ -571,7 +579,7 @@ class LogManager:
             await works[opened].wait()
 
     def _choose(self, directory_id: bytes | None) -> LogDirectory:
-        """The directory asked for, else the one with the fewest partitions."""
+        """Return the requested directory, else the one with the fewest partitions."""
         online = [d for d in self.directories if d.online]
         chosen = [d for d in online if d.directory_id == directory_id] or online
         if not chosen:
@@ -610,8 +618,10 @@ class LogManager:
         self._upkeep[directory].removals.add(directory.disk, paths, delay_ms)
 
     async def _in_thread(self, disk: Disk, call: Callable[[], None]) -> None:
-        """Make a call that waits for the disk. Threads cannot close files to make room for it, so
-        if it finds no descriptor left that is done here and the call made again.
+        """Make a call that waits for the disk, in a thread.
+
+        A thread cannot close files to free descriptors. If the call finds no descriptor left, this
+        method closes files on the event loop and makes the call again.
         """
         in_thread = self.in_thread or partial(self.threads.run, disk)
         try:
@@ -622,7 +632,7 @@ class LogManager:
             await in_thread(call)
 
     def _note_error(self, directory: LogDirectory) -> bool:
-        """Take a directory offline, once, if its disk says that it has failed; whether it has."""
+        """Take a directory offline, once, if its disk has failed; return whether it has."""
         if directory.online:
             return False
         if directory.name not in self._offline:

@@ -1,4 +1,4 @@
-"""The producer snapshots of a log: a file for each segment's base, and one for the end."""
+"""The producer snapshots of a log: a file for each segment's base offset, and one for the end."""
 
 from bisect import insort
 from contextlib import suppress
@@ -16,9 +16,9 @@ def _name(offset: int) -> str:
 
 
 def take(log: "PartitionLog", offset: int) -> None:
-    """Write the producers down as they are below ``offset``; the next flush syncs the file.
+    """Write a snapshot of the producers below ``offset``; the next flush syncs the file.
 
-    Without room for it they stay in memory, and the next flush writes them.
+    Without room on the disk it stays in memory, and the next flush writes it.
     """
     data = log.producers.snapshot()
     log.unsynced.files[_name(offset)] = data
@@ -30,7 +30,7 @@ def take(log: "PartitionLog", offset: int) -> None:
 
 
 def add(log: "PartitionLog", offset: int) -> None:
-    """Let the next flush write the producers down as they are now, below ``offset``."""
+    """Let the next flush write a snapshot of the producers as they are now, below ``offset``."""
     data = log.producers.snapshot()
     if offset not in log.snapshots:
         insort(log.snapshots, offset)
@@ -42,7 +42,7 @@ def add(log: "PartitionLog", offset: int) -> None:
 
 
 def read(log: "PartitionLog", offset: int) -> bytes:
-    """A snapshot file's content, also if no flush has written it yet."""
+    """Return a snapshot file's content, even if no flush has written it yet."""
     data = log.unwritten(_name(offset))
     return log.disk.read(f"{log.directory}/{_name(offset)}") if data is None else data
 

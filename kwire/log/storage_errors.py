@@ -1,4 +1,4 @@
-"""What the protocol says of an error of the operating system."""
+"""The protocol's storage error for an error of the operating system."""
 
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def storage_error(log: "PartitionLog", error: OSError) -> KafkaStorageError:
-    """Make the storage error of a log; its service looks whether the disk has failed."""
+    """Return the storage error of a log; ``log.changed`` makes its service check the disk."""
     log.changed(log)
     return KafkaStorageError(f"{log.partition}: {error}")
 
 
 class storage_errors:
-    """Turns what the operating system says inside into the protocol's storage error."""
+    """A context that turns an OSError inside into the protocol's storage error."""
 
     __slots__ = ("_log",)
 

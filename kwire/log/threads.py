@@ -1,7 +1,7 @@
 """Calls that wait for a disk, made in threads: a few at a time for each log directory.
 
-Rule: the directories share no limit. A disk that hangs keeps its own threads for as long as it
-likes, and no call of another directory waits for one of them.
+Rule: the directories share no limit. A disk that hangs may keep its own threads for ever, and no
+call of another directory waits for one of them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ import trio
 from kwire.log.disk import Disk
 
 THREADS: Final = 4
-"""Calls that wait for one directory at the same time."""
+"""The largest number of calls that wait for one directory at the same time."""
 T = TypeVar("T")
 InThread = Callable[[Disk, Callable[[], None]], Awaitable[None]]
 

@@ -15,7 +15,7 @@ ENTRY_SIZE: Final = ENTRY.size
 
 
 def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
-    """Timestamp and absolute offset of all entries; a cut-off last one is left out."""
+    """Return timestamp and absolute offset of all entries; a cut-off last one is left out."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [
         (timestamp, base_offset + offset) for timestamp, offset in ENTRY.iter_unpack(data[:whole])
@@ -23,12 +23,12 @@ def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:
 
 
 def before(read: Read, count: int, timestamp: int) -> tuple[int, int] | None:
-    """The last entry that is older than ``timestamp``: everything up to its offset is, too."""
+    """Return the last entry older than ``timestamp``: all records up to its offset are older."""
     return last_before(read, count, ENTRY, timestamp.__gt__)
 
 
 def last(data: bytes | bytearray) -> tuple[int, int]:
-    """The last entry, (-1, 0) when there is none."""
+    """Return the last entry, (-1, 0) if there is none."""
     if len(data) < ENTRY_SIZE:
         return -1, 0
     entry: tuple[int, int] = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)
@@ -36,7 +36,7 @@ def last(data: bytes | bytearray) -> tuple[int, int]:
 
 
 def maybe_append(data: bytearray, timestamp: int, relative: int) -> None:
-    """Note the largest timestamp so far, unless that is already noted."""
+    """Append an entry for the largest timestamp so far, unless the last one has it."""
     if timestamp > last(data)[0]:
         data += ENTRY.pack(timestamp, relative)
 

@@ -1,7 +1,7 @@
-"""Deadlines of many things, watched by one task that sleeps until the earliest.
+"""Deadlines of many keys, watched by one task that sleeps until the earliest.
 
-A heap of deadlines. An entry whose deadline was moved forward or disarmed is stale; the heap is
-made anew when most of its entries are, so it refers to few keys that nobody waits for.
+The deadlines are a heap. An entry whose deadline was moved forward or disarmed is stale. The heap
+is rebuilt when most of its entries are stale, so it refers to few keys without a deadline.
 """
 
 from heapq import heapify, heappop, heappush
@@ -15,7 +15,7 @@ from kwire.clock import Clock
 
 K = TypeVar("K")
 STALE_MIN: Final = 16
-"""So many stale entries are always left to their deadlines."""
+"""Stale entries that never cause a rebuild; they stay until their deadlines."""
 
 
 class Timers(Generic[K]):
@@ -27,7 +27,7 @@ class Timers(Generic[K]):
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
-        """Decides between equal deadlines; keys need no order."""
+        """Tie-breaker for equal deadlines, so that keys need no order."""
         self._earlier = trio.Event()
         """Set when there is an earlier deadline than before."""
 
@@ -58,7 +58,7 @@ class Timers(Generic[K]):
         self._drop_stale()
 
     def take(self, now: float) -> list[K]:
-        """Remove the keys whose deadline has come, and return them in its order."""
+        """Remove the keys whose deadline has come, and return them in order of their deadlines."""
         taken = []
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heappop(self._heap)
@@ -68,13 +68,13 @@ class Timers(Generic[K]):
         return taken
 
     def _drop_stale(self) -> None:
-        """Make the heap anew if it has more stale entries than others: constant time, amortized."""
+        """Rebuild the heap if most of its entries are stale: amortized constant time."""
         if len(self._heap) > 2 * len(self._due) + STALE_MIN:
             self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
             heapify(self._heap)
 
     async def wait(self, clock: Clock) -> list[K]:
-        """Block until deadlines have come; remove and return their keys. For one task."""
+        """Block until deadlines have come; remove and return their keys. Only one task may wait."""
         while True:
             self._earlier = trio.Event()
             taken = self.take(clock.now())

@@ -1,8 +1,8 @@
 """Searches in a log that read more than an index: by timestamp, and for producers' state.
 
-None of this is on the path of Produce or Fetch. A search by timestamp looks into batches, and what
-is in them is the clients' choice: so it goes in slices, leaves unpacking to a thread, and gives up
-on payloads beyond any reason.
+None of this is on the path of Produce or Fetch. A search by timestamp reads the records in batches,
+whose content is the clients' choice: so it runs in slices, leaves unpacking to a thread, and does
+not unpack payloads above a limit.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 PAYLOAD_MAX: Final = 64 << 20
-"""Of a batch that unpacks to more only the header is believed."""
+"""The largest unpacked payload in bytes; of a batch with a larger one only the header is used."""
 _SLICE_BATCHES: Final = 20
-"""Each may be a read of the disk."""
+"""Batches between two pauses; each may be a read of the disk."""
 _SLICE_SEGMENTS: Final = 50
 _SLICE_RECORDS: Final = 200
 _READ_HERE: Final = 16 * 1024
@@ -52,11 +52,11 @@ class Job(NamedTuple):
 
 
 Search: TypeAlias = Generator[Job | None, bytes | None, Spot | None]
-"""A search in slices: it gives None for a pause, or what a thread is to do and send back."""
+"""A search in slices: it yields None for a pause, or a job for a thread whose result it is sent."""
 
 
 def run(search: Search) -> Spot | None:
-    """A whole search without a pause, for who serves nobody meanwhile."""
+    """Run a whole search without a pause, for callers that serve no other requests meanwhile."""
     answer = None
     while True:
         try:
@@ -68,7 +68,7 @@ def run(search: Search) -> Spot | None:
 
 
 def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
-    """The first record whose timestamp is ``timestamp`` or later."""
+    """Find the first record whose timestamp is ``timestamp`` or later."""
     for number, segment in enumerate(list(log.segments), 1):
         if not number % _SLICE_SEGMENTS:
             yield None
@@ -86,7 +86,7 @@ def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
 
 
 def youngest(log: "PartitionLog") -> Search:
-    """The first record with the largest timestamp; none below the start of the log."""
+    """Find the first record with the largest timestamp, ignoring those below the log start."""
     best: Segment | None = None
     for number, segment in enumerate(list(log.segments), 1):
         largest = yield from _largest_timestamp(segment)
@@ -107,7 +107,7 @@ def youngest(log: "PartitionLog") -> Search:
 
 
 def _largest_timestamp(segment: Segment) -> Generator[None, bytes | None, int]:
-    """A segment's largest timestamp; where it has to be read, others have a turn afterwards."""
+    """Return a segment's largest timestamp; pause afterwards if it had to be read."""
     known = segment.knows_largest_timestamp
     largest = segment.largest_timestamp()
     if not known:
@@ -116,7 +116,7 @@ def _largest_timestamp(segment: Segment) -> Generator[None, bytes | None, int]:
 
 
 def replay_producers(log: "PartitionLog", end_offset: int) -> None:
-    """Make the log's producer state that of everything below ``end_offset``."""
+    """Set the log's producer state to that of all batches below ``end_offset``."""
     start_offset = load_snapshot(log, end_offset)
     for segment, position, header in batches_from(log, start_offset):
         if header.next_offset > end_offset:
@@ -127,7 +127,7 @@ def replay_producers(log: "PartitionLog", end_offset: int) -> None:
 
 
 def load_snapshot(log: "PartitionLog", end_offset: int) -> int:
-    """Restore the newest good snapshot up to ``end_offset``; where the replay has to begin."""
+    """Restore the newest good snapshot up to ``end_offset``; return the offset to replay from."""
     for offset in reversed([s for s in log.snapshots if s <= end_offset]):
         try:
             log.producers.restore(read_snapshot(snapshots.read(log, offset)))
@@ -140,7 +140,7 @@ def load_snapshot(log: "PartitionLog", end_offset: int) -> int:
 
 
 def batches_from(log: "PartitionLog", offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Every batch that ends past ``offset``, and where it lies."""
+    """Yield segment, position and header of every batch that ends past ``offset``."""
     for index, segment in enumerate(log.segments):
         following = log.segments[index + 1 : index + 2]
         if following and following[0].base_offset <= offset:
@@ -153,7 +153,7 @@ def batches_from(log: "PartitionLog", offset: int) -> Iterator[tuple[Segment, in
 def _in_batch(
     log: "PartitionLog", segment: Segment, position: int, header: BatchHeader, timestamp: int
 ) -> Search:
-    """The first record of the batch that is young enough and still in the log."""
+    """Find the batch's first record at ``timestamp`` or later that is not below the log start."""
     try:
         for count, (offset, time) in enumerate(
             (yield from _times(log, segment, position, header)), 1
@@ -163,7 +163,7 @@ def _in_batch(
             if time >= timestamp and offset >= log.start_offset:
                 return Spot(offset, time)
     except BadRecords:
-        # The batch as a whole is the best answer about records that nobody can read.
+        # For records that cannot be read, the batch as a whole is the best answer.
         return Spot(header.base_offset, header.max_timestamp)
     return None
 
@@ -171,9 +171,9 @@ def _in_batch(
 def _times(
     log: "PartitionLog", segment: Segment, position: int, header: BatchHeader
 ) -> Generator[Job | None, bytes | None, Iterator[tuple[int, int]]]:
-    """Offsets and timestamps of a batch's records; BadRecords when they cannot be unpacked.
+    """Return offsets and timestamps of a batch's records; BadRecords if they cannot be unpacked.
 
-    Nothing is made of the records' keys, values and headers: one record can have millions.
+    Keys, values and headers are skipped: one record can have millions of headers.
     """
     if header.magic != _MAGIC:
         raise BadRecords(f"a batch of format {header.magic}")
@@ -211,7 +211,10 @@ def _unpacked(packed: bytes, codec: int) -> bytes | None:
 
 
 def _youngest_left(log: "PartitionLog") -> Search:
-    """The same by reading: the segment's youngest batch is below the start of the log."""
+    """Do the work of :func:`youngest` by reading batches, from the log start on.
+
+    That is needed if the youngest batch of the segment is below the log start.
+    """
     best: Spot | None = None
     batches = batches_from(log, log.start_offset)
     for count, (segment, position, header) in enumerate(batches, 1):

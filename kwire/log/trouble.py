@@ -1,9 +1,9 @@
-"""What an error of the operating system means for a log directory: decided here and nowhere else.
+"""The effect of an operating system error on a log directory; only this module decides it.
 
-A process out of descriptors and a volume out of room are states that pass: the call fails, the
-directory goes on. A missing name concerns that name. Everything else, and every failed fsync
-whatever its reason, ends the directory until the broker is started again: what the page cache
-holds afterwards is not known, so no later sync may claim that it worked.
+A process out of descriptors and a volume out of room are temporary: the call fails, the directory
+stays online. A missing name concerns that name only. Every other error, and every failed fsync
+whatever its reason, takes the directory offline until the broker is restarted: the content of the
+page cache is then unknown, so no later sync proves that the data is on disk.
 """
 
 import enum
@@ -42,19 +42,19 @@ _KINDS: Final = {
 
 
 def trouble(error: OSError) -> Trouble:
-    """Judge an error of any call but fsync."""
+    """Return the kind of an error of any call but fsync."""
     return _KINDS.get(error.errno or 0, Trouble.BROKEN)
 
 
 def lacks_descriptors(error: BaseException) -> bool:
-    """Whether a call failed, itself or what it was made for, because too many files are open."""
+    """Whether an error, or its cause, is that too many files are open."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and trouble(cause) is Trouble.NO_DESCRIPTORS
 
 
 @contextmanager
 def if_room() -> Iterator[None]:
-    """Let what is done inside fail for want of room, and nothing else."""
+    """Return a context that suppresses errors for want of room, and no others."""
     try:
         yield
     except OSError as error:
@@ -63,25 +63,25 @@ def if_room() -> Iterator[None]:
 
 
 class Health:
-    """Whether a log directory works and has room. Base of the real disk and the simulated one.
+    """The health of a log directory; the base of the real disk and of the simulated one.
 
-    A directory keeps :data:`RESERVE_BYTES` of its volume in a file. The first call that finds no
-    room gives them back, for the metadata log, checkpoints and deletions; from then on records are
-    not appended until the reserve can be taken again with as much left over.
+    A directory reserves :data:`RESERVE_BYTES` of its volume in a file. The first call that finds no
+    room releases them, for the metadata log, checkpoints and deletions. From then on records are
+    not appended until the reserve can be allocated again with as much left over.
     """
 
     failed: OSError | None = None
     """The error that broke the directory."""
     full: bool = False
-    """The reserve is given back. Ask :meth:`has_room` whether that is so still."""
+    """Whether the reserve was released; :meth:`has_room` checks whether there is room again."""
 
     def check(self) -> None:
-        """Raise what broke this directory, if something did."""
+        """Raise OSError if this directory has failed."""
         if self.failed is not None:
             raise OSError(self.failed.errno, f"{self} is offline: {self.failed}")
 
     def judge(self, error: OSError, *, by_sync: bool = False) -> None:
-        """Take note of an error; ``by_sync``: fsync reported it."""
+        """Mark the directory as failed or full if an error means that; ``by_sync``: from fsync."""
         kind = trouble(error)
         if by_sync or kind is Trouble.BROKEN:
             self.failed = self.failed or error
@@ -89,24 +89,29 @@ class Health:
             self._give_back(str(error))
 
     def keep_room(self) -> None:
-        """Take the reserve when the directory is opened."""
+        """Allocate the reserve when the directory is opened."""
         if not self.take_reserve(RESERVE_BYTES):
             self._give_back(f"less than {RESERVE_BYTES} bytes are free")
 
     def has_room(self) -> bool:
-        """Whether records may be appended. Of a full directory it looks whether there is room
-        again, which costs little."""
+        """Whether records may be appended.
+
+        A full directory is checked for room again, which costs little.
+        """
         if self.full and self.take_reserve(2 * RESERVE_BYTES):
             self.full = False
             log.warning("room for records again directory=%s", self)
         return not self.full
 
     def take_reserve(self, free: int) -> bool:
-        """Allocate the reserve if, beside what is there of it, ``free`` bytes could be had."""
+        """Allocate the reserve if ``free`` bytes are available; return whether it is allocated.
+
+        A complete reserve left by a killed process is kept as it is.
+        """
         raise NotImplementedError
 
     def drop_reserve(self) -> None:
-        """Give the reserve back, if it is held."""
+        """Release the reserve, if it is allocated."""
         raise NotImplementedError
 
     def _give_back(self, reason: str) -> None:

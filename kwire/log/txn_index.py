@@ -1,8 +1,8 @@
 """The aborted transactions of a segment: ``.txnindex``.
 
 One entry of 34 bytes per abort marker, in the segment that holds the marker and in the markers'
-order. ``last_stable_offset`` is what it was once the marker was written: a reader that stays below
-it needs no later entry.
+order. ``last_stable_offset`` is the last stable offset after the marker was written: a reader that
+stays below it needs no later entry.
 """
 
 import struct
@@ -15,7 +15,7 @@ VERSION: Final = 0
 
 
 class Aborted(NamedTuple):
-    """A transaction whose records a reader of committed data leaves out."""
+    """An aborted transaction, whose records a read_committed reader skips."""
 
     producer_id: int
     first_offset: int
@@ -28,13 +28,13 @@ def pack(entry: Aborted) -> bytes:
 
 
 def entries(data: bytes) -> list[Aborted]:
-    """All whole entries."""
+    """Return all whole entries."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [Aborted._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]
 
 
 def plausible(data: bytes, base_offset: int) -> bool:
-    """Whether the file is whole and its markers lie in order in the segment."""
+    """Whether the file is whole and its markers are in ascending order in the segment."""
     if len(data) % ENTRY_SIZE:
         return False
     previous = base_offset - 1
@@ -46,7 +46,7 @@ def plausible(data: bytes, base_offset: int) -> bool:
 
 
 def overlapping(found: Iterable[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
-    """Those that touch the range, sorted by where they begin (invariant 19)."""
+    """Return the transactions that touch the range, sorted by first offset (invariant 19)."""
     return sorted(
         (e for e in found if e.last_offset >= start_offset and e.first_offset < end_offset),
         key=lambda entry: entry.first_offset,

@@ -1,7 +1,7 @@
-"""What one log directory needs done beside its requests, and what of it is due.
+"""The background work of one log directory: checkpoints, removals and segments to sync.
 
-Rule: each directory has one of these, and tasks of its own that work through it, so that a
-directory that hangs keeps nothing of another one waiting.
+Rule: each directory has one of these, and tasks of its own that do the work, so that a directory
+that hangs does not hold up another.
 """
 
 import attrs
@@ -22,12 +22,12 @@ class Upkeep:
     _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def note_roll(self, opened: PartitionLog) -> None:
-        """A segment was closed, or names of removed ones are to be synced."""
+        """Note that a log has a closed segment, or removed names, to sync."""
         self._rolled[opened] = None
         self._roll.set()
 
     def forget(self, opened: PartitionLog) -> None:
-        """Note that a log is gone."""
+        """Drop a removed log from the work to do."""
         self._rolled.pop(opened, None)
         self.checkpoints.forget(opened)
 

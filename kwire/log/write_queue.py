@@ -1,8 +1,8 @@
-"""Writes of a log whose directory is slow: queued in order, done by somebody's thread.
+"""The queued writes of a log whose directory is slow, written in order by a thread.
 
-Rules: the log changes the queue, a service runs :class:`Job`s one at a time per log and hands
-them back. A truncation while a job runs takes back what the job promises to readers, and its cut
-of the file waits behind the job: a flush meanwhile does not sync it, the one after it does.
+Rules: the log changes the queue; a service runs :class:`Job`s one at a time per log and returns
+them. A truncation while a job runs lowers the offsets that the job will make readable, and its cut
+of the file is queued after the job: a flush meanwhile does not sync the cut, the next one does.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ JOB_WRITES_MAX: Final = 256
 
 @attrs.define(eq=False)
 class Write:
-    """A batch on its way into a segment; ``parts`` keep the request's memory alive."""
+    """A batch queued for a segment; ``parts`` keep the request's memory alive."""
 
     segment: Segment
     position: int
@@ -43,12 +43,12 @@ Operation = Write | Cut
 
 @attrs.define(eq=False)
 class Job:
-    """What one visit of a thread does."""
+    """The operations of one call in a thread."""
 
     operations: list[Operation]
 
     def run(self) -> None:
-        """In a thread, between :meth:`WriteQueue.take` and :meth:`WriteQueue.done`."""
+        """Do the operations, in a thread, between :meth:`WriteQueue.take` and ``done``."""
         for operation in self.operations:
             if isinstance(operation, Write):
                 operation.segment.file.write(operation.parts, operation.position)
@@ -70,7 +70,10 @@ class WriteQueue:
         self.queue.append(operation)
 
     def take(self) -> Job:
-        """The next job; its files are pinned until it is handed back. OSError: none was taken."""
+        """Take the next job and pin its files until it is returned.
+
+        If that raises OSError, no job was taken.
+        """
         assert self.running is None
         operations = list(islice(self.queue, JOB_WRITES_MAX))
         pin_all(operation.segment.file for operation in operations)
@@ -80,7 +83,7 @@ class WriteQueue:
         return self.running
 
     def put_back(self) -> None:
-        """The running job could not be done now; it may be begun again, for it says where."""
+        """Return the running job to the queue; it can be repeated, since writes have positions."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
         self.queue.extendleft(reversed(operations))
@@ -88,7 +91,7 @@ class WriteQueue:
             operation.segment.file.unpin()
 
     def done(self) -> list[Operation]:
-        """The running job is over, and well; its writes, as far as they still count, and cuts."""
+        """End the running job after success; return its operations, with truncated writes cut."""
         assert self.running is not None
         operations, self.running = self.running.operations, None
         for operation in operations:
@@ -96,7 +99,7 @@ class WriteQueue:
         return operations
 
     def locate(self, segment: Segment, offset: int) -> int | None:
-        """Position of the batch that holds ``offset``, if it waits to be written into a segment."""
+        """Return the position of the batch that holds ``offset``, if it is queued for a segment."""
         running = self.running.operations if self.running is not None else ()
         for operation in (*running, *self.queue):
             if isinstance(operation, Write) and operation.segment is segment:
@@ -106,10 +109,10 @@ class WriteQueue:
         return None
 
     def truncate(self, segment: Segment, position: int, offset: int) -> None:
-        """Forget what was to be written from here on, and cut after what is being written.
+        """Drop the queued writes from ``position`` on, and queue a cut after the others.
 
-        The segments that follow are gone, and with them what was to be cut off them. Of a write
-        that is cut in two the front still counts; the cut that follows it takes the rest.
+        Operations on later segments are dropped, because those segments are removed. Of a write
+        that spans the position the front still counts; the cut removes the rest.
         """
         self.queue = deque(
             op
@@ -125,7 +128,7 @@ class WriteQueue:
         self.queue.append(Cut(segment, position))
 
     def forget(self, offset: int) -> None:
-        """The log begins anew at ``offset``: nothing of the old one counts."""
+        """Drop all writes: the log was emptied and continues at ``offset``."""
         self.queue.clear()
         for operation in self.running.operations if self.running is not None else ():
             if isinstance(operation, Write):
@@ -133,7 +136,7 @@ class WriteQueue:
 
 
 def _batches(write: Write) -> Iterator[tuple[int, BatchHeader]]:
-    """Position in the segment and header of each batch of a write."""
+    """Yield the position in the segment and the header of each batch of a write."""
     data = write.parts[0] if len(write.parts) == 1 else b"".join(write.parts)
     for pos, header in headers(data):
         yield write.position + pos, header
