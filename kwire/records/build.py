@@ -1,7 +1,7 @@
-"""Builds batches, and stamps the ones clients built.
+"""Builds batches, and stamps those that clients built.
 
-:func:`stamp` is the produce path: it gives the batch's first bytes as they are stored, and
-the rest of the batch is written as it came.  The others are for what the broker itself writes.
+:func:`stamp` is on the produce path: it returns the batch's first bytes as they are stored, and
+the rest of the batch is written unchanged.  The others build batches that the broker itself writes.
 """
 
 import struct
@@ -28,7 +28,7 @@ _LOW_ATTRIBUTES: Final = 22
 
 
 class New(NamedTuple):
-    """A record to be written; its place and time are the batch's unless given."""
+    """A record to be written; its offset, and by default its timestamp, come from the batch."""
 
     key: bytes | None
     value: bytes | None
@@ -50,7 +50,7 @@ def batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """A batch of consecutive records; those without a time of their own get ``timestamp_ms``."""
+    """Build a batch of consecutive records; those without a timestamp get ``timestamp_ms``."""
     times = [timestamp_ms if r.timestamp is None else r.timestamp for r in records]
     base_timestamp = times[0] if times else timestamp_ms
     payload = b"".join(
@@ -77,10 +77,10 @@ def batch(
 
 
 class Payload:
-    """Records that are encoded one by one, for a batch whose place and time come later.
+    """Records encoded one by one, for a batch whose offset and timestamp are set later.
 
-    A large batch is encoded in slices this way: what is left for :meth:`batch` is one copy and the
-    CRC, 0.1 ms for 2,000 records of 70 bytes.
+    A large batch is encoded in slices this way: :meth:`batch` then makes one copy and the CRC,
+    0.1 ms for 2,000 records of 70 bytes.
     """
 
     __slots__ = ("_parts",)
@@ -94,11 +94,11 @@ class Payload:
         return len(self._parts)
 
     def add(self, value: bytes) -> None:
-        """Encode one more record, which has a value only and the batch's own time."""
+        """Encode one more record, with a value only and the batch's timestamp."""
         self._parts.append(encode_record(0, len(self._parts), None, value))
 
     def batch(self, *, timestamp_ms: int, base_offset: int, leader_epoch: int) -> bytes:
-        """The batch of these records, of which there must be some."""
+        """Build the batch of these records; there must be at least one."""
         header = BatchHeader(
             base_offset=base_offset,
             length=0,
@@ -118,7 +118,7 @@ class Payload:
 
 
 def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
-    """The batch of ``count`` records of one time, which were encoded one after the other."""
+    """Build the batch of ``count`` records of one timestamp from their concatenated encodings."""
     header = BatchHeader(
         base_offset=0,
         length=0,
@@ -138,7 +138,7 @@ def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
-    """The batch of these fields and this (already compressed) payload, length and CRC set."""
+    """Build a batch of these fields and this compressed payload, setting length and CRC."""
     covered = _COVERED.pack(*header[5:])
     front = HEADER.pack(
         header.base_offset,
@@ -152,10 +152,10 @@ def assemble(header: BatchHeader, payload: Buffer) -> bytes:
 
 
 def rebuild(header: BatchHeader, records: Iterable[tuple[int, int, New]]) -> bytes:
-    """The batch again with only these records: (offset, timestamp, record), as compaction keeps.
+    """Rebuild a batch with only the records that compaction keeps: (offset, timestamp, record).
 
-    Everything else stays the header's: offsets, sequences, codec, and with no record left a
-    batch that only remembers its producer's last sequence.
+    Offsets, sequences and codec stay those of the header. Without records, the batch only keeps
+    its producer's last sequence.
     """
     kept = list(records)
     payload = b"".join(
@@ -172,7 +172,7 @@ def rebuild(header: BatchHeader, records: Iterable[tuple[int, int, New]]) -> byt
 def recompress(
     buf: Buffer, header: BatchHeader, codec: int, limit: int, level: int | None = None
 ) -> bytes:
-    """The same batch with its whole payload in another codec; the records stay unread."""
+    """Compress a batch's whole payload with another codec, without reading the records."""
     payload = memoryview(buf)[HEADER_SIZE : header.size]
     plain = codecs.decompress(header.compression, payload, limit)
     changed = header._replace(attributes=header.attributes & ~0x07 | codec)
@@ -182,10 +182,10 @@ def recompress(
 def stamp(
     buf: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None = None
 ) -> bytes:
-    """The first bytes of a batch as they are to be stored; the rest follows unchanged.
+    """Return the first bytes of a batch as they are to be stored; the rest is unchanged.
 
-    They are 16 when only place and epoch change, which the CRC does not cover, and the whole
-    header when the append time is written, or a client's claim of one is removed.
+    These are 16 bytes if only offset and epoch change, which the CRC does not cover. They are the
+    whole header if the append time is written, or a client's flag for one is removed.
     """
     length = int.from_bytes(buf[8:LENGTH_END], "big")
     if append_time_ms is None and not buf[_LOW_ATTRIBUTES] & LOG_APPEND_TIME:
@@ -210,7 +210,7 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
-    """One record with its length in front, as it stands in an uncompressed payload."""
+    """Encode one record with its length in front, as in an uncompressed payload."""
     out = bytearray(1)
     _put_varint(out, timestamp_delta)
     _put_varint(out, offset_delta)

@@ -1,9 +1,9 @@
 """The five codecs of a batch's payload, each in the framing Kafka's clients use.
 
-Decompressing takes a limit: a payload that grows beyond it is refused, and no more memory than
-that is ever touched.  All of it releases the GIL, so a service may run it in a thread.
+Decompression has a limit: a larger payload is refused, and no more memory than the limit is
+touched.  Compression and decompression release the GIL, so a service may run them in a thread.
 
-snappy travels in the framing of xerial's Java library (raw blocks are read as well); lz4 frames
+snappy uses the framing of xerial's Java library (raw blocks are read as well); lz4 frames
 are written with independent blocks, the only kind the Java client reads.
 """
 
@@ -20,7 +20,7 @@ ZSTD: Final = 4
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _GZIP_MEMBERS: Final = 1000
-"""Producers write one; each costs time whatever it holds."""
+"""The largest number of members read; producers write one, and even an empty one costs time."""
 _GZIP_PIECE: Final = 4 * 1024
 _GZIP_PIECE_MAX: Final = 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -28,17 +28,17 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK: Final = 32 * 1024
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
-"""Version 1, independent blocks of at most 64 KB, no checksums; its own checksum byte."""
+"""Version 1, independent blocks of at most 64 KB, no checksums; then the header's checksum."""
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
 
 
 class BadPayload(ValueError):
-    """A payload that does not decompress, or grows beyond the limit."""
+    """A payload that does not decompress, or is larger than the limit."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """``data`` in the codec's framing; ``level`` as the codec understands it."""
+    """Compress ``data`` in the codec's framing; the meaning of ``level`` is the codec's."""
     import cramjam
 
     if codec == GZIP:
@@ -55,7 +55,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """What ``data`` was, if that is at most ``limit`` bytes; raises :class:`BadPayload`."""
+    """Decompress ``data`` to at most ``limit`` bytes; raises :class:`BadPayload`."""
     if codec == NONE:
         return data
     import cramjam
@@ -75,7 +75,7 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
 
 
 def decompress_legacy_lz4(data: Buffer, limit: int) -> Buffer:
-    """lz4 of magic 0, whose frame header carries a wrong checksum: read without it."""
+    """Decompress lz4 of magic 0, ignoring the wrong checksum in its frame header."""
     import cramjam
 
     view = memoryview(data)
@@ -109,7 +109,7 @@ def decompress_legacy_lz4(data: Buffer, limit: int) -> Buffer:
 
 
 def _within(into: object, data: Buffer, limit: int) -> memoryview:
-    """Decompress into a buffer that is retried larger, up to the limit."""
+    """Decompress into a buffer, retrying with a larger one up to the limit."""
     size = min(limit, max(4096, 8 * len(data)))
     import cramjam
 
@@ -128,10 +128,10 @@ def _within(into: object, data: Buffer, limit: int) -> memoryview:
 
 
 def _gunzip(data: Buffer, limit: int) -> bytearray:
-    """Decompress one gzip member after the other; their bytes are fed in pieces.
+    """Decompress one gzip member after the other, feeding their bytes in pieces.
 
-    What a piece holds beyond its member is copied, so the pieces begin small: with the whole rest
-    in each, thousands of empty members would copy gigabytes.
+    The bytes of a piece after its member are copied, so the pieces begin small: if each piece were
+    the whole rest, thousands of empty members would copy gigabytes.
     """
     import zlib
 

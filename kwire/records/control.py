@@ -15,7 +15,7 @@ _END_TXN: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record's key says it is."""
+    """The type in a control record's key."""
 
     ABORT = 0
     COMMIT = 1
@@ -27,7 +27,7 @@ class ControlType(IntEnum):
 
 
 class Control(NamedTuple):
-    """A decoded key; a type this broker does not know stays a number to be passed over."""
+    """A decoded key; an unknown type stays a number, and such records are skipped."""
 
     version: int
     type: int
@@ -38,7 +38,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def parse_key(key: bytes | None) -> Control | None:
-    """What kind of control record this is; None when the key is not one."""
+    """Decode a control record's key; None if it is too short to be one."""
     if key is None or len(key) < _KEY.size:
         return None
     return Control(*_KEY.unpack_from(key))
@@ -49,7 +49,7 @@ def end_txn_value(coordinator_epoch: int) -> bytes:
 
 
 def parse_end_txn(value: bytes | None) -> int | None:
-    """The coordinator's epoch of a transaction marker; None when the value is not one."""
+    """Return the coordinator epoch of a transaction marker; None if the value is too short."""
     if value is None or len(value) < _END_TXN.size:
         return None
     _, epoch = _END_TXN.unpack_from(value)
@@ -66,7 +66,7 @@ def end_txn_marker(
     base_offset: int = 0,
     leader_epoch: int = 0,
 ) -> bytes:
-    """The batch that ends a transaction in one partition."""
+    """Build the batch that ends a transaction in one partition."""
     kind = ControlType.COMMIT if commit else ControlType.ABORT
     return batch(
         [New(control_key(kind), end_txn_value(coordinator_epoch))],

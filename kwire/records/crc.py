@@ -1,8 +1,8 @@
 """CRC-32C: the ``crc32c`` package's function, without the rest of that package.
 
-The package asks the installed packages' metadata for its own version when it is imported, and
-with that come email, zipfile and csv: over 10 ms of a start that takes 240.  So only its
-extension is loaded; where it has another shape, it is imported as it is.
+On import the package reads its own version from the installed packages' metadata, which imports
+email, zipfile and csv: over 10 ms of a start that takes 240.  So only its extension module is
+loaded; if that is not found, the whole package is imported.
 """
 
 from importlib.machinery import PathFinder

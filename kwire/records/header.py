@@ -1,7 +1,7 @@
-"""The 61 bytes in front of a record batch (magic 2).
+"""The 61-byte header of a record batch (magic 2).
 
-One ``struct`` reads them all; nothing here looks at a record.  The CRC covers everything from
-the attributes on, so base offset and leader epoch can be stamped without touching it.
+One ``struct`` reads all of it; no code here reads a record.  The CRC covers everything from the
+attributes on, so base offset and leader epoch can be stamped without changing it.
 """
 
 import struct
@@ -15,15 +15,15 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
-"""61: from the base offset to the record count."""
+"""61 bytes, from the base offset to the record count."""
 LENGTH_END: Final = 12
-"""Base offset and length: what the length field itself does not count."""
+"""The bytes of base offset and length, which the length field does not count."""
 MAGIC_POS: Final = 16
 CRC_POS: Final = 17
 ATTRIBUTES_POS: Final = 21
-"""The CRC covers the batch from here."""
+"""The position from which the CRC covers the batch."""
 MIN_LENGTH: Final = 14
-"""The smallest length field of any magic; below it nothing can be told apart."""
+"""The smallest valid length field of any magic."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -38,7 +38,7 @@ SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header, field by field as on the wire."""
+    """A batch's header, with the fields in wire order."""
 
     base_offset: int
     length: int
@@ -48,7 +48,7 @@ class BatchHeader(NamedTuple):
     attributes: int
     last_offset_delta: int
     base_timestamp: int
-    """Holds the delete horizon instead when the attributes say so."""
+    """The first record's timestamp, or the delete horizon if the attributes say so."""
     max_timestamp: int
     producer_id: int
     producer_epoch: int
@@ -57,7 +57,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return self.length + LENGTH_END
 
     @property
@@ -70,7 +70,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence, -1 without one; 2147483647 is followed by 0."""
+        """The last record's sequence, -1 if the batch has none; 2147483647 is followed by 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
@@ -94,25 +94,28 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers in here may go; set by the first compaction."""
+        """The time from which compaction may remove the batch's tombstones and markers.
+
+        The first compaction sets it; None before.
+        """
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
 def parse(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``; ``struct.error`` when fewer than 61 bytes are left."""
+    """Read the header at ``pos``; raises ``struct.error`` if fewer than 61 bytes are left."""
     return BatchHeader._make(HEADER.unpack_from(buf, pos))
 
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the bytes from the attributes to the end of the batch are the ones sent."""
+    """Whether the CRC matches the bytes from the attributes to the end of the batch."""
     view = memoryview(buf)[pos + ATTRIBUTES_POS : pos + header.length + LENGTH_END]
     return bool(crc32c(view) == header.crc)
 
 
 def headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every whole batch; a cut-off last one ends the walk.
+    """Yield position and header of every whole batch; a cut-off last one is left out.
 
-    Raises :class:`CorruptMessage` on a length or magic no batch of version 2 can have.
+    Raises :class:`CorruptMessage` on a length or magic that no batch of version 2 can have.
     """
     end = len(buf)
     while end - pos >= HEADER_SIZE:

@@ -1,7 +1,7 @@
 """Reads the records inside batches: for tools, coordinators, the metadata log, compaction.
 
-Nothing on the produce or fetch path comes here.  Whatever the bytes are, the only exception
-is :class:`BadRecords`, and no allocation is larger than the bytes that are there or the limit.
+The produce and fetch paths do not use it.  Whatever the bytes are, the only exception is
+:class:`BadRecords`, and no allocation is larger than the given bytes or the limit.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from kwire.records.header import (
 )
 
 PAYLOAD_LIMIT: Final = 256 * 1024 * 1024
-"""How large a decompressed payload may be unless the caller says otherwise."""
+"""The default limit of a decompressed payload in bytes."""
 _MIN_RECORD: Final = 7
-"""Length, attributes, two deltas, key length, value length, header count."""
+"""Bytes of length, attributes, two deltas, key length, value length and header count."""
 
 
 class BadRecords(ValueError):
-    """A payload whose records cannot be told apart."""
+    """A payload that cannot be decoded into records."""
 
 
 class Record(NamedTuple):
@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 
 def batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Every whole batch of any magic; a message (set) of magic 0 or 1 looks like a batch."""
+    """Yield every whole batch of any magic; a message (set) of magic 0 or 1 counts as a batch."""
     end = len(buf)
     while end - pos > MAGIC_POS:
         length = int.from_bytes(buf[pos + 8 : pos + LENGTH_END], "big", signed=True)
@@ -57,7 +57,10 @@ def batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
-    """A wrapper's own offset is its last record's: the first one's is inside."""
+    """Return a message (set) as a batch header.
+
+    A wrapper's offset is that of its last record; the first record's offset is inside.
+    """
     outer = legacy.message(buf, pos)
     first, count = outer.offset, 1
     if outer.codec:
@@ -86,7 +89,7 @@ def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
 def records(
     buf: Buffer, pos: int, header: BatchHeader, limit: int = PAYLOAD_LIMIT
 ) -> Iterator[Record]:
-    """The records of the batch at ``pos`` whose header was read there."""
+    """Yield the records of the batch at ``pos`` with this header."""
     if header.magic != 2:
         yield from _legacy_records(buf, pos, limit)
         return
@@ -99,7 +102,7 @@ def records(
 
 
 def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
-    """Give the records of a batch whose payload was decompressed before."""
+    """Yield the records of a batch from its decompressed payload."""
     _check_count(plain, header)
     at = 0
     base_offset, base_sequence = header.base_offset, header.base_sequence
@@ -117,9 +120,9 @@ def unpacked_records(plain: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def keys(plain: bytes, header: BatchHeader) -> Iterator[bool]:
-    """Say of each record of an unpacked payload whether it has a key.
+    """Yield for each record of a decompressed payload whether it has a key.
 
-    Values and headers are passed over: one record can have millions of headers.
+    Values and headers are skipped: one record can have millions of headers.
     """
     for _, _, pos, end in _fronts(plain, header):
         try:
@@ -132,9 +135,9 @@ def keys(plain: bytes, header: BatchHeader) -> Iterator[bool]:
 
 
 def times(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
-    """Give offset and timestamp of each record of an unpacked payload.
+    """Yield offset and timestamp of each record of a decompressed payload.
 
-    Keys, values and headers are passed over, and nothing is made of them.
+    Keys, values and headers are skipped, without objects for them.
     """
     base_offset, base_time = header.base_offset, header.base_timestamp
     fixed_time = header.max_timestamp if header.is_log_append_time else None
@@ -144,7 +147,7 @@ def times(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int]]:
 
 
 def _fronts(plain: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
-    """Each record's deltas of time and offset, where its key begins and where it ends."""
+    """Yield each record's timestamp and offset deltas, its key's position and its end."""
     _check_count(plain, header)
     end = 0
     for _ in range(header.record_count):

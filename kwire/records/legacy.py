@@ -1,6 +1,6 @@
-"""Messages of magic 0 and 1, as logs written by Kafka before 0.11 hold them: read only.
+"""Messages of magic 0 and 1, from logs of Kafka before 0.11: read only.
 
-A compressed set is one message whose value is messages.  Inside it, magic 0 has absolute
+A compressed set is one message whose value holds messages.  Inside it, magic 0 has absolute
 offsets; magic 1 has relative ones, and the wrapper's offset is that of the last message.
 """
 
@@ -36,7 +36,7 @@ class Message(NamedTuple):
 
 
 def message(buf: Buffer, pos: int) -> Message:
-    """The message at ``pos``; raises :class:`CorruptMessage` when its fields do not fit."""
+    """Read the message at ``pos``; raises :class:`CorruptMessage` if its fields do not fit."""
     try:
         offset, length, crc, magic, attributes = _FRONT.unpack_from(buf, pos)
         end = pos + LENGTH_END + length
@@ -65,7 +65,7 @@ def _blob(body: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def messages(outer: Message, limit: int) -> list[Message]:
-    """The messages an outer one stands for: itself, or what is in it, with absolute offsets."""
+    """Return a message itself, or those in a compressed set, with absolute offsets."""
     if not outer.codec:
         return [outer]
     payload = outer.value or b""

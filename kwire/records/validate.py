@@ -1,8 +1,8 @@
-"""Judges what a producer sent, by the batch's header alone.
+"""Validation of produced batches, by the header alone.
 
-The order of the checks and the errors are Kafka's.  What only the records themselves would
-show (a payload that does not decompress, lengths that do not fit) is stored as it is, for
-consumers have to survive it anyway. Keys, which compacted topics need, are looked for elsewhere.
+The order of the checks and the errors are Kafka's.  Damage that only the records would show (a
+payload that does not decompress, lengths that do not fit) is stored unchanged, because consumers
+must handle it anyway. Keys, which compacted topics need, are checked elsewhere.
 
 ``benchmarks/records.py``: 2.1 us for a 16 KB batch, of which 0.9 us are its CRC.
 """
@@ -47,10 +47,10 @@ def check_produced(
     transactional_id: str | None = None,
     zstd_allowed: bool = True,
 ) -> BatchHeader:
-    """The header of the one batch in ``records``, or the error its producer gets.
+    """Return the header of the one batch in ``records``, or raise the error for its producer.
 
     ``zstd_allowed`` is false for the request versions (before 7) that predate the codec.
-    Bytes behind the batch are not an error: only the first ``header.size`` ones count.
+    Extra bytes after the batch are no error: only the first ``header.size`` ones count.
     """
     if records is None:
         raise InvalidRecord("no records at all")
@@ -79,7 +79,7 @@ def check_produced(
 
 
 def _check_producer(header: BatchHeader) -> None:
-    """A client's batch carries no markers, and a producer id only with a sequence."""
+    """Refuse a client's control batch, and a producer id without a sequence."""
     if header.attributes & CONTROL:
         raise InvalidRecord("control batches are not accepted from clients")
     if header.producer_id >= 0:
@@ -90,7 +90,7 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def _framed(records: Buffer) -> BatchHeader:
-    """The header of the only whole batch of version 2 in these bytes."""
+    """Return the header of the only whole batch of version 2 in these bytes."""
     if len(records) < HEADER_SIZE:
         raise _too_short(records)
     header = BatchHeader._make(HEADER.unpack_from(records, 0))
@@ -103,7 +103,7 @@ def _framed(records: Buffer) -> BatchHeader:
 
 
 def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
-    """What is said of bytes that cannot hold one batch: damaged, or just not all there."""
+    """Return the error for bytes that cannot hold a batch: they are damaged or cut off."""
     if len(records) >= LENGTH_END:
         length = int.from_bytes(records[8:LENGTH_END], "big", signed=True)
         if length < MIN_LENGTH:
@@ -114,7 +114,7 @@ def _too_short(records: Buffer) -> InvalidRecord | CorruptMessage:
 
 
 def _unframed(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMessage:
-    """Why the first batch is none of version 2 that fits into the bytes."""
+    """Return the error for bytes whose first batch is not a whole one of version 2."""
     if header.length < MIN_LENGTH:
         return _bad_length(header.length)
     if not 0 <= header.magic <= 2:
@@ -127,7 +127,7 @@ def _unframed(records: Buffer, header: BatchHeader) -> InvalidRecord | CorruptMe
 
 
 def _check_tail(records: Buffer, pos: int) -> None:
-    """Refuse a second batch; anything too short to be one is dropped with the tail."""
+    """Refuse a second batch; a tail too short to be one is ignored."""
     left = len(records) - pos
     if left < LENGTH_END:
         return
@@ -154,9 +154,9 @@ def _bad_magic(magic: int) -> CorruptMessage:
 
 
 def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms: int) -> None:
-    """Refuse creation times too far from now, as ``message.timestamp.*.max.ms`` say.
+    """Refuse timestamps too far from now, by ``message.timestamp.*.max.ms``.
 
-    The first record's time stands for the oldest one: the header knows no other.
+    The first record's timestamp is used as the oldest one: the header has no other.
     """
     if header.attributes & LOG_APPEND_TIME:
         return
@@ -171,7 +171,7 @@ def check_timestamps(header: BatchHeader, now_ms: int, before_ms: int, after_ms:
 
 
 def _bad_time(header: BatchHeader, text: str) -> InvalidTimestamp:
-    """With one record there is no doubt which one is meant."""
+    """Return the error, with the record's index if the batch has only one record."""
     error = InvalidTimestamp(text)
     if header.record_count == 1:
         error.record_errors = ((0, text),)
@@ -179,7 +179,7 @@ def _bad_time(header: BatchHeader, text: str) -> InvalidTimestamp:
 
 
 def keyless(indexes: Sequence[int]) -> InvalidRecord:
-    """What a batch for a compacted topic is told: which of its records have no key."""
+    """Return the error for a compacted topic's batch, naming its records without a key."""
     error = InvalidRecord("records of compacted topics need keys")
     error.record_errors = tuple((index, "the record has no key") for index in indexes)
     return error
