@@ -107,7 +107,7 @@ class LogDirectory:
                 return
             topic_id = known_id or ZERO_UUID
             files = {entry.name for entry in self.disk.entries(name)}
-            if not files or names.NAMED_AGAIN in files:  # the checkpoints may mean another log
+            if not files or names.NAMED_AGAIN in files:  # The checkpoints may mean another log.
                 known = recovery.Known(clean=known.clean)
                 self.retired[partition] = set(_OFFSETS)
             opened = yield from recovery.opening(
@@ -177,7 +177,7 @@ class LogDirectory:
         for partition, log in list(self.logs.items()):
             offset = _OFFSETS[name](log)
             yield "" if offset is None else line(partition, offset)
-        for partition, one in list(self.unopened.items()):  # kept for when it can be read
+        for partition, one in list(self.unopened.items()):  # kept until it can be read
             known = _KNOWN[name](one.known)
             yield line(partition, known) if known else ""
 

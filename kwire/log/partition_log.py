@@ -180,7 +180,7 @@ class PartitionLog:
                 self._leave_to_flush(closing, base_offset)
             else:
                 self.remove_segments([closing])
-                if len(self.segments) == 1:  # an empty log begins where its first batch is
+                if len(self.segments) == 1:  # An empty log begins at its first batch.
                     self.start_offset = max(self.start_offset, base_offset)
         self.on_roll(self)
         return begun
@@ -227,7 +227,7 @@ class PartitionLog:
             except WouldWait as cold:
                 cold.disk, cold.job = self.disk, segment.warming(offset, end_offset)
                 raise
-            index += 1  # compaction left nothing in this segment from here on
+            index += 1  # Compaction removed the rest of this segment.
         return region.empty()
 
     def aborted(self, start_offset: int, end_offset: int) -> list[Aborted]:
