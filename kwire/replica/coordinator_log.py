@@ -1,4 +1,4 @@
-"""What coordinators see of the replica layer: append, wait for commit, read back."""
+"""The replica layer's interface for coordinators: append, wait for commit, read back."""
 
 import attrs
 
@@ -10,7 +10,7 @@ from kwire.types import TopicPartition
 
 READ_BYTES = 1 << 20
 COMMIT_TIMEOUT_S = 30.0
-"""The coordinator has a shorter one of its own; this only ends a wait that nobody minds."""
+"""The bound of an abandoned wait in seconds; the coordinator's own timeout is shorter."""
 
 
 @attrs.frozen
@@ -21,7 +21,7 @@ class CoordinatorLog:
     clock: Clock
 
     def append(self, partition: TopicPartition, batch: bytes) -> int:
-        """Append as the leader; the log end after it."""
+        """Append as the leader; return the log end offset after the batch."""
         replicas = self.replicas
         return replicas.append(
             replicas.leader(*partition),
@@ -33,7 +33,7 @@ class CoordinatorLog:
         ).end_offset
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
-        """The largest batch that the topic allows."""
+        """Return the largest batch size in bytes that the topic allows."""
         return self.replicas.leader(*partition).log.config.max_message_bytes
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
@@ -48,7 +48,7 @@ class CoordinatorLog:
         await self.replicas.wait_committed(held, end_offset, COMMIT_TIMEOUT_S)
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Whole batches from the one with ``offset`` on; empty at the end."""
+        """Return whole batches from the one with ``offset`` on; empty at the end."""
         log = self.replicas.get(*partition).log
         if offset >= log.written_offset:
             return b""

@@ -1,13 +1,13 @@
-"""Fetch sessions (KIP-227): what a fetcher asked for last time, so that it need not ask again.
+"""Fetch sessions (KIP-227): a fetcher's partitions, kept so that it need not repeat them.
 
-Pure state. A full request is answered in full and opens a session; an incremental one changes
-the session's partitions and gets those of which there is something new to say. Rules, as Kafka's:
+Pure state. A full request is answered in full and opens a session. An incremental one changes the
+session's partitions; its answer holds only those with a change. Rules, as Kafka's:
 
-* A session that is not found, or is asked for with an epoch that is not the next one, is an error
-  of the whole request; the fetcher starts over with a full one.
-* Partitions that just gave records go to the end of the order, so that none is starved.
+* An unknown session, or an epoch that is not the session's next one, is an error of the whole
+  request; the fetcher starts over with a full one.
+* Partitions that just gave records move to the end of the order, so that none is starved.
 * When all slots are taken a new session replaces one idle for longer than ``eviction_s``, or one
-  of less worth: a consumer's for a follower, a smaller one that is not new for a larger one.
+  of lower rank: a follower's replaces a consumer's, a larger one a smaller one that is not new.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,12 +23,12 @@ FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 0x7FFFFFFF
 
 Ref = tuple[bytes | str, int]
-"""A partition as it is asked for: by topic id, or by name where the request has none."""
+"""A partition as requested: by topic id, or by name if the request has no ids."""
 
 
 @attrs.define(eq=False)
 class Asked:
-    """One partition of a fetch; in a session it also knows what was answered last."""
+    """One partition of a fetch; in a session it also holds the last answer's offsets."""
 
     topic: str
     topic_id: bytes
@@ -36,7 +36,7 @@ class Asked:
     fetch_offset: int
     max_bytes: int
     leader_epoch: int
-    """What the fetcher believes, -1 if it does not say."""
+    """The leader epoch that the fetcher knows, -1 if it sent none."""
     last_fetched_epoch: int
     log_start: int
     by_id: bool
@@ -50,7 +50,7 @@ class Asked:
 
 
 class Answered(Protocol):
-    """What a session looks at in an answer for one partition."""
+    """The fields of a partition's answer that a session reads."""
 
     error_code: int
     high_watermark: int
@@ -90,7 +90,7 @@ class Session:
 
 @attrs.define(eq=False)
 class Turn:
-    """One request's way through its session: what to read, then what to answer."""
+    """One request in its session: its partitions to read, then to answer."""
 
     partitions: list[Asked]
     session: Session | None = None
@@ -110,9 +110,9 @@ class FetchSessions:
     slots: int
     eviction_s: float
     new_id: Callable[[], int]
-    """A random positive number; asked again while the number is taken."""
+    """Returns a random positive number; called again while the number is in use."""
     _sessions: dict[int, Session] = attrs.Factory(dict)
-    """Least recently used first."""
+    """Sessions by id, least recently used first."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -127,7 +127,7 @@ class FetchSessions:
         privileged: bool,
         now: float,
     ) -> Turn:
-        """What a request wants read; raises the error that answers it as a whole."""
+        """Return the partitions to read for a request; raises an error of the whole request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
             return Turn(asked, opens=epoch != FINAL_EPOCH, privileged=privileged)
@@ -149,9 +149,9 @@ class FetchSessions:
         return Turn(list(session.partitions.values()), session)
 
     def finish(self, turn: Turn, answers: list[A], now: float) -> tuple[int, list[tuple[Asked, A]]]:
-        """The session id to answer with, and what of it is sent.
+        """Return the session id to answer with, and the partitions' answers to send.
 
-        ``answers`` stand in the order of ``turn.partitions``.
+        ``answers`` have the order of ``turn.partitions``.
         """
         session = turn.session
         pairs = list(zip(turn.partitions, answers, strict=True))
@@ -217,7 +217,7 @@ class FetchSessions:
 
 
 def _news(asked: Asked, answer: Answered) -> bool:
-    """Whether an answer says anything that the last one did not."""
+    """Whether an answer differs from the partition's last one, so that it must be sent."""
     return bool(
         answer.records
         or answer.high_watermark != asked.sent_high_watermark
@@ -229,6 +229,9 @@ def _news(asked: Asked, answer: Answered) -> bool:
 
 
 def _remember(asked: Asked, answer: Answered) -> None:
-    """After an error the high watermark counts as unsent: its end is news again."""
+    """Record the offsets sent; after an error the high watermark counts as unsent.
+
+    So the first answer after the error is sent again.
+    """
     asked.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
     asked.sent_log_start = answer.log_start_offset

@@ -1,15 +1,15 @@
-"""A partition's leader: who is in sync, and how far the log is committed.
+"""A partition's leader: the in-sync replica set and the high watermark.
 
-Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on what a method
-returns. Rules:
+Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on the result of a
+method. Rules:
 
-* The high watermark is the smallest log end of the *maximal* ISR, which is the committed one and
-  what was proposed and is not answered yet (invariant 30). It never moves back, never passes the
-  log end of an in-sync replica, and stands still while the committed ISR is smaller than the
+* The high watermark is the smallest log end offset of the *maximal* ISR: the committed ISR and a
+  proposed one that is not answered yet (invariant 30). It never moves back, never passes the log
+  end offset of an in-sync replica, and does not move while the committed ISR is smaller than the
   effective minimum, min(min.insync.replicas, replicas) (invariant 29).
-* A follower that keeps up but is not in the ISR yet holds the high watermark back as well, or it
-  could never come in while producers are busy.
-* One proposal is in flight at a time. A leader alone never proposes anything.
+* A follower that keeps up but is not in the ISR yet holds the high watermark back as well;
+  otherwise it could never join while producers are busy.
+* One proposal is in flight at a time. A leader without followers never proposes a change.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ import attrs
 
 @attrs.frozen
 class Moved:
-    """The high watermark moved; waiters up to ``to_offset`` may be answered."""
+    """A move of the high watermark; waits up to ``to_offset`` are complete."""
 
     from_offset: int
     to_offset: int
@@ -27,7 +27,7 @@ class Moved:
 
 @attrs.frozen
 class Proposal:
-    """An ISR to ask the controller for, with the broker epochs its members fetched with."""
+    """An ISR to propose to the controller, with its members' broker epochs from their fetches."""
 
     isr: frozenset[int]
     partition_epoch: int
@@ -36,36 +36,39 @@ class Proposal:
 
 @attrs.define
 class Follower:
-    """What the leader knows of a follower, from its fetches alone."""
+    """The leader's state of one follower, taken from the follower's fetches alone."""
 
     log_end: int = -1
-    """-1 until it fetched in this epoch."""
+    """The follower's log end offset, -1 until it fetched in this epoch."""
     log_start: int = -1
     caught_up_at: float = 0.0
     broker_epoch: int = -1
     last_fetch_at: float = 0.0
     leader_end_at_last_fetch: int = -1
     high_watermark: int = -1
-    """What it was last told."""
+    """The high watermark last sent to the follower."""
 
 
 @attrs.define
 class Leader:
-    """The leader's half of a partition's state, for one leader epoch."""
+    """The leader's state of a partition, for one leader epoch."""
 
     node: int
     leader_epoch: int
     partition_epoch: int
     log_end: int
-    """The end of what this broker has stored as durably as the topic wants."""
+    """The end offset of the records stored as durably as the topic requires."""
     epoch_start: int
-    """The log end when this epoch began: in sync means at least here (KIP-101)."""
+    """The log end offset when this epoch began; an in-sync follower is at least here (KIP-101)."""
     high_watermark: int
     isr: frozenset[int]
     followers: dict[int, Follower]
     min_isr: int = 1
     lag_max: float = 30.0
-    """Seconds behind after which a follower is out of sync (``replica.lag.time.max.ms``)."""
+    """Seconds without catching up after which a follower is out of sync.
+
+    It is ``replica.lag.time.max.ms``.
+    """
     pending_isr: frozenset[int] | None = None
 
     @classmethod
@@ -83,7 +86,7 @@ class Leader:
         now: float,
         lag_max: float = 30.0,
     ) -> "Leader":
-        """Begin an epoch. Members of the ISR count as caught up until proven otherwise."""
+        """Begin a leader epoch; the followers in the ISR count as caught up now."""
         return cls(
             node=node,
             leader_epoch=leader_epoch,
@@ -138,7 +141,7 @@ class Leader:
         )
 
     def appended(self, log_end: int, now: float) -> Moved | None:
-        """The leader's own log grew (what counts is what can be read back)."""
+        """Advance the leader's own log end offset, up to which records can be read back."""
         self.log_end = log_end
         if self.followers:
             return self.advance(now)
@@ -157,7 +160,7 @@ class Leader:
         now: float,
         broker_epoch: int = -1,
     ) -> Moved | None:
-        """A follower fetched from ``offset``, so it holds everything before it."""
+        """Record a follower's fetch from ``offset``: it holds everything before that."""
         follower = self.followers[node]
         if offset >= self.log_end:
             follower.caught_up_at = max(follower.caught_up_at, now)
@@ -181,7 +184,7 @@ class Leader:
         )
 
     def laggards(self, now: float) -> frozenset[int]:
-        """In-sync followers that have been behind for too long."""
+        """Return in-sync followers that have been behind for longer than ``lag_max``."""
         return frozenset(
             node
             for node in self.isr
@@ -191,7 +194,7 @@ class Leader:
         )
 
     def propose(self, joins: Collection[int] = (), leaves: Collection[int] = ()) -> Proposal | None:
-        """Note and return a change of the ISR, unless one is in flight or nothing changes."""
+        """Begin and return an ISR proposal; None if one is in flight or nothing changes."""
         wanted = (self.isr | frozenset(joins)) - frozenset(leaves)
         if self.pending_isr is not None or wanted == self.isr:
             return None
@@ -200,7 +203,7 @@ class Leader:
         return Proposal(wanted, self.partition_epoch, epochs)
 
     def settled(self, isr: Collection[int], partition_epoch: int, now: float) -> Moved | None:
-        """The controller decided: by an answer, or by metadata that overtook it."""
+        """Adopt the ISR that the controller committed, from its answer or from newer metadata."""
         if partition_epoch < self.partition_epoch:
             return None
         self.isr = frozenset(isr)
@@ -209,11 +212,11 @@ class Leader:
         return self.advance(now)
 
     def refused(self) -> None:
-        """The proposal came to nothing: the committed ISR holds."""
+        """Drop a refused proposal: the committed ISR stays."""
         self.pending_isr = None
 
     def replicas_changed(self, replicas: Collection[int]) -> None:
-        """A reassignment added or removed followers."""
+        """Add and remove followers after a reassignment."""
         self.followers = {
             node: self.followers.get(node) or Follower(caught_up_at=float("-inf"))
             for node in replicas
@@ -221,5 +224,5 @@ class Leader:
         }
 
     def low_watermark(self, log_start: int) -> int:
-        """The smallest log start of all replicas, which is how far a deletion has come."""
+        """Return the smallest log start offset of all replicas, the progress of a deletion."""
         return min([log_start, *(f.log_start for f in self.followers.values())])

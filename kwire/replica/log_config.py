@@ -1,4 +1,4 @@
-"""What a log works under, from a topic's settings and the broker's behind them."""
+"""The settings of a topic's logs, from its overrides and the broker's defaults."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,13 +17,13 @@ _SAME_NAME: Final = (
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """The settings of a topic's logs; ConfigError if an override cannot be read."""
+    """Return the settings of a topic's logs; raises ConfigError if an override is invalid."""
     return _made(overrides, broker) if overrides else _inherited(broker)
 
 
 @lru_cache(maxsize=4)
 def _inherited(broker: BrokerConfig) -> LogConfig:
-    """What the many topics without settings of their own share."""
+    """Return the settings that all topics without overrides share."""
     return _made({}, broker)
 
 

@@ -1,12 +1,12 @@
-"""A partition: a log and this broker's role in it. What Produce and Fetch work on.
+"""A partition: a log and this broker's role in it, on which Produce and Fetch work.
 
-Synchronous throughout: a method decides, writes to the page cache and returns; whoever is to be
-woken by that is in what it returns or in :attr:`Partition.commits`. Rules:
+Synchronous throughout: a method decides, writes to the page cache and returns. The waits that this
+completes are in its result or in :attr:`Partition.commits`. Rules:
 
-* Readers see nothing at or above the high watermark, read_committed nothing at or above the last
-  stable offset (invariant 13); followers read to what is written.
-* Nothing here looks into a batch; a fetched range is a region of a file.
-* Every request may name the leader epoch it believes in and is refused if that is not ours.
+* Consumers see nothing at or above the high watermark, read_committed ones nothing at or above the
+  last stable offset (invariant 13); followers read up to the end of the written records.
+* No code here reads records in a batch; a fetched range is a region of a file.
+* Every request may name a leader epoch; it is refused if the partition's leader epoch differs.
 """
 
 from collections import deque
@@ -43,40 +43,40 @@ ACKS_ALL: Final = -1
 
 
 class Produced(NamedTuple):
-    """What a producer's batch became."""
+    """The result of appending a producer's batch."""
 
     base_offset: int
     append_time_ms: int
-    """-1 unless the topic's times are the broker's."""
+    """The append time, -1 unless the topic uses LogAppendTime."""
     log_start: int
     end_offset: int
-    """acks=all waits until the high watermark is here."""
+    """The offset after the batch; acks=all waits until the high watermark reaches it."""
     leader_epoch: int
-    """In which the batch was appended: in another one these offsets may be of other batches."""
+    """The epoch of the append; in another epoch these offsets may belong to other batches."""
     readable: tuple[FetchIsolation, ...] = ()
-    """The kinds of readers for whom there is more now."""
+    """The isolation levels of the fetches that can read more now."""
     size_bytes: int = 0
-    """0 for a batch that was there before."""
+    """The size of the batch, 0 for a duplicate."""
     is_stored: bool = False
-    """Whether this broker has stored it, so that acks=1 need not wait."""
+    """Whether this broker has stored the batch, so that acks=1 need not wait."""
 
 
 class Read(NamedTuple):
-    """A range for a reader, or where its log departs from ours."""
+    """A range for a fetcher, or the point where its log diverges from this one."""
 
     region: FileRegion | None
     high_watermark: int
     last_stable: int
     log_start: int
     end_offset: int = -1
-    """How far this reader may read at all."""
+    """The end offset of what this fetcher may read."""
     diverging: tuple[int, int] | None = None
     aborted: list[tuple[int, int]] | None = None
-    """(producer id, first offset) for read_committed."""
+    """(producer id, first offset) of aborted transactions, for read_committed."""
 
 
 class Located(NamedTuple):
-    """An answer to where something is; -1 for what there is not."""
+    """The answer to an offset lookup; -1 for a value that does not exist."""
 
     offset: int
     timestamp: int
@@ -88,7 +88,7 @@ NOWHERE: Final = Located(-1, -1, -1)
 
 @attrs.define(eq=False)
 class Traffic:
-    """What a topic's partitions count; services add, nothing here reads."""
+    """The traffic counters of a topic's partitions; services add to them."""
 
     messages_in: Cell = attrs.field(factory=Cell)
     bytes_in: Cell = attrs.field(factory=Cell)
@@ -109,11 +109,11 @@ class Partition:
     leader_id: int = -1
     leader_epoch: int = -1
     commits: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
-    """Who waits for the high watermark to reach an offset."""
+    """Waits for the high watermark to reach an offset."""
     writes: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
-    """Who waits for this broker to have stored up to an offset (``leader.log_end``)."""
+    """Waits for this broker to store records up to an offset (``leader.log_end``)."""
     _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
-    """End offset and size of what was appended above the high watermark."""
+    """End offset and size of each batch appended above the high watermark."""
 
     @property
     def config(self) -> LogConfig:
@@ -129,7 +129,7 @@ class Partition:
         return log.last_stable_offset(log.high_watermark)
 
     def _stored_end(self, before: int) -> int:
-        """The end of what is stored: written and, where the topic wants that first, synced.
+        """Return the end offset of the stored records: written and, if the topic requires, synced.
 
         It was ``before``. Acknowledgements, the high watermark and consumers stay below it.
         """
@@ -137,13 +137,13 @@ class Partition:
         return max(before, log.recovery_point) if log.must_flush else log.written_offset
 
     def configure(self, config: LogConfig) -> None:
-        """Work under changed settings from now on."""
+        """Apply changed settings."""
         self.log.configure(config)
         if self.leader is not None:
             self.leader.min_isr = config.min_insync_replicas
 
     def lead(self, leader: Leader, now: float) -> None:
-        """Become the leader. Whatever is known of the log before stays."""
+        """Become the leader; the log's high watermark does not move back."""
         self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
         leader.log_end = self._stored_end(self.log.high_watermark)
         self.leader = leader
@@ -154,7 +154,7 @@ class Partition:
         self.log.high_watermark = max(self.log.high_watermark, leader.high_watermark)
 
     def follow(self, leader_id: int, leader_epoch: int) -> list[object]:
-        """Stop leading; returns the commit waits that are lost to this role."""
+        """Stop leading; return the waits that end because this broker no longer leads."""
         self.leader = None
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
@@ -162,7 +162,7 @@ class Partition:
         return [*self.commits.all(), *self.writes.all()]
 
     def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
-        """The leader's state, if that is us and the asker believes in the same epoch."""
+        """Return the leader's state if this broker leads and the request's epoch is current."""
         leader = self.leader
         if epoch not in (NO_EPOCH, self.leader_epoch):
             self.check_epoch(epoch)
@@ -171,7 +171,7 @@ class Partition:
         return leader
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse who believes in another leader epoch (invariant 24)."""
+        """Refuse a request with another leader epoch (invariant 24)."""
         if epoch == NO_EPOCH or epoch == self.leader_epoch:
             return
         raise FencedLeaderEpoch if epoch < self.leader_epoch else UnknownLeaderEpoch
@@ -186,9 +186,9 @@ class Partition:
         *,
         from_client: bool = True,
     ) -> Produced:
-        """Write a producer's checked batch, or find the one it repeats.
+        """Append a producer's checked batch, or return the place of the one it repeats.
 
-        Coordinators are trusted with their batches' times and sequences.
+        Timestamps and sequences of coordinators' batches are not checked.
         """
         leader = self.check_leader()
         log = self.log
@@ -247,7 +247,7 @@ class Partition:
         return _UNCOMMITTED
 
     def on_committed(self, moved: Moved) -> int:
-        """Move the high watermark; returns the number of bytes that became readable."""
+        """Move the high watermark; return the number of bytes that became readable."""
         self.log.high_watermark = moved.to_offset
         size = 0
         while self._uncommitted and self._uncommitted[0][0] <= moved.to_offset:
@@ -255,7 +255,7 @@ class Partition:
         return size
 
     def on_stored(self, now: float) -> Moved | None:
-        """Count what a thread has written or synced since the append."""
+        """Advance the leader's log end offset after a thread has written or synced records."""
         leader = self.leader
         return None if leader is None else leader.appended(self._stored_end(leader.log_end), now)
 
@@ -269,9 +269,9 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         wait: bool = True,
     ) -> Read:
-        """A range from ``offset`` on; raises OffsetOutOfRange, WouldWait without ``wait``.
+        """Return a range from ``offset`` on; raises OffsetOutOfRange, WouldWait without ``wait``.
 
-        ``max_bytes`` of 0 without ``at_least_one`` asks for the offsets alone.
+        ``max_bytes`` of 0 without ``at_least_one`` returns the offsets alone.
         """
         log = self.log
         high_watermark = self.high_watermark
@@ -292,12 +292,15 @@ class Partition:
         aborted = None
         if upto is FetchIsolation.STABLE:
             aborted = [(a.producer_id, a.first_offset) for a in log.aborted(offset, end)]
-        # Last, for it holds a file open.
+        # This comes last, because the region holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
         return Read(region, high_watermark, stable, start, end, None, aborted)
 
     def readable_state(self) -> tuple[object, ...]:
-        """What a read depends on beside its arguments: two are alike while this is."""
+        """Return the state that a read depends on beside its arguments.
+
+        Two reads with equal arguments give the same result while it is equal.
+        """
         log = self.log
         high_watermark = log.high_watermark
         return (
@@ -309,7 +312,7 @@ class Partition:
         )
 
     def readable_end(self, upto: FetchIsolation) -> int:
-        """The end of what a kind of reader may have now."""
+        """Return the end offset of what fetches of this isolation level may read now."""
         if upto is FetchIsolation.LOG_END:
             return self.log.written_offset
         return (
@@ -319,7 +322,10 @@ class Partition:
         )
 
     def _diverging(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where the fetcher's log departs from ours (invariants 26 and 27)."""
+        """Return the epoch and offset where the fetcher's log diverges (invariants 26 and 27).
+
+        None if it does not.
+        """
         epoch, end = self.end_of_epoch(last_fetched_epoch)
         if epoch < 0 or end < 0:
             raise OffsetOutOfRange
@@ -328,13 +334,13 @@ class Partition:
         return None
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to this one that the log knows, and its end."""
+        """Return the largest epoch up to this one in the log, and its end offset."""
         if epoch == self.leader_epoch and self.leader is not None:
             return epoch, self.log.end_offset
         return self.log.epochs.end_of(epoch, self.log.end_offset)
 
     def search(self, timestamp: int) -> timestamp_search.Search | None:
-        """What has to be looked for before :meth:`locate`; None where that knows by itself."""
+        """Return the search to run before :meth:`locate`; None if that needs none."""
         if timestamp == MAX_TIMESTAMP:
             return timestamp_search.youngest(self.log)
         return timestamp_search.first_at_least(self.log, timestamp) if timestamp >= 0 else None
@@ -342,9 +348,9 @@ class Partition:
     def locate(
         self, timestamp: int, upto: FetchIsolation, found: timestamp_search.Spot | None = None
     ) -> Located:
-        """Where a timestamp, or one of the places with a negative number, is.
+        """Return the offset of a timestamp, or of a special position with a negative number.
 
-        ``found`` is what :meth:`search` came to.
+        ``found`` is the result of :meth:`search`.
         """
         self.check_leader()
         log = self.log
@@ -364,7 +370,10 @@ class Partition:
         return Located(found.offset, found.timestamp, NO_EPOCH if epoch is None else epoch)
 
     def _last_readable(self, upto: FetchIsolation) -> int:
-        """Raises OffsetNotAvailable until something of this epoch is committed (KIP-207)."""
+        """Return the readable end offset.
+
+        Raises OffsetNotAvailable until the high watermark reaches this epoch's start (KIP-207).
+        """
         leader = self.check_leader()
         if upto is FetchIsolation.LOG_END:
             return self.log.written_offset
@@ -373,7 +382,7 @@ class Partition:
         return self.readable_end(upto)
 
     def delete_before(self, offset: int) -> int:
-        """DeleteRecords: move the log's start, to the high watermark for -1; returns the start."""
+        """Move the log start for DeleteRecords, -1 to the high watermark; return the log start."""
         self.check_leader()
         target = self.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.high_watermark:

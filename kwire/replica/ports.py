@@ -1,6 +1,6 @@
-"""What the replica layer needs of others: the seams to metadata and log directories.
+"""The protocols through which the replica layer uses metadata and log directories.
 
-Protocols, so that tests stand in for both with a few lines.
+They are protocols so that tests can replace both with a few lines.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -13,7 +13,7 @@ from kwire.types import TopicPartition
 
 
 class PartitionState(Protocol):
-    """A partition as the metadata has it."""
+    """A partition in the metadata."""
 
     @property
     def replicas(self) -> Sequence[int]: ...
@@ -32,7 +32,7 @@ class PartitionState(Protocol):
 
 
 class TopicState(Protocol):
-    """A topic as the metadata has it."""
+    """A topic in the metadata."""
 
     @property
     def name(self) -> str: ...
@@ -45,7 +45,7 @@ class TopicState(Protocol):
 
 
 class Metadata(Protocol):
-    """The published metadata, as far as the replica layer looks."""
+    """The part of the published metadata that the replica layer reads."""
 
     @property
     def topics(self) -> Mapping[bytes, TopicState]: ...
@@ -55,7 +55,7 @@ class Metadata(Protocol):
 
 
 class Delta(Protocol):
-    """What a publication changes."""
+    """The changes of one metadata publication."""
 
     @property
     def after(self) -> Metadata: ...
@@ -71,11 +71,11 @@ class Delta(Protocol):
 
 
 class Directory(Protocol):
-    """One log directory, for who describes it."""
+    """One log directory, for DescribeLogDirs and for failures."""
 
     @property
     def name(self) -> str:
-        """Its path, which is how Kafka's tools name it."""
+        """The directory's path, by which Kafka's tools name it."""
 
     @property
     def disk(self) -> Disk: ...
@@ -85,19 +85,19 @@ class Directory(Protocol):
 
 
 class Logs(Protocol):
-    """The broker's log directories: what a ``LogManager`` is to the replica layer."""
+    """The broker's log directories: the part of ``LogManager`` that the replica layer uses."""
 
     @property
     def directories(self) -> Sequence[Directory]: ...
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log of a partition, if it is here."""
+        """Return the log of a partition, None if it is not here."""
 
     async def flush(self, opened: PartitionLog, end_offset: int | None = None) -> None:
-        """Return when everything below is durable; one fsync serves every waiter."""
+        """Return when everything below ``end_offset`` is durable; one fsync serves every waiter."""
 
     async def keep_starts(self, moved: Iterable[PartitionLog]) -> None:
-        """Return once it is written down where these logs start."""
+        """Return once the start offsets of these logs are on disk."""
 
     def create(
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig

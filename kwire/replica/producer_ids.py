@@ -1,7 +1,7 @@
-"""Producer ids for idempotent producers, out of blocks that the controller gives away.
+"""Producer ids for idempotent producers, from blocks that the controller allocates.
 
-A block that was asked for is never asked for again, whatever becomes of this broker, so ids are
-unique for ever (invariant 47); what is left of a block at shutdown is lost, as in Kafka.
+The controller never allocates a block twice, even if this broker fails, so ids are unique for ever
+(invariant 47). The unused rest of a block is lost at shutdown, as in Kafka.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,17 +11,17 @@ import attrs
 
 @attrs.define(eq=False)
 class ProducerIds:
-    """Gives out ids one by one; awaits only for a new block."""
+    """The source of producer ids, one by one; it awaits only for a new block."""
 
     allocate: Callable[[], Awaitable[tuple[int, int]]]
-    """Asks the controller: the first id of a block, and how many there are."""
+    """Requests a block from the controller; returns its first id and its size."""
     _next: int = 0
     _end: int = 0
 
     async def take(self) -> int:
         while self._next >= self._end:
             first, count = await self.allocate()
-            # Another request may have got a block meanwhile: the newer one is dropped.
+            # Another request may have received a block meanwhile: the newer one is dropped.
             if self._next >= self._end:
                 self._next, self._end = first, first + count
         found = self._next

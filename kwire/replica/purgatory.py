@@ -1,7 +1,7 @@
-"""Who waits for which offset or bytes of which partition.
+"""The waits for offsets or bytes of partitions.
 
 Pure indexes: a method returns the waits that are complete now, and the service wakes their
-tasks. A wait costs nothing until its partition changes; nobody wakes to look.
+tasks. A wait costs nothing until its partition changes; no task polls.
 """
 
 import enum
@@ -17,7 +17,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 _FORGOTTEN_MIN: Final = 16
 SHARED_MAX: Final = 16
-"""Most fetches that are completed together wait for the same; others read for themselves."""
+"""Reads that fetches completed together share; most such fetches request the same."""
 
 
 @attrs.define
@@ -25,7 +25,7 @@ class OffsetWaits(Generic[T]):
     """Waits for an offset that only grows, as a partition's high watermark does."""
 
     _heap: list[tuple[int, int, T]] = attrs.Factory(list)
-    """Some of these are forgotten, but never more than :data:`_FORGOTTEN_MIN` and half of them."""
+    """Entries of ended waits stay, at most :data:`_FORGOTTEN_MIN` more than other entries."""
     _waiting: set[T] = attrs.Factory(set)
     _count: int = 0
 
@@ -39,7 +39,7 @@ class OffsetWaits(Generic[T]):
         heapq.heappush(self._heap, (offset, self._count, waiter))
 
     def reached(self, offset: int) -> list[T]:
-        """The waits for offsets up to this one, taken out."""
+        """Remove and return the waits for offsets up to this one."""
         done = []
         while self._heap and self._heap[0][0] <= offset:
             waiter = heapq.heappop(self._heap)[2]
@@ -56,7 +56,7 @@ class OffsetWaits(Generic[T]):
             heapq.heapify(self._heap)
 
     def all(self) -> list[T]:
-        """Everyone, taken out: the role that could fulfil the waits is gone."""
+        """Remove and return all waits: the role that could complete them has ended."""
         done = [entry[2] for entry in self._heap if entry[2] in self._waiting]
         self._heap.clear()
         self._waiting.clear()
@@ -64,45 +64,46 @@ class OffsetWaits(Generic[T]):
 
 
 class FetchIsolation(enum.IntEnum):
-    """How far into the log a fetch may read."""
+    """The bound up to which a fetch may read the log."""
 
     HIGH_WATERMARK = 0
     STABLE = 1
     """The last stable offset: read_committed."""
     LOG_END = 2
-    """Followers replicate what is not committed yet."""
+    """The log end offset: followers replicate uncommitted records."""
 
 
 @attrs.define(eq=False)
 class ByteWait(Generic[Key, T]):
-    """A fetch that waits for this many more bytes, over all its partitions together."""
+    """A fetch that waits for ``missing_bytes`` more bytes, summed over its partitions."""
 
     waiter: T
     upto: FetchIsolation
     missing_bytes: int
     keys: tuple[Key, ...] = ()
     woken_with: "Wake | None" = None
-    """Set if others were completed together with this one."""
+    """The shared reads, set if other fetches were completed together with this one."""
 
 
 @attrs.define(eq=False)
 class Wake:
-    """What fetches of one kind of reader, completed by one append, read: for those that ask alike.
+    """The reads shared by fetches of one isolation level that one append completed.
 
-    It goes with the last of them, and keeps at most :data:`SHARED_MAX` reads.
+    A fetch with equal arguments reuses a read. It lives as long as the last of these fetches, and
+    holds at most :data:`SHARED_MAX` reads.
     """
 
     reads: dict[Hashable, Any] = attrs.Factory(dict)
 
     def keep(self, key: Hashable, read: object) -> None:
-        """Share a read with those that ask for the same later."""
+        """Share a read with later fetches that request the same."""
         if key in self.reads or len(self.reads) < SHARED_MAX:
             self.reads[key] = read
 
 
 @attrs.define
 class ByteWaits(Generic[Key, T]):
-    """Waits for bytes, by the partitions they may come from."""
+    """Waits for bytes, by the partitions that may provide them."""
 
     _watched: dict[Key, dict[ByteWait[Key, T], None]] = attrs.Factory(dict)
 
@@ -119,7 +120,7 @@ class ByteWaits(Generic[Key, T]):
         return key in self._watched
 
     def grew(self, key: Key, upto: FetchIsolation, size_bytes: int) -> list[T]:
-        """Bytes became readable up to one kind of bound: who has enough now, taken out."""
+        """Count bytes that became readable up to a bound; remove and return complete waits."""
         waits = self._watched.get(key)
         if waits is None:
             return []
@@ -136,7 +137,10 @@ class ByteWaits(Generic[Key, T]):
         return [wait.waiter for wait in enough]
 
     def changed(self, key: Key) -> list[T]:
-        """The partition changed its role, or went: everyone has to look again, taken out."""
+        """Remove and return all waits of a partition whose role changed or that was removed.
+
+        Their fetches have to check the partition again.
+        """
         waits = list(self._watched.get(key, ()))
         for wait in waits:
             self.forget(wait)
@@ -153,10 +157,10 @@ class ByteWaits(Generic[Key, T]):
 
 @attrs.define
 class WaitTimes(Generic[T]):
-    """When waits end by themselves.
+    """The deadlines of waits.
 
-    A wait that is over costs nothing more than its entry, which is dropped when it comes to be the
-    first or when most entries are such.  So ``deadline`` is that of a wait that goes on.
+    A wait that has ended costs only its entry, which is dropped when it becomes the first or when
+    most entries are of ended waits.  So ``deadline`` is always that of a wait still going on.
     """
 
     _heap: list[tuple[float, int, T]] = attrs.Factory(list)
@@ -165,7 +169,7 @@ class WaitTimes(Generic[T]):
 
     @property
     def deadline(self) -> float:
-        """When the next one ends."""
+        """The earliest deadline of a wait, infinity without one."""
         heap = self._heap
         while heap and heap[0][2] not in self._going_on:
             heapq.heappop(heap)
@@ -185,7 +189,7 @@ class WaitTimes(Generic[T]):
             heapq.heapify(self._heap)
 
     def pop_due(self, now: float) -> list[T]:
-        """The waits whose time is up, taken out."""
+        """Remove and return the waits whose deadline has passed."""
         due = []
         while self._going_on and self.deadline <= now:
             waiter = heapq.heappop(self._heap)[2]

@@ -1,15 +1,15 @@
-"""The partitions of one broker, and everyone who waits for them.
+"""The partitions of one broker, and the requests that wait for them.
 
 The only part of this package that awaits. Rules:
 
-* A request works on a :class:`Partition` synchronously; it awaits here only for what is not there
-  yet: followers' acknowledgements, bytes to fetch, a directory to be made.
-* A waiter is one :class:`trio.Event`, set by whoever changed the partition. Nothing looks
-  around on a timer, so an idle broker sleeps.
+* A request works on a :class:`Partition` synchronously. It awaits here only for followers'
+  acknowledgements, bytes to fetch, or a directory to be created.
+* A waiter is one :class:`trio.Event`, set by the task that changed the partition. No task polls on
+  a timer, so an idle broker sleeps.
 * Metadata is applied in the order it is published, one publication at a time.
-* A new partition's files may be made after its topic's creation was answered: by whoever asks for
-  the partition first, or else in the background.  So a topic of a thousand partitions is there at
-  once, and usable at once.
+* A new partition's files may be created after its topic's creation was answered: by the first
+  request for the partition, or else in the background.  So a topic of a thousand partitions exists
+  and is usable at once.
 """
 
 import logging
@@ -60,10 +60,10 @@ _BROKER: Final = 4
 """Types of config resources."""
 _INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
-"""So many new partitions of a publication are made before it is in force."""
+"""New partitions of a publication that are created before :meth:`ReplicaService.apply` returns."""
 _FLUSH_RETRY_S: Final = 1.0
 _WOKEN_AT_ONCE: Final = 16
-"""Fetches that are answered before others have a turn, about a millisecond."""
+"""Fetches that are answered before other tasks run, about a millisecond."""
 
 
 @attrs.define(eq=False)
@@ -73,7 +73,7 @@ class ReplicaService:
     node: int
     logs: Logs
     configs: Callable[[str], LogConfig]
-    """A topic's settings; by name, as the metadata has them now."""
+    """Returns a topic's current settings, by topic name."""
     sessions: FetchSessions
     now: Callable[[], float] = trio.current_time
     metrics: Metrics = attrs.field(factory=Metrics)
@@ -83,21 +83,21 @@ class ReplicaService:
     _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
     _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
     _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
-    """Partitions assigned here without a log: their directory failed or had no room. Whoever asks
-    for one has it tried again."""
+    """Partitions assigned here without a log: their directory failed or had no room. A request for
+    one tries again to create its log."""
     _told_of_copies: set[str] = attrs.field(factory=set)
-    """Topics of which it was said that they have no copies."""
+    """Topics that were logged as having no working replication."""
     _due: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
-    """Partitions that are still to be made, by whom comes first."""
+    """Partitions still to be created, by the first request or in the background."""
     _more_due: trio.Event = attrs.field(factory=trio.Event)
     _puts_off: bool = False
     _nursery: trio.Nursery | None = None
     _flushing: set[Partition] = attrs.field(factory=set)
-    """Partitions whose logs a task syncs."""
+    """Partitions whose logs a task is syncing."""
     _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
-    """Fetches that have enough."""
+    """Fetches that are complete and are to be woken."""
     _times: WaitTimes[trio.Event] = attrs.field(factory=WaitTimes)
-    """When fetches are answered with what there is."""
+    """The times at which fetches are answered with the bytes there are."""
     _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
     _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
@@ -113,20 +113,20 @@ class ReplicaService:
 
     @property
     def offline(self) -> int:
-        """How many replicas are not served because their directory failed."""
+        """The number of replicas without a log because their directory failed or had no room."""
         return len(self._offline)
 
     def partitions(self) -> Iterable[Partition]:
         return self._by_name.values()
 
     def on_role(self, listener: Callable[[Partition], None]) -> None:
-        """Be told of every partition that gained or lost its role here."""
+        """Call ``listener`` for every partition that gained or lost its role here."""
         self._on_role.append(listener)
 
-    # Looking up. The common case is one dict access; the rest says why there is none.
+    # Lookups. The common case is one dict access; the rest finds the error for a missing partition.
 
     def held(self, topic: str, partition: int) -> Partition | None:
-        """The partition if it is made; unlike :meth:`get` this makes none."""
+        """Return the partition if it exists; unlike :meth:`get` this creates none."""
         return self._by_name.get((topic, partition))
 
     def get(self, topic: str, partition: int) -> Partition:
@@ -147,7 +147,7 @@ class ReplicaService:
         return found
 
     def leader(self, topic: str, partition: int) -> Partition:
-        """The partition, if it is led here."""
+        """Return the partition if this broker leads it."""
         found = self.get(topic, partition)
         if found.leader is None:
             raise NotLeaderOrFollower
@@ -183,9 +183,9 @@ class ReplicaService:
     # Producing.
 
     async def prepare(self, partition: Partition, records: Buffer, header: BatchHeader) -> Buffer:
-        """What a topic's settings ask for beyond the header: keys, or another codec.
+        """Check keys and change the codec of a batch if the topic's settings require that.
 
-        Returns the batch to append, which is another one only if the codec changes.
+        Return the batch to append, which differs from ``records`` only if the codec changes.
         """
         config = partition.config
         size = header.size
@@ -214,10 +214,10 @@ class ReplicaService:
         *,
         from_client: bool = True,
     ) -> Produced:
-        """Append a checked batch as the leader: the one way into a partition.
+        """Append a checked batch as the leader: the only way to append to a partition.
 
-        Counts it, wakes the fetches that it completes and sees to it that it is synced if the
-        topic asks for that. The batch may be acknowledged after :meth:`wait_acknowledged`.
+        It counts the batch, wakes the fetches that it completes and starts a sync if the topic
+        requires one. The batch may be acknowledged after :meth:`wait_acknowledged`.
         """
         produced = partition.append(
             records, header, acks, self.now(), now_ms, from_client=from_client
@@ -239,8 +239,8 @@ class ReplicaService:
     ) -> None:
         """Wait until a batch may be acknowledged: stored here and, for acks=all, committed.
 
-        The deadline is for the replicas. For the own disk there is none: what waits to be written
-        is in memory, and is bounded by the producers' waiting with it.
+        The deadline applies to the followers. This broker's own disk has none: the queued writes
+        are in memory, and bounded because their producers wait too.
         """
         end_offset, epoch = produced.end_offset, produced.leader_epoch
         await self._wait_stored(partition, end_offset, epoch)
@@ -269,7 +269,7 @@ class ReplicaService:
             raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
     def _checked_leader(self, partition: Partition, epoch: int) -> Leader:
-        """The leader's state if this broker leads as it did when something was appended."""
+        """Return the leader's state if this broker still leads in this epoch."""
         leader = partition.leader
         if leader is None or leader.leader_epoch != epoch:
             if (partition.topic_id, partition.partition) in self._offline:
@@ -290,10 +290,10 @@ class ReplicaService:
         if scope.cancelled_caught:
             raise RequestTimedOut
 
-    # Syncing, for topics that want it before anybody reads (``flush.messages``).
+    # Syncing, for topics that require it before records are readable (``flush.messages``).
 
     def _flush_soon(self, partition: Partition) -> None:
-        """Begin to sync a log if its topic asks for that now, at most once at a time."""
+        """Start a sync of a log if ``flush.messages`` requires one, at most one at a time."""
         if not partition.log.must_flush or partition in self._flushing:
             return
         if self._nursery is None:
@@ -304,7 +304,7 @@ class ReplicaService:
             self._nursery.start_soon(self._flush, partition)
 
     async def _flush(self, partition: Partition) -> None:
-        """Sync until all that must be synced is; each fsync serves every batch before it."""
+        """Sync until no required sync is left; each fsync serves every batch before it."""
         opened = partition.log
         try:
             while (
@@ -324,7 +324,7 @@ class ReplicaService:
             self._flushing.discard(partition)
 
     def _on_stored(self, partition: Partition) -> None:
-        """More of a log is written or synced: it can be acknowledged and read now."""
+        """Complete the waits for newly written or synced records."""
         moved = partition.on_stored(self.now())
         if partition.leader is not None:
             _set(partition.writes.reached(partition.leader.log_end))
@@ -341,9 +341,9 @@ class ReplicaService:
         upto: FetchIsolation,
         timeout_s: float,
     ) -> Wake | None:
-        """Return when so many more bytes are readable, a role changed, or time is up.
+        """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
 
-        If an append completed others as well, they share what is returned.
+        If the append completed other fetches as well, they share the returned object.
         """
         event = trio.Event()
         wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
@@ -361,13 +361,13 @@ class ReplicaService:
         return wait.woken_with
 
     def _end_at(self, at: float, event: trio.Event) -> None:
-        """Wake a fetch at a time, a tenth of what a cancel scope of its own costs."""
+        """Wake a fetch at a time, at a tenth of the cost of a cancel scope of its own."""
         self._times.watch(at, event)
         if at < self._until_time.deadline:
             self._until_time.deadline = at
 
     async def _keep_times(self) -> None:
-        """Wake the fetches whose time is up, and all when cancelled; asleep in between."""
+        """Wake the fetches whose time is up, and all when cancelled; sleep in between."""
         try:
             while True:
                 with trio.CancelScope(deadline=self._times.deadline) as self._until_time:
@@ -377,7 +377,7 @@ class ReplicaService:
             self._to_wake.wake(self._times.pop_due(math.inf))
 
     async def warm(self, cold: Sequence[WouldWait]) -> None:
-        """Read in threads what lookups need, so that they find it in the page cache."""
+        """Read in threads the data that lookups need, so that it is in the page cache."""
         jobs: dict[Disk, list[Job]] = {}
         for each in cold:
             jobs.setdefault(each.disk, []).append(each.job)
@@ -390,9 +390,9 @@ class ReplicaService:
     def follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
     ) -> None:
-        """Note how far one of the partition's followers is.
+        """Record the offsets of a follower's fetch.
 
-        That may commit, and so wake producers and consumers.
+        That may move the high watermark, and so wake producers and consumers.
         """
         leader = partition.check_leader()
         moved = leader.fetched(
@@ -406,7 +406,7 @@ class ReplicaService:
             self._moved(partition, moved)
 
     def log_written(self, opened: PartitionLog) -> None:
-        """A slow directory has written what was queued of a log."""
+        """Account for the queued writes of a log that a slow directory has written."""
         partition = self._by_name.get(opened.partition)
         if partition is not None and partition.log is opened:
             self._on_stored(partition)
@@ -425,7 +425,7 @@ class ReplicaService:
                 self._to_wake.wake(self._bytes.grew(partition, upto, size))
 
     async def locate(self, partition: Partition, timestamp: int, upto: FetchIsolation) -> Located:
-        """Where a timestamp is; batches that have to be looked into are, without haste."""
+        """Return the offset of a timestamp, searching batches in slices if necessary."""
         search = partition.search(timestamp)
         if search is None:
             return partition.locate(timestamp, upto)
@@ -438,7 +438,10 @@ class ReplicaService:
         return partition.locate(timestamp, upto, found)
 
     def delete_before(self, partition: Partition, offset: int) -> int:
-        """DeleteRecords; fetches that wait below the new start learn that it is gone."""
+        """Delete records for DeleteRecords; return the low watermark of all replicas.
+
+        Fetches that wait on the partition are woken to check their offsets again.
+        """
         before = partition.log.start_offset
         start = partition.delete_before(offset)
         if start > before:
@@ -447,15 +450,15 @@ class ReplicaService:
         return leader.low_watermark(start)
 
     async def keep_starts(self, partitions: Iterable[Partition]) -> None:
-        """Return once what :meth:`delete_before` deleted stays so over a crash."""
+        """Return once the deletions of :meth:`delete_before` are durable."""
         await self.logs.keep_starts([partition.log for partition in partitions])
 
     # Following the metadata.
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Make what was put off, one partition at a time, and sync logs, until cancelled.
+        """Create deferred partitions, one at a time, and sync logs, until cancelled.
 
-        Without it nothing is put off, and logs are synced at once.
+        While it does not run, no partition is deferred, and logs are synced at once.
         """
         self._puts_off = True
         try:
@@ -478,7 +481,7 @@ class ReplicaService:
             await self._more_due.wait()
 
     async def apply(self, delta: Delta) -> None:
-        """Take up a publication: topics that went, partitions and settings that changed."""
+        """Apply a publication: deleted topics, changed partitions and changed settings."""
         self.image = image = delta.after
         slices = Slices(self.now)
         for topic_id, topic in delta.deleted_topics.items():
@@ -506,7 +509,10 @@ class ReplicaService:
                     await slices.pause()
 
     def _put_off(self, topic: TopicState, index: int) -> bool:
-        """Leave a partition for later; only a new one that nobody in this node waits for."""
+        """Defer the creation of a new partition; return whether it is deferred.
+
+        Partitions of internal topics are never deferred.
+        """
         key = topic.id, index
         state = topic.partitions.get(index)
         if key in self._due or (
@@ -524,7 +530,7 @@ class ReplicaService:
         return False
 
     def _make_due(self, topic_id: bytes, index: int) -> Partition | None:
-        """Make a partition that was put off, or found no room, as the newest metadata has it."""
+        """Create a deferred or offline partition by the newest metadata; None if there is none."""
         key = topic_id, index
         if key not in self._due and key not in self._offline:
             return None
@@ -554,7 +560,7 @@ class ReplicaService:
             self._given_role(held, state)
 
     def _given_role(self, held: Partition, state: PartitionState) -> Partition | None:
-        """The partition as its leader or follower; None if its directory fails at that."""
+        """Make this broker the partition's leader or follower; None if its directory fails."""
         try:
             self._take_role(held, state)
         except KafkaStorageError as error:
@@ -577,7 +583,7 @@ class ReplicaService:
         return self.adopt(topic.name, topic.id, index, opened)
 
     def adopt(self, topic: str, topic_id: bytes, index: int, opened: PartitionLog) -> Partition:
-        """Hold a partition whose log is open."""
+        """Add a partition whose log is open, and return it."""
         cell = self.metrics.cell
         traffic = Traffic(cell(MESSAGES_IN, topic), cell(BYTES_IN, topic), cell(BYTES_OUT, topic))
         made = Partition(topic, index, topic_id, opened, traffic)
@@ -585,7 +591,10 @@ class ReplicaService:
         return made
 
     def directory_failed(self, directory: Directory) -> None:
-        """A log directory went offline: its partitions answer with storage errors from now on."""
+        """Mark the partitions of a failed log directory as offline.
+
+        Requests for them then get KafkaStorageError.
+        """
         for partition in list(self._by_name.values()):
             if partition.log.disk is directory.disk:
                 self._lose(partition)
@@ -600,7 +609,7 @@ class ReplicaService:
         self._wake(partition, partition.follow(-1, partition.leader_epoch))
 
     def _has_lost_log(self, topic: TopicState, index: int) -> bool:
-        """Whether the log of a partition that found no role here is open and can be deleted."""
+        """Whether a partition without a role here has an open log that can be deleted."""
         opened = self.logs.get(topic.name, index)
         return opened is not None and opened.topic_id == topic.id and opened.disk.failed is None
 
@@ -615,7 +624,7 @@ class ReplicaService:
             log.exception("cannot delete topic=%s partition=%d", topic, index)
 
     def _tell_of_copies(self, topic: str, replicas: int) -> None:
-        """Once a topic: who counts on copies is better told than left waiting."""
+        """Log once per topic with several replicas that replication is not available."""
         if replicas > 1 and topic not in self._told_of_copies:
             self._told_of_copies.add(topic)
             text = "replication is not available, acks=all will time out topic=%s replicas=%d"
@@ -655,7 +664,7 @@ class ReplicaService:
         self._flush_soon(partition)
 
     async def _reconfigure(self, changed: Set[tuple[int, str]], slices: Slices) -> None:
-        """Settings changed: of some topics, or of brokers and so of all topics."""
+        """Apply changed settings, of some topics, or of brokers and so of all topics."""
         topics = {name for kind, name in changed if kind == _TOPIC}
         everywhere = any(kind == _BROKER for kind, _ in changed)
         if not topics and not everywhere:
@@ -676,7 +685,7 @@ class ReplicaService:
                 self._moved(partition, moved)
 
     def _wake(self, partition: Partition, lost: Iterable[object]) -> None:
-        """A role changed: whoever waited for the old one looks again."""
+        """Wake all waits of a partition whose role changed, and call the role listeners."""
         _set(lost)
         self._to_wake.wake(self._bytes.changed(partition))
         for listener in self._on_role:

@@ -23,32 +23,32 @@ from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer
 from kwire.records.validate import keyless
 
 THREADS: Final = 2
-"""So many payloads are unpacked at once."""
+"""The number of payloads that are unpacked at once."""
 PAYLOAD_MAX: Final = 256 * 1024 * 1024
 HERE_BYTES: Final = 32 * 1024
-"""From here on, packed or unpacked, a thread costs less than what it takes off the loop."""
+"""The payload size, packed or unpacked, above which a thread costs less than the loop's time."""
 KEYLESS_MAX: Final = 1000
-"""So many records without a key are looked for and named: a small batch can hold millions."""
+"""The number of records without a key that an error names: a small batch can hold millions."""
 _SLICE_RECORDS: Final = 500
-"""About two milliseconds of walking records."""
+"""Records checked between two pauses, about two milliseconds."""
 
 
 @attrs.define(eq=False)
 class Unpacker:
-    """The threads that unpack."""
+    """The threads that unpack payloads."""
 
     readers: DiskThreads = attrs.field(factory=DiskThreads)
     """The threads that read payloads."""
     threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     _walks: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
-    """Places of the payloads that are in memory until their records were walked."""
+    """The limit of unpacked payloads in memory whose records are being checked."""
     _searches: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(THREADS))
     """Places of the searches that look into an unpacked payload."""
     _reads: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
     """Places of the searches that have read a payload of a disk: each may hold one in memory."""
 
     async def search(self, search: Search) -> Spot | None:
-        """Drive a search: others come in between its slices."""
+        """Run a search, letting other tasks run between its slices."""
         answer: bytes | None = None
         async with AsyncExitStack() as read, AsyncExitStack() as unpacked:
             is_reading = False
@@ -79,7 +79,10 @@ class Unpacker:
         return places
 
     async def check_keys(self, batch: Buffer, header: BatchHeader) -> None:
-        """Walk a batch for a compacted topic, giving way every couple of milliseconds."""
+        """Refuse a batch for a compacted topic if records have no key.
+
+        Other tasks run every couple of milliseconds. Raises InvalidRecord.
+        """
         payload = memoryview(batch)[HEADER_SIZE : header.size]
         try:
             plain = _unpacked_here(payload, header.compression)
@@ -93,12 +96,12 @@ class Unpacker:
             raise InvalidRecord(str(error)) from None
 
     async def recompress(self, batch: Buffer, header: BatchHeader, codec: int) -> bytes:
-        """Return the batch with its payload in another codec; InvalidRecord if it is damaged."""
+        """Return the batch with its payload in another codec; raises InvalidRecord if damaged."""
         if header.size <= HERE_BYTES:
             try:
                 return build.recompress(batch, header, codec, HERE_BYTES)
             except BadPayload:
-                pass  # damaged, or larger than that
+                pass  # The payload is damaged, or larger than that.
         work = partial(build.recompress, batch, header, codec, PAYLOAD_MAX)
         try:
             return await trio.to_thread.run_sync(work, limiter=self.threads)
@@ -111,7 +114,7 @@ def _unpacked(payload: memoryview, codec: int, limit: int) -> bytes:
 
 
 def _unpacked_here(payload: memoryview, codec: int) -> bytes | None:
-    """Unpack a payload that stays small, or None: it is large, or damaged."""
+    """Unpack a payload that stays small; None if it is large or damaged."""
     if not codec:
         return bytes(payload)
     if len(payload) > HERE_BYTES:
@@ -123,7 +126,7 @@ def _unpacked_here(payload: memoryview, codec: int) -> bytes | None:
 
 
 async def _walk(plain: bytes, header: BatchHeader) -> None:
-    """Refuse a batch with records that have no key."""
+    """Raise InvalidRecord for a batch with records that have no key."""
     bad: list[int] = []
     for index, has_key in enumerate(iterate.keys(plain, header)):
         if not has_key:
