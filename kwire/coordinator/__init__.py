@@ -1,1 +1,1 @@
-"""Coordinators: deciders over the records of an internal topic, and what runs them."""
+"""Coordinators: deciders over the records of an internal topic, and the service that runs them."""

@@ -1,9 +1,9 @@
-"""What a coordinator decides: records to write, answers to give, deadlines to keep.
+"""A coordinator's decision: records to write, answers to give, deadlines to keep.
 
-A decider looks at state and time and returns a :class:`Decision`; it changes nothing.  The
-service writes the records, applies them, and only then lets the machine adopt what is not
-written (who waits for an answer).  So a decision whose records could not be written has left
-no trace, and ``apply`` is the same code whether a record was just written or is replayed.
+A decider reads state and time and returns a :class:`Decision`; it changes nothing.  The service
+writes the records, applies them, and only then lets the machine adopt the state that is not
+written (such as the members that wait for an answer).  So a decision whose records could not be
+written changes nothing, and ``apply`` is the same code for a written and for a replayed record.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -23,7 +23,7 @@ Timer = tuple[Hashable, float | None]
 
 
 class Moment(NamedTuple):
-    """When a decision is taken: monotonic seconds for deadlines, wall-clock for records."""
+    """The time of a decision: monotonic seconds for deadlines, wall-clock for records."""
 
     now: float
     wall_ms: int
@@ -35,11 +35,11 @@ class Record(NamedTuple):
     key: Any
     value: Any = None
     version: int | None = None
-    """The value's version, where it is not the one that is usually written."""
+    """The value's version, None for the one that is usually written."""
 
 
 class Answer(NamedTuple):
-    """A reply for the request that was given ``ticket``."""
+    """A reply to the request with this ``ticket``."""
 
     ticket: int
     reply: Any
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 @attrs.frozen
 class Decision:
-    """Everything one request, one deadline or one event leads to.
+    """The whole result of one request, one deadline or one event.
 
     A request whose ticket is not among the ``answers`` waits for a later decision.
     """
@@ -58,15 +58,15 @@ class Decision:
     answers: tuple[Answer, ...] = ()
     timers: tuple[Timer, ...] = ()
     state: Any = None
-    """What the machine adopts once the records are written and applied."""
+    """Unwritten state that the machine adopts once the records are written and applied."""
     steps: "Iterable[Step]" = ()
-    """Further decisions of long work, each taken in its turn; other requests come in between."""
+    """Further decisions of long work, taken one by one; other requests run in between."""
     otherwise: "Callable[[KafkaError, Moment], Decision] | None" = None
-    """What is decided instead if the records cannot be written, told why; it writes none."""
+    """Returns the decision to take if the records cannot be written; it writes none itself."""
 
 
 Step = Callable[[Moment], Decision]
-"""One decision among many; it looks at the state as it is when its turn comes."""
+"""One decision of a series; it reads the state at the time it is taken."""
 
 NOTHING = Decision()
 
@@ -75,25 +75,25 @@ class Machine(Protocol):
     """The state behind one partition of an internal topic."""
 
     def encode(self, record: Record) -> tuple[bytes, bytes | None]:
-        """A record's key and value as they are stored."""
+        """Return a record's key and value as they are stored."""
 
     def decode(self, key: bytes, value: bytes | None) -> Record | None:
-        """The stored record; None if it is of no concern.  Raises ValueError if it is damaged."""
+        """Return the stored record; None if it is to be ignored.  ValueError if it is damaged."""
 
     def apply(self, record: Record, producer_id: int) -> None:
-        """Take in a written record; one with a producer waits for its transaction's end."""
+        """Apply a written record; one with a producer takes effect when its transaction ends."""
 
     def apply_change(self, change: Any) -> None:
-        """Take in the records of a batch of a draft, as :meth:`apply` would one by one."""
+        """Apply the records of a draft's batch at once, as :meth:`apply` would one by one."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A transaction's marker was written."""
+        """Apply a written transaction marker."""
 
     def adopt(self, state: Any) -> None:
-        """Take in what a decision holds beside its records."""
+        """Adopt the :attr:`Decision.state` of a written decision."""
 
     def loaded(self) -> Iterator[Step]:
-        """Everything was replayed: the decisions to take before requests are answered."""
+        """Yield the decisions to take after the replay, before requests are answered."""
 
     def due(self, name: Any, moment: Moment) -> Decision:
-        """The deadline ``name`` has passed."""
+        """Decide on the deadline ``name``, which has passed."""

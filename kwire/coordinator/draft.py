@@ -1,9 +1,9 @@
 """The batches of a long decision, encoded before it is taken.
 
-Encoding is most of what a decision over thousands of records costs.  A draft is filled in slices
-from what does not depend on the state; the decision then looks at the state, and what is left to
-do is an append and one change of the machine for each batch.  So it is taken as a whole, and keeps
-nobody waiting.
+Encoding is most of the cost of a decision over thousands of records.  A draft is filled in slices
+from data that does not depend on the state.  The decision then checks the state, and only an append
+and one change of the machine per batch are left.  So it is taken as a whole without a long pause
+for other requests.
 """
 
 from collections.abc import Callable
@@ -15,22 +15,22 @@ from kwire.records.build import encode_record, of_payload
 from kwire.records.header import HEADER_SIZE
 
 _FRAME_BYTES_MAX = 32
-"""What frames one record: its length, deltas and counts."""
+"""The largest framing of one record: its length, deltas and counts."""
 
 
 @attrs.define
 class DraftBatch:
-    """One batch in the making."""
+    """One unfinished batch."""
 
     change: Any
-    """What the machine takes in when the batch is written."""
+    """The change that the machine applies when the batch is written."""
     payload: bytearray = attrs.field(factory=bytearray)
     count: int = 0
 
 
 @attrs.define
 class Draft:
-    """Records of one time, in as few batches as their size allows."""
+    """Records with one timestamp, in as few batches as their size allows."""
 
     wall_ms: int
     max_batch_bytes: int
@@ -39,7 +39,7 @@ class Draft:
     batches: list[DraftBatch] = attrs.field(factory=list)
 
     def add(self, key: bytes, value: bytes | None) -> Any:
-        """Add a record; returns the change of its batch, in which its effect is to be noted."""
+        """Add a record; return the change of its batch, to which the caller adds its effect."""
         size = len(key) + len(value or b"") + _FRAME_BYTES_MAX
         if not self.batches or (
             HEADER_SIZE + len(self.batches[-1].payload) + size > self.max_batch_bytes
@@ -51,7 +51,7 @@ class Draft:
         return last.change
 
     def encoded(self) -> list[tuple[bytes, Any]]:
-        """Each batch as it is appended, with its change."""
+        """Return each batch as it is to be appended, with its change."""
         return [
             (of_payload(batch.payload, batch.count, self.wall_ms), batch.change)
             for batch in self.batches

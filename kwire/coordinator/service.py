@@ -1,12 +1,12 @@
-"""Runs coordinators, written once for groups, transactions and share state.
+"""The service that runs coordinators, for groups, transactions and share state.
 
-Of each led partition of one internal topic there is a :class:`~kwire.coordinator.shard.Shard`.
-A request is decided on, the records are appended, applied, and the reply waits until the
-partition's high watermark has passed them: nobody learns what a new leader might not know.
-A new leader first replays the partition, one partition at a time, and meanwhile answers
+Each led partition of one internal topic has a :class:`~kwire.coordinator.shard.Shard`.  A request
+is decided on, its records are appended and applied, and the reply waits until the partition's high
+watermark has passed them: so no client sees state that a new leader might not have.  A new leader
+first replays the partition, one partition at a time, and meanwhile answers
 COORDINATOR_LOAD_IN_PROGRESS.  One task sleeps until the earliest deadline of all shards; without
-deadlines nothing wakes.  Long work (loading, due deadlines, what a decision leaves as further
-steps) goes on in slices, and the members of a group are answered some at a time.
+deadlines it does not wake.  Long work (loading, due deadlines, further steps of a decision) runs in
+slices, and the members of a group are answered some at a time.
 
 Everything between a request and its append is synchronous, so no lock is needed.
 """
@@ -52,7 +52,7 @@ M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 
 _WOKEN_AT_ONCE: Final = 16
-"""Requests that are answered before others have a turn, about a millisecond."""
+"""Requests that are answered before other tasks run, about a millisecond."""
 _RETRY_SECONDS: Final = 1.0
 _RETRY_MAX_SECONDS: Final = 60.0
 
@@ -67,33 +67,36 @@ _APPEND_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
     RecordListTooLarge: UnknownServerError,
     InvalidFetchSize: UnknownServerError,
 }
-"""What a client of a coordinator is told when the partition behind it fails."""
+"""The error for a coordinator's client, by the error of the internal topic's partition."""
 
 
 class CoordinatorLog(Protocol):
-    """What a coordinator needs of the replica layer."""
+    """The part of the replica layer that a coordinator uses."""
 
     def append(self, partition: TopicPartition, batch: bytes) -> int:
-        """Append as the partition's leader; the log end after it.  Raises KafkaError."""
+        """Append as the partition's leader; return the log end offset after the batch.
+
+        Raises KafkaError.
+        """
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
-        """The largest batch that may be written, `max.message.bytes` of the topic."""
+        """Return the largest batch size that may be written, `max.message.bytes` of the topic."""
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Start and end of the log."""
+        """Return start and end offset of the log."""
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """Everything below is committed."""
+        """Return the high watermark: everything below it is committed."""
 
     async def committed(self, partition: TopicPartition, end_offset: int) -> None:
-        """Return when the high watermark has reached ``end_offset``; raises if leadership goes."""
+        """Return when the high watermark has reached ``end_offset``; raises on loss of the role."""
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Whole batches from the one with ``offset`` on, committed or not; empty at the end."""
+        """Return whole batches from the one with ``offset`` on, also uncommitted; may be empty."""
 
 
 class Clock(Protocol):
-    """Where the wall-clock time of records comes from."""
+    """The source of the records' wall-clock time."""
 
     def now_ms(self) -> int: ...
 
@@ -106,7 +109,7 @@ class CoordinatorService(Generic[M]):
     log: CoordinatorLog
     clock: Clock
     make: Callable[[int], M]
-    """Makes the empty machine of a partition."""
+    """Creates the empty machine of a partition."""
     commit_timeout_ms: Callable[[], int] = lambda: 5_000
     _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
     _tickets: Iterator[int] = attrs.field(factory=count, init=False)
@@ -115,17 +118,17 @@ class CoordinatorService(Generic[M]):
     _steps: deque[tuple[Shard[M], Iterator[Step]]] = attrs.field(factory=deque, init=False)
     _has_steps: trio.Event = attrs.field(factory=trio.Event, init=False)
     _wakes: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE), init=False)
-    """Members whose answers are decided."""
+    """Requests whose answers are decided and whose tasks are to be woken."""
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def machines(self) -> list[M]:
-        """The machines of the partitions that are led here and loaded."""
+        """Return the machines of the partitions that are led here and loaded."""
         return [shard.machine for shard in self._shards.values() if shard.phase is Phase.ACTIVE]
 
     # Leadership
 
     def elected(self, index: int, leader_epoch: int) -> None:
-        """This node leads the partition: load it."""
+        """Load a partition that this node now leads, in ``leader_epoch``."""
         known = self._shards.get(index)
         if known is not None:
             if known.leader_epoch >= leader_epoch:
@@ -145,7 +148,7 @@ class CoordinatorService(Generic[M]):
             self._queue(shard)
 
     def resigned(self, index: int, leader_epoch: int | None = None) -> None:
-        """This node leads the partition no longer (since ``leader_epoch``, if known)."""
+        """Drop a partition that this node no longer leads (since ``leader_epoch``, if known)."""
         shard = self._shards.get(index)
         if shard is None or (leader_epoch is not None and leader_epoch < shard.leader_epoch):
             return
@@ -153,13 +156,13 @@ class CoordinatorService(Generic[M]):
         self._wakes.wake(shard.resign())
 
     def resign_all(self) -> None:
-        """Before a shutdown: nobody is left waiting."""
+        """Drop all partitions before a shutdown, failing the requests that still wait."""
         for index in list(self._shards):
             self.resigned(index)
 
     @property
     def active(self) -> list[int]:
-        """The partitions that can be asked."""
+        """The partitions that answer requests."""
         return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.ACTIVE]
 
     @property
@@ -168,7 +171,7 @@ class CoordinatorService(Generic[M]):
         return [i for i, shard in sorted(self._shards.items()) if shard.phase is Phase.LOADING]
 
     def statistics(self) -> dict[str, int]:
-        """How much there is of everything."""
+        """Return the numbers of partitions, waiting requests and deadlines."""
         shards = self._shards.values()
         return {
             "active": len(self.active),
@@ -180,7 +183,7 @@ class CoordinatorService(Generic[M]):
     # Requests
 
     async def call(self, index: int, decide: Callable[[M, Moment, int], Decision]) -> Any:
-        """Decide, write, apply, and give the reply once it is committed."""
+        """Decide, write, apply, and return the reply once it is committed."""
         shard = self._ready(index)
         ticket = next(self._tickets)
         wait = shard.waiting[ticket] = Wait()
@@ -198,7 +201,7 @@ class CoordinatorService(Generic[M]):
         return wait.reply
 
     def draft(self, index: int, new_change: Callable[[], Any]) -> "Draft":
-        """An empty draft of a decision about this partition."""
+        """Return an empty draft of a decision about this partition."""
         from kwire.coordinator.draft import Draft
 
         shard = self._ready(index)
@@ -209,20 +212,20 @@ class CoordinatorService(Generic[M]):
         return Draft(self.clock.now_ms(), max_batch_bytes, new_change)
 
     async def read(self, index: int, look: Callable[[M], R]) -> R:
-        """What ``look`` sees, once all of it is committed."""
+        """Return the result of ``look``, once the state it has read is committed."""
         shard = self._ready(index)
         seen = look(shard.machine)
         await self._committed(shard, shard.written)
         return seen
 
     def each(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
-        """Take these steps in every partition that can be asked, after this call."""
+        """Schedule these steps in every partition that answers requests."""
         for shard in self._shards.values():
             if shard.phase is Phase.ACTIVE:
                 self._later(shard, steps_of(shard.machine))
 
     def transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """A marker was appended to the partition."""
+        """Apply a transaction marker that was appended to the partition."""
         shard = self._shards.get(index)
         if shard is not None and shard.phase is Phase.ACTIVE:
             shard.machine.end_transaction(producer_id, committed=committed)
@@ -254,7 +257,10 @@ class CoordinatorService(Generic[M]):
         self._keep_in_time(shard)
 
     def _keep_in_time(self, shard: Shard[M]) -> None:
-        """Wake no later than the shard's earliest deadline; while it is loaded, they wait."""
+        """Wake no later than the earliest deadline of an active shard.
+
+        The deadlines of a shard that is being loaded wait.
+        """
         if shard.phase is Phase.ACTIVE and shard.timers.deadline < self._sleep.deadline:
             self._sleep.deadline = shard.timers.deadline
 
@@ -280,7 +286,7 @@ class CoordinatorService(Generic[M]):
     # Tasks
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load what is to be loaded and keep the deadlines, until cancelled."""
+        """Load partitions, keep deadlines and take steps, until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._load_all, nursery)
@@ -358,14 +364,14 @@ class CoordinatorService(Generic[M]):
                     nursery.start_soon(self._load_again, shard)
 
     async def _load_again(self, shard: Shard[M]) -> None:
-        """Later, and later still if that fails too: a damaged log stays damaged."""
+        """Queue a failed load again after a delay that doubles: a damaged log stays damaged."""
         shard.failures += 1
         await trio.sleep(min(_RETRY_SECONDS * 2 ** (shard.failures - 1), _RETRY_MAX_SECONDS))
         shard.machine = self.make(shard.partition.partition)
         self._queue(shard)
 
     async def _load(self, shard: Shard[M]) -> None:
-        """Replay the partition as it was when this node began to lead it."""
+        """Replay the partition up to its log end at the start of the load."""
         offset, end = self.log.bounds(shard.partition)
         shard.written = end
         began = trio.current_time()
@@ -398,6 +404,6 @@ class CoordinatorService(Generic[M]):
 
 
 def _as_coordinator(error: KafkaError) -> KafkaError:
-    """What the client is told when the partition cannot be written."""
+    """Return the error for the client when the partition cannot be written."""
     told = _APPEND_ERRORS.get(type(error))
     return error if told is None else told()

@@ -1,7 +1,7 @@
-"""One led partition of an internal topic: its machine, its deadlines and who waits.
+"""One led partition of an internal topic: its machine, its deadlines and waiting requests.
 
-Pure: what is written goes through the log that the caller passes in, and who waits is told
-through :class:`Wait`, whose event the service makes; it also wakes whoever is answered.
+Pure: it writes through the log that the caller passes in, and puts the reply of a waiting request
+into its :class:`Wait`. The service makes the event of the wait and wakes the answered requests.
 """
 
 import logging
@@ -31,7 +31,7 @@ _BATCH_OVERHEAD: Final = 128
 
 
 class Phase(Enum):
-    """What a shard can do."""
+    """The phase of a shard; only an active one answers requests."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -40,18 +40,18 @@ class Phase(Enum):
 
 @attrs.define(eq=False)
 class Wait:
-    """A request whose answer has not been decided, or not been written everywhere."""
+    """A request whose answer is not decided, or not committed."""
 
     answered: bool = False
     reply: Any = None
     end_offset: int = 0
-    """The reply counts once everything below is committed."""
+    """The reply is valid once everything below this offset is committed."""
     error: KafkaError | None = None
     done: Wakeable | None = None
-    """What a task sleeps on that waits for the answer."""
+    """The event on which the request's task sleeps, None if no task sleeps."""
 
     def settle(self, reply: Any, end_offset: int) -> None:
-        """Keep the reply; whoever sleeps on ``done`` is still to be woken."""
+        """Store the reply; the caller still has to set ``done``."""
         self.reply, self.end_offset, self.answered = reply, end_offset, True
 
     def fail(self, error: KafkaError) -> None:
@@ -69,7 +69,7 @@ class Appender(Protocol):
 
 @attrs.define(eq=False)
 class Shard(Generic[M]):
-    """State and waiters of one partition, for one leader epoch."""
+    """The state and the waiting requests of one partition, for one leader epoch."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -77,13 +77,13 @@ class Shard(Generic[M]):
     timers: Timers = attrs.field(factory=Timers)
     phase: Phase = Phase.LOADING
     written: int = 0
-    """Log end after the last record of a decision."""
+    """The log end offset after the last record of a decision."""
     failures: int = 0
-    """How often it could not be loaded."""
+    """The number of failed loads."""
     waiting: dict[int, Wait] = attrs.field(factory=dict)
 
     def perform(self, decision: Decision, to: Appender, wall_ms: int) -> list[Wakeable]:
-        """Write, apply, adopt, and hand out the answers; returns who is to be woken.
+        """Write, apply and adopt a decision and give its answers; return the events to set.
 
         Raises KafkaError if it could not be written: MessageTooLarge, before anything is written,
         if one record alone makes a batch larger than the topic allows.
@@ -124,7 +124,7 @@ class Shard(Generic[M]):
     def _pieces(
         self, decided: tuple[Record, ...], max_batch_bytes: int
     ) -> Iterator[list[tuple[bytes, bytes | None, Record]]]:
-        """The records as they are stored, in as few batches as their size allows."""
+        """Yield the encoded records in as few batches as their size allows."""
         piece: list[tuple[bytes, bytes | None, Record]] = []
         size = _BATCH_OVERHEAD
         for record in decided:
@@ -139,7 +139,10 @@ class Shard(Generic[M]):
             yield piece
 
     def resign(self) -> list[Wakeable]:
-        """Another node leads now: whoever waits looks for it, once it is woken."""
+        """Fail the waiting requests with NotCoordinator; return the events to set.
+
+        Another node leads the partition now.
+        """
         self.phase = Phase.RESIGNED
         lost = [wait for wait in self.waiting.values() if not wait.answered]
         for wait in lost:
@@ -149,9 +152,9 @@ class Shard(Generic[M]):
     # Loading
 
     def replay(self, buf: Buffer, offset: int) -> Iterator[int]:
-        """Take in the batches of ``buf`` from ``offset`` on; yields the next offset to read.
+        """Replay the batches of ``buf`` from ``offset`` on; yield the next offset to read.
 
-        It yields often, so that the caller can let others run in between.
+        It yields often, so that the caller can let other tasks run in between.
         """
         for pos, header in batches(buf):
             if header.next_offset <= offset:
@@ -187,12 +190,12 @@ class Shard(Generic[M]):
     def _replay_record(
         self, offset: int, key: bytes | None, value: bytes | None, producer_id: int
     ) -> None:
-        """One record; whatever is wrong with it concerns it alone."""
+        """Replay one record; if it is damaged, only this record is skipped."""
         try:
             record = self.machine.decode(key or b"", value)
             if record is not None:
                 self.machine.apply(record, producer_id)
-        except Exception as error:  # noqa: BLE001  what is in a record must not stop the others
+        except Exception as error:  # noqa: BLE001  A bad record must not stop the others.
             log.warning(
                 "record set aside partition=%s offset=%d error=%r", self.partition, offset, error
             )

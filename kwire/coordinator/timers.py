@@ -1,9 +1,9 @@
 """Named deadlines, kept as data.
 
-A deadline that is put off again and again (a member's session, at each heartbeat) costs one
-dictionary write: its entry in the heap stays where it is and is moved when it comes up.  So
-``deadline`` may be earlier than the first real one, never later, and the heap holds at most
-one entry per name and each time that a name was brought forward or set anew.
+A deadline that is postponed often (a member's session, at each heartbeat) costs one dictionary
+write: its entry in the heap stays and is moved when its old time comes.  So ``deadline`` may be
+earlier than the first real one, never later.  The heap holds at most one entry per name, and one
+for each time that a deadline was made earlier or set again.
 """
 
 from collections.abc import Hashable
@@ -29,11 +29,11 @@ class Timers:
 
     @property
     def deadline(self) -> float:
-        """When to look again; nothing is due before."""
+        """The time of the next check, infinity without one; no deadline passes before it."""
         return self._heap[0][0] if self._at and self._heap else inf
 
     def at(self, name: Hashable) -> float | None:
-        """When ``name`` is due, if it is set."""
+        """Return the deadline of ``name``, None if it is not set."""
         return self._at.get(name)
 
     def set(self, name: Hashable, at: float | None) -> None:
@@ -46,7 +46,7 @@ class Timers:
             self._push(name, at)
 
     def pop_due(self, now: float) -> Hashable | None:
-        """Take one deadline that has passed; None if there is none."""
+        """Remove one deadline that has passed and return its name; None if there is none."""
         while self._heap and self._heap[0][0] <= now:
             entered, _, name = heappop(self._heap)
             if self._pushed.get(name) == entered:
@@ -69,7 +69,7 @@ class Timers:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Leave out the entries of cancelled and moved deadlines."""
+        """Rebuild the heap without the entries of cancelled and moved deadlines."""
         self._pushed = dict(self._at)
         self._heap = [(at, n, name) for n, (name, at) in enumerate(self._at.items())]
         heapify(self._heap)
