@@ -1,4 +1,4 @@
-"""What the records of one batch change for one group, all at once."""
+"""The changes that the records of one batch make to one group, applied at once."""
 
 import attrs
 
@@ -7,10 +7,10 @@ from kwire.group.offsets import Committed
 
 @attrs.define
 class GroupChange:
-    """Offsets that are set or removed together; a group that goes with them."""
+    """Offsets of a group that are set or removed together; the group may be deleted with them."""
 
     group_id: str
     committed: dict[str, dict[int, Committed]] = attrs.field(factory=dict)
-    """By topic and partition."""
+    """The committed offsets by topic and partition."""
     removed: dict[str, list[int]] = attrs.field(factory=dict)
     deletes_group: bool = False

@@ -1,10 +1,10 @@
-"""What members ask of a classic group, and what their silence means.
+"""The requests of a classic group's members, and the end of their sessions.
 
-Each function takes the group as it is and returns it as it will be; answers, deadlines and
-records go into the turn.  An error that concerns the whole request is raised.
+Each function takes a group and returns the changed one; answers, deadlines and records go into the
+turn.  An error of the whole request is raised.
 
 The rules are Kafka's: KIP-394 (a new member is given its id before it joins), KIP-345 (static
-members keep their place across a restart), KIP-814 (a static leader that returns need not
+members keep their membership across a restart), KIP-814 (a static leader that returns need not
 assign again).
 """
 
@@ -43,7 +43,7 @@ Left = LeaveGroupResponse.MemberResponse
 
 
 class Refused(Exception):
-    """A JoinGroup that fails with a member id of its own in the answer."""
+    """A JoinGroup that fails with a member id in the answer."""
 
     def __init__(self, error: type[KafkaError], member_id: str = "") -> None:
         super().__init__(error.__name__)
@@ -57,7 +57,7 @@ class Refused(Exception):
 def join(
     turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker, fresh_id: str
 ) -> ClassicGroup:
-    """JoinGroup; ``fresh_id`` is used if the member needs one."""
+    """Decide on a JoinGroup; ``fresh_id`` is used if the member needs an id."""
     try:
         return _join(turn, group, request, asker, fresh_id)
     except Refused as refused:
@@ -108,7 +108,7 @@ def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
 def _admit(
     turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker, member_id: str
 ) -> ClassicGroup:
-    """A new member joins."""
+    """Add a new member and rebalance."""
     member = Member(
         member_id=member_id,
         instance_id=request.group_instance_id,
@@ -130,7 +130,7 @@ def _admit(
 def _join_again(
     turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker
 ) -> ClassicGroup:
-    """A member that has an id joins: for the first time with it, or for a new generation."""
+    """Join a member that has an id: for the first time with it, or for a new generation."""
     member_id = request.member_id
     if member_id in group.pending:
         if request.group_instance_id is not None:
@@ -154,7 +154,7 @@ def _join_again(
 def _updated(
     turn: Turn, group: ClassicGroup, member: Member, request: JoinGroupRequest
 ) -> ClassicGroup:
-    """A member's new wishes; it waits for the next generation."""
+    """Set a member's new protocols and timeouts; it waits for the next generation."""
     turn.answer(member.join_ticket, join_failed(RebalanceInProgress, member.member_id))
     return group.replace(
         member._replace(
@@ -173,7 +173,7 @@ def _static_return(
     old_id: str,
     new_id: str,
 ) -> ClassicGroup:
-    """A static member was restarted: it takes the place of its former self, which is fenced."""
+    """Replace the member id of a restarted static member by a new one, fencing the old id."""
     old = group.members[old_id]
     old_leader = group.leader
     turn.answer(old.join_ticket, join_failed(FencedInstanceId, old_id))
@@ -204,7 +204,7 @@ def _static_return(
 
 
 def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> ClassicGroup:
-    """SyncGroup: the leader brings the assignments, everyone gets theirs."""
+    """Decide on a SyncGroup: the leader sends the assignments, each member gets its own."""
     if group.state is State.EMPTY:
         raise UnknownMemberId
     member = group.check_member(request.member_id, request.group_instance_id)
@@ -236,7 +236,7 @@ def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> ClassicG
 
 
 def heartbeat(turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> ClassicGroup:
-    """Heartbeat: the member is alive, and learns whether to join again."""
+    """Restart the session of a member on its Heartbeat; the answer says whether to join again."""
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise IllegalGeneration
@@ -247,7 +247,7 @@ def heartbeat(turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> Cla
 
 
 def leave(turn: Turn, group: ClassicGroup, request: LeaveGroupRequest) -> ClassicGroup:
-    """LeaveGroup, of several members at once; an administrator names static ones alone."""
+    """Remove the members of a LeaveGroup; administrators send only instance ids."""
     answers = []
     for leaver in request.members:
         try:
@@ -285,10 +285,10 @@ def _one_leaves(turn: Turn, group: ClassicGroup, leaver: Leaver) -> ClassicGroup
 
 
 def session_over(turn: Turn, group: ClassicGroup, member_id: str) -> ClassicGroup:
-    """Nothing was heard of a member for its session timeout.
+    """Remove a member that sent no request for its session timeout.
 
-    One that waits for an answer is alive, unless it joined for the first time: such a client
-    may have given up long ago.
+    A member that waits for an answer is alive, unless it joined for the first time: such a client
+    may have disconnected long ago.
     """
     if member_id in group.pending:
         log.info("pending member expired group=%s member=%s", group.group_id, member_id)
@@ -308,7 +308,7 @@ def session_over(turn: Turn, group: ClassicGroup, member_id: str) -> ClassicGrou
 
 
 def _without(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """A rebalance under way no longer waits for someone who failed."""
+    """Complete a rebalance if it waited only for a member that failed."""
     if group.state is State.PREPARING and group.all_joined:
         return complete(turn, group)
     return group

@@ -1,10 +1,11 @@
-"""Which committed offsets are removed, and which groups with them (KIP-211).
+"""The expiry of committed offsets, and of the groups that have none left (KIP-211).
 
-An offset goes when its topic was deleted, and when it was not needed for
+An offset is removed when its topic was deleted, and when it was not needed for
 ``offsets.retention.minutes``: for a group that subscribes, since the group became empty, or since
 the commit if it no longer reads the topic; for a consumer that only commits, since the commit.
 
-Every function gives steps, each of which looks at a bounded number of offsets as they are then.
+Every function yields steps, each of which checks a bounded number of offsets in their state at
+that time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from kwire.group.shard import GroupShard
 
 STEP_OFFSETS: Final = 100
-"""How many offsets one step looks at, about 1 ms of work if all of them go."""
+"""Offsets that one step checks, about 1 ms of work if all of them are removed."""
 
 Since = Callable[[Committed], int]
 IsOver = Callable[[int, Committed], bool]
-"""Whether the offset of a partition is to go."""
+"""Whether the offset of a partition is to be removed."""
 
 
 def expire(shard: "GroupShard") -> Iterator[Step]:
-    """Remove the outdated offsets of all groups, and the groups that are empty and have none."""
+    """Remove the expired offsets of all groups, and the empty groups without offsets."""
     for group_id in list(shard.groups):
         group = shard.groups.get(group_id)
         if group is None:
@@ -44,7 +45,7 @@ def expire(shard: "GroupShard") -> Iterator[Step]:
 
 
 def _rule(group: ClassicGroup) -> tuple[Since, frozenset[str]] | None:
-    """From when an offset's age counts, and the topics in use; None if nothing may expire."""
+    """Return the start of an offset's age and the topics in use; None if nothing may expire."""
     if group.protocol_type is None:
         return _commit_time, frozenset()
     if group.state is State.EMPTY:
@@ -69,7 +70,7 @@ def _expire_offsets(
     moment: Moment,
 ) -> Decision:
     if shard.groups.get(group.group_id) is not group:
-        return NOTHING  # its state or its subscriptions may have changed; the next sweep looks
+        return NOTHING  # State or subscriptions may have changed; the next sweep checks it.
     retention_ms = shard.settings().offsets_retention_ms
 
     def is_over(partition: int, committed: Committed) -> bool:
@@ -89,7 +90,7 @@ def _expire_group(shard: "GroupShard", group_id: str, moment: Moment) -> Decisio
 
 
 def forget_topics(shard: "GroupShard", names: Mapping[bytes, str]) -> Iterator[Step]:
-    """Remove what groups committed for topics that were deleted, not for later namesakes."""
+    """Remove the offsets of deleted topics, but not of later topics with the same names."""
     for topic_id, topic in names.items():
         for group_id in shard.offsets.groups_of(topic):
             for partitions in _chunks(shard, group_id, topic):
@@ -109,7 +110,7 @@ def _forget(
 
 
 def forget_deleted(shard: "GroupShard") -> Iterator[Step]:
-    """Remove what groups committed for topics that the metadata does not know any more."""
+    """Remove the offsets of topics that are no longer in the metadata."""
     for group_id in shard.offsets.groups():
         for topic in list(shard.offsets.of(group_id)):
             for partitions in _chunks(shard, group_id, topic):

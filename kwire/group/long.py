@@ -1,6 +1,6 @@
 """OffsetCommit and DeleteGroups of thousands of offsets: encoded in slices, decided as a whole.
 
-What is fenced lands nowhere, what is refused has removed nothing, and nobody reads a part of it.
+A fenced commit writes no offset, a refused deletion removes nothing, and no reader sees a part.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class LongCommit:
     reply: OffsetCommitResponse = attrs.field(init=False)
 
     def encode(self, settings: GroupSettings) -> Iterator[None]:
-        """Fill draft and reply; yields after each offset."""
+        """Fill draft and reply; yield after each offset."""
         self.reply = OffsetCommitResponse(topics=[])
         metadata_bytes_max = settings.offset_metadata_max_bytes
         for topic in self.request.topics:
@@ -59,14 +59,14 @@ class LongCommit:
                 yield
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Decide nothing, but refuse at once who may not commit."""
+        """Refuse a client that may not commit, before the offsets are encoded."""
         turn = Turn(moment, shard.settings(), ticket)
         check_commit(shard, turn, self.request)
         turn.answer(ticket, None)
         return turn.decision()
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Commit all of it, or raise."""
+        """Commit all offsets, or raise."""
         turn = Turn(moment, shard.settings(), ticket)
         check_commit(shard, turn, self.request)
         turn.answer(ticket, self.reply)
@@ -74,21 +74,21 @@ class LongCommit:
 
 
 Spots = dict[str, set[int]]
-"""Topic -> partitions."""
+"""Partitions by topic."""
 
 
 @attrs.define
 class LongDeletion:
-    """DeleteGroups of one group: the tombstones of its offsets, and in the end its own."""
+    """DeleteGroups of one group: the tombstones of its offsets, then its own."""
 
     group_id: str
     draft: Draft
     missing: Spots = attrs.field(factory=dict)
-    """What is to be encoded before the next try."""
+    """The partitions to encode before the next :meth:`decide`."""
     _encoded: Spots = attrs.field(factory=dict)
 
     def encode(self) -> Iterator[None]:
-        """Encode what is missing; yields after each offset."""
+        """Encode the missing tombstones; yield after each."""
         missing, self.missing = self.missing, {}
         for topic, partitions in missing.items():
             for partition in partitions:
@@ -102,7 +102,7 @@ class LongDeletion:
         self._encoded.setdefault(topic, set()).add(partition)
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
-        """Delete the group; answers False, with nothing done, while too much is missing."""
+        """Delete the group; answer False without a change while too many tombstones are missing."""
         group = deletable(shard, self.group_id)
         turn = Turn(moment, shard.settings(), ticket)
         missing = self._missing(shard)
@@ -119,7 +119,7 @@ class LongDeletion:
         return attrs.evolve(turn.decision(), draft=self.draft)
 
     def _missing(self, shard: GroupShard) -> Spots:
-        """What the group has by now that is not encoded."""
+        """Return the group's partitions whose tombstones are not encoded yet."""
         encoded, nothing = self._encoded, frozenset[int]()
         missing = {
             topic: partitions.keys() - encoded.get(topic, nothing)

@@ -1,11 +1,11 @@
-"""What a classic group is: an immutable value, its states and how they follow each other.
+"""The classic group: an immutable value, its states and their transitions.
 
-A decision makes a new value; the shard keeps it once the decision's records are written.  Only
-a part of it is written: who the members are and what they were assigned.  Who waits for an
-answer, and ids handed out but not used yet, live in memory alone, as in Kafka.
+A decision makes a new value; the shard adopts it once the decision's records are written.  Only a
+part of it is written: the members and their assignments.  Requests that wait for an answer, and
+member ids handed out but not used yet, are in memory only, as in Kafka.
 
-Members are told apart by ``order``, their place of arrival, because an immutable map has no
-order of its own and everything a client can see must not depend on hashing.
+Members are sorted by ``order``, the order of their arrival, because an immutable map has no order
+of its own and no answer to a client may depend on hashing.
 """
 
 from enum import Enum
@@ -21,7 +21,7 @@ NONE: Final[Map[str, Any]] = Map()
 
 
 class State(Enum):
-    """Where a group stands, under the names Kafka's tools print."""
+    """The state of a group, with the names that Kafka's tools print."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -37,11 +37,11 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.STABLE: frozenset({State.PREPARING, State.DEAD}),
     State.DEAD: frozenset(),
 }
-"""Where each state may lead."""
+"""The states that may follow each state."""
 
 
 class Member(NamedTuple):
-    """One member, and what it waits for."""
+    """One member, with the tickets of its waiting requests."""
 
     member_id: str
     instance_id: str | None
@@ -50,13 +50,13 @@ class Member(NamedTuple):
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """Names in order of preference, each with what it tells the leader."""
+    """Protocol names in order of preference, each with the member's metadata for the leader."""
     assignment: bytes = b""
     order: int = 0
     join_ticket: int | None = None
     sync_ticket: int | None = None
     is_new: bool = False
-    """Joined, and waits for its first generation."""
+    """Whether the member has joined and waits for its first generation."""
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((data for name, data in self.protocols if name == protocol), b"")
@@ -68,27 +68,27 @@ class ClassicGroup(NamedTuple):
     group_id: str
     state: State = State.EMPTY
     since_ms: int = -1
-    """When the state was entered."""
+    """The time when the state was entered, in wall-clock milliseconds."""
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
     members: Map[str, Member] = NONE
     instances: Map[str, str] = NONE
-    """Instance id -> member id of the static members."""
+    """Member ids of the static members, by instance id."""
     pending: Map[str, bool] = NONE
-    """Member ids handed out (KIP-394) that have not joined with them yet."""
+    """Member ids handed out (KIP-394) with which no member has joined yet."""
     unsynced: Map[str, bool] = NONE
-    """Members of this generation that have not asked for their assignment yet."""
+    """Members of this generation that have not sent a SyncGroup yet."""
     votes: Map[str, int] = NONE
-    """Protocol name -> how many members support it."""
+    """The number of members that support a protocol, by its name."""
     joining: int = 0
-    """How many members wait for the next generation."""
+    """The number of members that wait for the next generation."""
     arrivals: int = 0
     initial_delay: tuple[int, int] | None = None
-    """First rebalance of an empty group: its delay and what may still be added, in ms."""
+    """The delay of an empty group's first rebalance, and its possible extension, in ms."""
     grown: bool = False
-    """A member was added during that delay."""
+    """Whether a member was added during that delay."""
 
     @property
     def all_joined(self) -> bool:
@@ -103,16 +103,16 @@ class ClassicGroup(NamedTuple):
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def ordered(self) -> list[Member]:
-        """The members in their order of arrival."""
+        """Return the members in their order of arrival."""
         return sorted(self.members.values(), key=_arrival)
 
     def moved(self, state: State, now_ms: int) -> "ClassicGroup":
-        """The group in another state."""
+        """Return the group in another state."""
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
         return self._replace(state=state, since_ms=now_ms)
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member that speaks ``names`` could take part."""
+        """Whether a member that supports the protocols ``names`` may join."""
         if self.state is State.EMPTY:
             return bool(protocol_type and names)
         count = len(self.members)
@@ -121,7 +121,10 @@ class ClassicGroup(NamedTuple):
         )
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that asks; raises if it is none, or a newer one took its instance id."""
+        """Return the member that sent a request.
+
+        Raises UnknownMemberId, or FencedInstanceId if a newer member has its instance id.
+        """
         if instance_id is not None:
             current = self.instances.get(instance_id)
             if current is None:
@@ -134,7 +137,7 @@ class ClassicGroup(NamedTuple):
         return member
 
     def add(self, member: Member, protocol_type: str) -> "ClassicGroup":
-        """The group with one member more."""
+        """Return the group with another member."""
         instances = self.instances
         if member.instance_id is not None:
             instances = instances.set(member.instance_id, member.member_id)
@@ -153,7 +156,7 @@ class ClassicGroup(NamedTuple):
         )
 
     def replace(self, member: Member) -> "ClassicGroup":
-        """The group with a member's new state; its id and place stay."""
+        """Return the group with a member's new state; its id and order stay."""
         old = self.members[member.member_id]
         votes = self.votes
         if old.protocols != member.protocols:
@@ -165,7 +168,7 @@ class ClassicGroup(NamedTuple):
         )
 
     def remove(self, member_id: str) -> "ClassicGroup":
-        """The group without a member, or without a pending one."""
+        """Return the group without a member or a pending member id."""
         if member_id in self.pending:
             return self._replace(pending=self.pending.delete(member_id))
         member = self.members.get(member_id)
@@ -192,7 +195,7 @@ class ClassicGroup(NamedTuple):
         )
 
     def renamed(self, old_id: str, new_id: str) -> "ClassicGroup":
-        """The group after a static member came back under a new member id."""
+        """Return the group after a static member returned under a new member id."""
         old = self.members[old_id]
         assert old.instance_id is not None
         member = old._replace(member_id=new_id, join_ticket=None, sync_ticket=None)
@@ -208,7 +211,7 @@ class ClassicGroup(NamedTuple):
         )
 
     def chosen_protocol(self) -> str:
-        """The protocol that all members support and most prefer."""
+        """Return the protocol that all members support and most prefer."""
         count = len(self.members)
         candidates = {name for name, votes in self.votes.items() if votes == count}
         preferred: dict[str, int] = {}
@@ -223,7 +226,7 @@ def _arrival(member: Member) -> int:
 
 
 def _counted(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:
-    """The votes after a member's protocols came or went."""
+    """Return the votes after ``step`` is added to each of a member's protocols."""
     with votes.mutate() as changing:
         for name, _ in member.protocols:
             count = changing.get(name, 0) + step

@@ -1,8 +1,9 @@
-"""Committed offsets of all groups of one shard: a plain index.
+"""The committed offsets of all groups of one shard: a plain index.
 
-Offsets of an open transaction stand aside until its marker comes: then they count, or never
-were.  Of two commits for one partition the later written counts, so what stands aside gives way
-to a commit that is written after it.  Times are wall-clock milliseconds, as in the records.
+Offsets of an open transaction are pending until its marker is written: then they are committed or
+discarded.  Of two commits for one partition the later written one counts, so a pending offset is
+discarded if another commit is written after it.  Times are wall-clock milliseconds, as in the
+records.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,14 +18,14 @@ NO_EXPIRY: Final = -1
 
 
 class Committed(NamedTuple):
-    """How far a group has read one partition."""
+    """The committed offset of a group for one partition."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int
     expire_ms: int
-    """Set by clients of old versions only; else retention decides."""
+    """The expiry time, set only by clients of old versions; without it retention decides."""
     topic_id: bytes
 
     @classmethod
@@ -39,7 +40,7 @@ class Committed(NamedTuple):
         )
 
     def expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-        """Whether nobody has needed this offset for long enough (KIP-211)."""
+        """Whether this offset has been unused for the retention time (KIP-211)."""
         if self.expire_ms != NO_EXPIRY:
             return now_ms >= self.expire_ms
         return now_ms - since_ms >= retention_ms
@@ -51,11 +52,11 @@ Spot = tuple[str, str, int]
 
 @attrs.define
 class Offsets:
-    """Group -> topic -> partition -> what was committed."""
+    """The committed offsets by group, topic and partition."""
 
     _groups: dict[str, dict[str, dict[int, Committed]]] = attrs.field(factory=dict, init=False)
     _by_topic: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
-    """Topic -> the groups that have committed for it."""
+    """The groups that have committed offsets of a topic, by topic."""
     _open: dict[int, dict[Spot, tuple[int, Committed | None]]] = attrs.field(
         factory=dict, init=False
     )
@@ -65,10 +66,10 @@ class Offsets:
     """Group -> topic and partition -> in how many open transactions the offset is."""
     count: int = attrs.field(default=0, init=False)
     _written: int = attrs.field(default=0, init=False)
-    """How many commits of transactions were written."""
+    """The number of transactional commits written so far."""
 
     def of(self, group_id: str) -> dict[str, dict[int, Committed]]:
-        """All of a group's offsets, by topic and partition; not to be changed."""
+        """Return a group's offsets by topic and partition; the caller must not change them."""
         return self._groups.get(group_id, {})
 
     def get(self, group_id: str, topic: str, partition: int) -> Committed | None:
@@ -78,7 +79,7 @@ class Offsets:
         return list(self._groups)
 
     def groups_of(self, topic: str) -> list[str]:
-        """The groups that have committed for a topic."""
+        """Return the groups that have committed offsets of a topic."""
         return list(self._by_topic.get(topic, ()))
 
     def unstable(self, group_id: str, topic: str, partition: int) -> bool:
@@ -96,7 +97,7 @@ class Offsets:
     def apply(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int
     ) -> None:
-        """A written commit or tombstone."""
+        """Apply a written commit or tombstone."""
         spot = (key.group, key.topic, key.partition)
         committed = None if value is None else Committed.from_record(value)
         if producer_id != NO_PRODUCER and committed is not None:
@@ -114,7 +115,7 @@ class Offsets:
         self._put(spot, committed)
 
     def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Committed]]) -> None:
-        """Take in written commits of one group, as :meth:`apply` does one after the other."""
+        """Apply written commits of one group, as :meth:`apply` does one after the other."""
         topics = self._groups.setdefault(group_id, {})
         for topic, committed in commits.items():
             partitions = topics.setdefault(topic, {})
@@ -128,7 +129,7 @@ class Offsets:
                     self._overtake((group_id, topic, partition), self._written)
 
     def remove_all(self, group_id: str, spots: Mapping[str, Collection[int]]) -> None:
-        """Take in written tombstones of one group, as :meth:`apply` does one after the other."""
+        """Apply written tombstones of one group, as :meth:`apply` does one after the other."""
         for topic, partitions in spots.items():
             for partition in partitions:
                 spot = (group_id, topic, partition)
@@ -137,7 +138,7 @@ class Offsets:
                 self._put(spot, None)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
-        """A marker: take its transaction's offsets, or forget them; the groups concerned."""
+        """Commit or discard the pending offsets of a transaction; return the groups concerned."""
         pending = self._open.pop(producer_id, {})
         for spot, (number, value) in pending.items():
             self._settle(spot)

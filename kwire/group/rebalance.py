@@ -1,9 +1,9 @@
-"""How a classic group gets from one generation to the next.
+"""The rebalance of a classic group, from one generation to the next.
 
 A rebalance starts (``prepare``), waits until every member has joined again or the rebalance
 timeout is over, and ends (``complete``) with a new generation whose leader assigns.  An empty
-group waits ``group.initial.rebalance.delay.ms`` first, and again for each such time in which
-someone came, within the rebalance timeout.  All functions take a group and return the new one.
+group waits ``group.initial.rebalance.delay.ms`` first, and again after each such delay in which a
+member joined, within the rebalance timeout.  All functions take a group and return the new one.
 """
 
 import logging
@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 
 def rebalance(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
-    """Start a rebalance, or finish the one under way if this was what it waited for."""
+    """Start a rebalance, or complete the current one if all members have joined."""
     if group.can_rebalance:
         return prepare(turn, group, reason)
     return complete_if_joined(turn, group)
 
 
 def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
-    """Ask every member to join again."""
+    """Start a rebalance in which every member has to join again."""
     if group.state is State.COMPLETING:
         group = _withdraw_assignments(turn, group)
     group = group._replace(unsynced=Map())
@@ -51,14 +51,14 @@ def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
 
 
 def complete_if_joined(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """Finish a rebalance that waits for nobody any more; an initial delay is sat out."""
+    """Complete a rebalance that all members have joined; an initial delay is not shortened."""
     if group.state is State.PREPARING and group.initial_delay is None and group.all_joined:
         return complete(turn, group)
     return group
 
 
 def join_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """The time to join is over."""
+    """Complete the rebalance at the end of its join time, or extend an initial delay."""
     if group.state is not State.PREPARING:
         return group
     if group.initial_delay is None:
@@ -72,7 +72,7 @@ def join_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 
 def sync_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """The time to fetch an assignment is over: who has not asked is out."""
+    """Remove the members that sent no SyncGroup in time, and rebalance."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return group
     lost = [member for member in group.ordered() if member.member_id in group.unsynced]
@@ -82,17 +82,17 @@ def sync_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 
 def expel(turn: Turn, group: ClassicGroup, member: Member) -> ClassicGroup:
-    """Remove a member that is gone; what it waits for is answered."""
+    """Remove a member, and answer its waiting requests with an error."""
     turn.end_session(group, member.member_id)
     dismiss(turn, member, UnknownMemberId)
     return group.remove(member.member_id)
 
 
 def complete(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """End the rebalance with those that joined.
+    """End the rebalance with the members that joined.
 
-    Static members may be away: they stay until their session ends.  If nobody joined, those
-    are waited for once more.
+    Static members may be absent: they stay until their session ends.  If no member joined, the
+    group waits for the static ones once more.
     """
     turn.end_join(group)
     for member in group.ordered() if group.joining < len(group.members) else ():
@@ -109,7 +109,7 @@ def complete(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 
 def _led_by_one_present(group: ClassicGroup) -> ClassicGroup:
-    """The group with a leader that is here to assign."""
+    """Return the group with a leader that has joined this rebalance."""
     leader = group.members.get(group.leader or "")
     if leader is not None and leader.join_ticket is not None:
         return group
@@ -130,7 +130,7 @@ def _now_empty(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 
 def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """Tell everyone who joined of the new generation, and wait for the leader's word."""
+    """Answer every JoinGroup with the new generation, and wait for the leader's SyncGroup."""
     group = group.moved(State.COMPLETING, turn.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=group.chosen_protocol(),
@@ -155,7 +155,7 @@ def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 
 def _withdraw_assignments(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    """Those that wait for an assignment learn that there will be another generation."""
+    """Clear the assignments, and answer each waiting SyncGroup with RebalanceInProgress."""
     cleared = {}
     for key, member in group.members.items():
         cleared[key] = member._replace(assignment=b"", sync_ticket=None)
@@ -167,7 +167,7 @@ def _withdraw_assignments(turn: Turn, group: ClassicGroup) -> ClassicGroup:
 
 
 def assigned(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> ClassicGroup:
-    """The leader has assigned: the generation is stable, and written."""
+    """Make the generation stable with the leader's assignments, and write it."""
     settled = {
         key: member._replace(assignment=assignments.get(key, b""), sync_ticket=None)
         for key, member in group.members.items()
@@ -182,7 +182,7 @@ def assigned(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> 
 
 
 def not_assigned(turn: Turn, group: ClassicGroup, error: type[KafkaError]) -> ClassicGroup:
-    """The assignments could not be written: every member that waits learns it, and joins again."""
+    """Answer waiting members with an error and rebalance: the assignments could not be written."""
     turn.answer(turn.ticket, sync_failed(error))
     for member in group.ordered():
         if member.sync_ticket is not None:

@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`: which there are, how they are stored, where they go.
+"""The records of `__consumer_offsets`: their types, their encoding and their partition.
 
 A key is its type and the key's fields, a value its version and the value's fields.  Records of
-groups that other protocols keep (consumer, share and streams groups) are known by the type of
-their key alone.
+groups of other protocols (consumer, share and streams groups) are recognised by the type of their
+key alone.
 """
 
 import struct
@@ -37,26 +37,29 @@ _VALUES: Final[dict[int, tuple[type, type, int]]] = {
     1: (OffsetCommitKey, OffsetCommitValue, OFFSET_VERSION),
     2: (GroupMetadataKey, GroupMetadataValue, GROUP_VERSION),
 }
-"""Key type -> key, value, and the version of the value that is written."""
+"""Key class, value class and the version of written values, by key type."""
 
 _FOREIGN: Final[dict[int, tuple[str, str, str]]] = {
     3: ("consumer_group_records", "ConsumerGroupMetadataKey", "consumer"),
     11: ("share_group_records", "ShareGroupMetadataKey", "share"),
     17: ("streams_group_records", "StreamsGroupMetadataKey", "streams"),
 }
-"""Key types that say a group of another protocol exists: module, key, kind of group."""
+"""Module, key class and kind of group, by the key types of groups of other protocols."""
 
 
 @attrs.frozen
 class ForeignGroup:
-    """Key of a record that says a group of another protocol is there."""
+    """The key of a record of a group of another protocol."""
 
     group: str
     kind: str
 
 
 def partition_for(group_id: str, partitions: int) -> int:
-    """Where a group lives: Java's string hash, and its true absolute value."""
+    """Return the partition of a group: the absolute value of Java's string hash, as a remainder.
+
+    The smallest 32-bit integer, which has no absolute value in Java, counts as 0.
+    """
     units = group_id.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -67,7 +70,7 @@ def partition_for(group_id: str, partitions: int) -> int:
 
 
 def store(record: Record) -> tuple[bytes, bytes | None]:
-    """A record's key and value as bytes."""
+    """Encode a record's key and value."""
     kind = spec_of(type(record.key)).record_type
     assert kind is not None
     key = _PREFIX.pack(kind) + encode(record.key, 0)
@@ -78,7 +81,7 @@ def store(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def load(key: bytes, value: bytes | None) -> Record | None:
-    """A stored record; None if no part of this broker looks at it.  ValueError if damaged."""
+    """Decode a stored record; None if this broker does not use it.  ValueError if damaged."""
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
@@ -106,7 +109,7 @@ def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:
 
 
 def group_record(group: ClassicGroup) -> Record:
-    """What is kept of a group: its generation and who is in it."""
+    """Return the record of a group: its generation and its members."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -131,7 +134,7 @@ def group_record(group: ClassicGroup) -> Record:
 
 
 def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """A group as its record describes it: stable if it has members, else empty."""
+    """Return the group of a record: stable if it has members, else empty."""
     group = ClassicGroup(
         group_id=group_id,
         since_ms=value.current_state_timestamp,
@@ -156,7 +159,7 @@ def group_from(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
 
 
 def persistent(group: ClassicGroup) -> ClassicGroup:
-    """The part of a group that survives a restart of its coordinator (for checks)."""
+    """Return the part of a group that survives a restart of its coordinator (for checks)."""
     record = group_record(group)
     return group_from(group.group_id, record.value)
 
@@ -170,7 +173,7 @@ def group_tombstone(group_id: str) -> Record:
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics a consumer group reads; None if the coordinator cannot know."""
+    """Return the topics a consumer group reads; None if its subscriptions are unreadable."""
     if group.protocol_type != CONSUMER:
         return None
     if not group.members:

@@ -1,7 +1,7 @@
-"""What clients and administrators ask of committed offsets and of whole groups.
+"""The requests of clients and administrators for committed offsets and whole groups.
 
-Like membership these are deciders over a :class:`~kwire.group.shard.GroupShard`; what only
-reads is answered at once with plain values.
+As for membership, these are deciders over a :class:`~kwire.group.shard.GroupShard`; functions that
+only read return plain values at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,23 +47,23 @@ Deleted = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Described = DescribeGroupsResponse.DescribedGroup
 
 YIELD_OFFSETS: Final = 32
-"""So many offsets are answered in one step of a long answer, a few microseconds each."""
+"""Offsets answered in one step of a long answer, a few microseconds each."""
 PIECE: Final = 200
-"""How many offsets are encoded within a decision at most, about 2 ms of work."""
+"""The largest number of offsets encoded within a decision, about 2 ms of work."""
 
 
 # Offsets
 
 
 def is_long(request: OffsetCommitRequest) -> bool:
-    """Whether a commit is to be encoded beforehand."""
+    """Whether a commit has so many offsets that they are encoded before the decision."""
     return sum(len(topic.partitions) for topic in request.topics) > PIECE
 
 
 def commit(
     shard: GroupShard, request: OffsetCommitRequest, moment: Moment, ticket: int
 ) -> Decision:
-    """OffsetCommit, of topics that have both their name and their id."""
+    """Decide on an OffsetCommit whose topics have both name and id."""
     turn = Turn(moment, shard.settings(), ticket)
     check_commit(shard, turn, request)
     turn.answer(
@@ -74,7 +74,10 @@ def commit(
 
 
 def check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) -> None:
-    """Only a member of this generation commits, or anyone for a group that has no members."""
+    """Refuse a commit by a client that is no member of this generation.
+
+    For a group without members any client may commit without a generation.
+    """
     if not shard.groups:
         shard.sweep_later(turn)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
@@ -119,7 +122,7 @@ def _commit_topic(turn: Turn, request: OffsetCommitRequest, topic: Commit) -> Co
 def commit_record(
     request: OffsetCommitRequest, topic: Commit, spot: CommitSpot, now_ms: int
 ) -> Record:
-    """The record of one commit."""
+    """Return the record of one commit."""
     retention_ms = request.retention_time_ms
     expires = retention_ms >= 0
     value = OffsetCommitValue(
@@ -138,18 +141,18 @@ def commit_record(
 
 @attrs.define
 class OffsetsRead:
-    """What a group had committed at one moment; the answer may be made afterwards, in slices."""
+    """A group's committed offsets at one moment; the answer may be made later, in slices."""
 
     committed: list[tuple[str, Sequence[tuple[int, Committed | None]]]]
-    """By topic and partition, None where nothing was."""
+    """Offsets by topic and partition, None for a partition without one."""
     unstable: frozenset[tuple[str, int]]
     topic_ids: Mapping[str, bytes] | None
     is_of_all: bool
     topics: list[Fetched] = attrs.field(factory=list)
-    """The answer in the making."""
+    """The answer, filled by :meth:`answer`."""
 
     def answer(self) -> Iterator[None]:
-        """Make the answer; yields after every few offsets."""
+        """Fill :attr:`topics`; yield every :data:`YIELD_OFFSETS` offsets."""
         for topic, offsets in self.committed:
             spots: list[FetchedSpot] = []
             for number, (partition, committed) in enumerate(offsets):
@@ -183,7 +186,7 @@ def read_offsets(
     *,
     require_stable: bool,
 ) -> OffsetsRead:
-    """What was committed for these partitions, or for all."""
+    """Return the committed offsets of these partitions, or of all."""
     stored = shard.offsets.of(group_id)
     committed: list[tuple[str, Sequence[tuple[int, Committed | None]]]]
     if topics is None:
@@ -211,7 +214,7 @@ def read_offsets(
 
 
 def no_offset(partition: int, error_code: int = 0) -> FetchedSpot:
-    """The answer where nothing is committed, or nothing can be told."""
+    """Return the answer for a partition without a committed offset, or with an error."""
     return FetchedSpot(
         partition_index=partition,
         committed_offset=-1,
@@ -224,7 +227,7 @@ def no_offset(partition: int, error_code: int = 0) -> FetchedSpot:
 def delete_offsets(
     shard: GroupShard, request: OffsetDeleteRequest, moment: Moment, ticket: int
 ) -> Decision:
-    """OffsetDelete: not what the group still reads."""
+    """Decide on an OffsetDelete; offsets of topics that the group still reads stay."""
     turn = Turn(moment, shard.settings(), ticket)
     group = _existing(shard, request.group_id)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
@@ -262,7 +265,7 @@ def _existing(shard: GroupShard, group_id: str) -> ClassicGroup:
 
 
 def deletable(shard: GroupShard, group_id: str) -> ClassicGroup:
-    """A group without members; raises if there is none that could be deleted."""
+    """Return a group that can be deleted; raises GroupIdNotFound or NonEmptyGroup."""
     if group_id in shard.foreign:
         raise NonEmptyGroup
     group = _existing(shard, group_id)
@@ -272,9 +275,9 @@ def deletable(shard: GroupShard, group_id: str) -> ClassicGroup:
 
 
 def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) -> Decision:
-    """Delete a group without members with its offsets.
+    """Delete a group without members, and its offsets.
 
-    Answers False, with nothing done, if their tombstones are to be encoded beforehand.
+    The answer is False, without a change, if there are too many tombstones for one decision.
     """
     group = deletable(shard, group_id)
     turn = Turn(moment, shard.settings(), ticket)
@@ -295,13 +298,13 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
 
 
 def end_pending(turn: Turn, group: ClassicGroup) -> None:
-    """The ids that were handed out count no longer."""
+    """End the sessions of the member ids that were handed out."""
     for member_id in group.pending:
         turn.end_session(group, member_id)
 
 
 def describe(shard: GroupShard, group_id: str) -> Described:
-    """DescribeGroups: a group's members; what they said only while it is stable."""
+    """Return a group for DescribeGroups, with its members' metadata only while it is stable."""
     group = _existing(shard, group_id)
     stable = group.state is State.STABLE
     members = [

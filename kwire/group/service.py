@@ -1,4 +1,4 @@
-"""The group coordinator as handlers see it: which partition a group is in, then ask there.
+"""The group coordinator for the handlers: it finds a group's partition and calls its shard.
 
 Checks that need no state come first, as in Kafka, so that a bad request gets the same answer
 from every node.
@@ -51,7 +51,7 @@ FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseT
 
 
 class LedPartition(Protocol):
-    """A partition of this node, as the replica layer tells of its role."""
+    """A partition of this node, with its role in the replica layer."""
 
     @property
     def topic(self) -> str: ...
@@ -73,7 +73,7 @@ class GroupCoordinator:
     service: CoordinatorService[GroupShard]
     settings: Callable[[], GroupSettings]
     partitions: Callable[[], int]
-    """How many partitions `__consumer_offsets` has, or will have."""
+    """Returns the number of partitions that `__consumer_offsets` has, or will have."""
 
     @classmethod
     def build(
@@ -86,7 +86,7 @@ class GroupCoordinator:
         new_id: Callable[[], str],
         topic_ids: Callable[[], Mapping[str, bytes] | None],
     ) -> "GroupCoordinator":
-        """The coordinator and its service; the caller runs ``service.run``."""
+        """Return the coordinator with its service; the caller runs ``service.run``."""
         settings = following(config)
         service = CoordinatorService(
             topic=GROUPS_TOPIC,
@@ -98,7 +98,7 @@ class GroupCoordinator:
         return cls(service=service, settings=settings, partitions=partitions)
 
     def role_changed(self, partition: LedPartition) -> None:
-        """What the replica layer tells of each partition that gained or lost its role."""
+        """Load or drop a partition that gained or lost its role; the replica layer calls this."""
         if partition.topic != GROUPS_TOPIC:
             return
         if partition.leader is not None:
@@ -148,10 +148,10 @@ class GroupCoordinator:
         return reply
 
     async def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Commit; each topic has its name and, if it is known, its id.
+        """Commit offsets; each topic has its name and, if it is known, its id.
 
-        Many offsets are encoded first, and others get their turns meanwhile; they are committed,
-        or refused, as a whole.
+        Many offsets are encoded first, in slices between which other tasks run. They are committed
+        or refused as a whole.
         """
         group_id = request.group_id
         if not requests.is_long(request):
@@ -177,7 +177,7 @@ class GroupCoordinator:
         *,
         require_stable: bool,
     ) -> list[FetchedTopic]:
-        """Committed offsets by topic name, all of one moment; ``topics`` None means all there are.
+        """Return committed offsets by topic name, all of one moment; ``topics`` None means all.
 
         A long answer is made in slices.
         """
@@ -200,7 +200,7 @@ class GroupCoordinator:
         return reply
 
     async def listed(self, states: Sequence[str], kinds: Sequence[str]) -> list[Listed]:
-        """The groups of the partitions led here."""
+        """Return the groups of the partitions led here."""
         if self.service.loading:
             raise CoordinatorLoadInProgress
         found: list[Listed] = []
@@ -230,7 +230,7 @@ class GroupCoordinator:
         return deletions
 
     async def _delete(self, group_id: str) -> Deletion:
-        """Delete one group; of many offsets the tombstones are encoded first, in slices."""
+        """Delete one group; the tombstones of many offsets are encoded first, in slices."""
         try:
             if not await self._call(group_id, partial(_delete, group_id)):
                 from kwire.group.long import LongDeletion
@@ -245,11 +245,11 @@ class GroupCoordinator:
         return Deletion(group_id=group_id)
 
     def topics_deleted(self, names: Mapping[bytes, str]) -> None:
-        """Topics are gone, here by their ids: so is what groups committed for them."""
+        """Remove the offsets of deleted topics, which are given by id."""
         self.service.each(lambda shard: shard.forget_topics(names))
 
     def metadata_caught_up(self) -> None:
-        """The metadata is current: look for topics that were deleted while nobody listened."""
+        """Remove the offsets of topics whose deletion this node missed; the metadata is current."""
         self.service.each(lambda shard: shard.forget_deleted())
 
     async def _call(

@@ -1,4 +1,4 @@
-"""The settings that groups go by, under Kafka's names."""
+"""The settings of groups, under Kafka's names."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class GroupSettings:
-    """Taken from the broker's configuration; the defaults are Kafka's."""
+    """The settings of groups, from the broker's configuration; the defaults are Kafka's."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2_147_483_647
     new_member_join_timeout_ms: int = 300_000
-    """How long a member that joined for the first time may wait; not configurable in Kafka."""
+    """The longest wait of a member that joined for the first time; not configurable in Kafka."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     max_pending_members: int = 10_000
-    """Ids handed out per group to members that have not come back with them (kwire's bound)."""
+    """The largest number of member ids per group that no member has used yet (kwire's bound)."""
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -32,7 +32,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, config: "BrokerConfig") -> "GroupSettings":
-        """What the broker's configuration says."""
+        """Return the settings of the broker's configuration."""
         return cls(
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -46,7 +46,7 @@ class GroupSettings:
 
 
 def following(config: "Callable[[], BrokerConfig]") -> Callable[[], GroupSettings]:
-    """The settings as they are now, made anew only when the configuration was swapped."""
+    """Return a function of the current settings, rebuilt only when the configuration changes."""
     last = config()
     made = GroupSettings.of(last)
 

@@ -1,8 +1,8 @@
-"""All groups of one partition of `__consumer_offsets`: a decider and what it decides over.
+"""All groups of one partition of `__consumer_offsets`: a decider and its state.
 
-Classic groups are served here.  A group of another protocol found in the log is remembered by
-its kind: its offsets are kept and can be read, it can neither be joined nor deleted as a
-classic one.  Invariant: the ``sweep`` deadline is set as long as there is any group.
+It serves classic groups.  Of a group of another protocol found in the log it stores the kind: the
+group's offsets are kept and can be read, but it can neither be joined nor deleted as a classic one.
+Invariant: the ``sweep`` deadline is set as long as there is any group.
 """
 
 import logging
@@ -52,14 +52,14 @@ class GroupShard:
     """The state of one partition; requests are methods that return a decision."""
 
     new_id: Callable[[], str]
-    """Makes the unique part of member ids."""
+    """Returns the unique part of a new member id."""
     settings: Callable[[], GroupSettings] = GroupSettings
-    """The settings as they are now."""
+    """Returns the current settings."""
     topic_ids: Callable[[], Mapping[str, bytes] | None] = lambda: None
-    """The ids of all topics by name; None while the metadata may be an old one."""
+    """Returns the ids of all topics by name; None while the metadata may be outdated."""
     groups: dict[str, ClassicGroup] = attrs.field(factory=dict, init=False)
     foreign: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Group id -> kind, of the groups this shard only carries."""
+    """The kind of each group of another protocol, by group id."""
     offsets: Offsets = attrs.field(factory=Offsets, init=False)
 
     # Records
@@ -103,7 +103,7 @@ class GroupShard:
             self._exists(record.key.group)
 
     def _exists(self, group_id: str) -> None:
-        """A group that commits is there, also if nobody has joined it."""
+        """Create a group that commits, even if no member has joined it."""
         if group_id not in self.groups and group_id not in self.foreign:
             self.groups[group_id] = ClassicGroup(group_id=group_id)
 
@@ -125,7 +125,7 @@ class GroupShard:
     # Deadlines
 
     def loaded(self) -> Iterator[Step]:
-        """Members found in the log get a whole session to be heard of."""
+        """Yield the steps after a load; each member in the log gets a whole session timeout."""
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)
         if self.groups:
@@ -141,7 +141,7 @@ class GroupShard:
         return turn.decision(group)
 
     def _look_for_deleted(self, moment: Moment) -> Decision:
-        """A topic may have been deleted while nobody was there to hear of it."""
+        """Remove the offsets of topics that were deleted before this node led the partition."""
         turn = Turn(moment, self.settings())
         self.sweep_later(turn)
         return attrs.evolve(turn.decision(), steps=self.forget_deleted())
@@ -158,11 +158,11 @@ class GroupShard:
         return self._sweep(turn)
 
     def forget_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
-        """Topics were deleted, here by their ids: remove what is committed for them."""
+        """Remove the offsets of deleted topics, which are given by id."""
         return expiry.forget_topics(self, names)
 
     def forget_deleted(self) -> Iterator[Step]:
-        """Remove what is committed for topics that the metadata does not know any more."""
+        """Remove the offsets of topics that are no longer in the metadata."""
         return expiry.forget_deleted(self)
 
     def is_of_deleted(self, topic: str, committed: Committed) -> bool:
@@ -176,7 +176,7 @@ class GroupShard:
         return NOTHING if group is None else turn.decision(decide(turn, group, *args))
 
     def _sweep(self, turn: Turn) -> Decision:
-        """Look at each group once, in steps."""
+        """Expire the offsets of each group once, in steps."""
         if not self.groups:
             return NOTHING
         self.sweep_later(turn)
@@ -253,10 +253,10 @@ class GroupShard:
             raise UnknownMemberId
         return group
 
-    # What others ask about all groups
+    # Requests about all groups
 
     def listed(self, states: Iterable[str], kinds: Iterable[str]) -> list[ClassicGroup]:
-        """The groups in one of these states and of one of these kinds; no filter means all."""
+        """Return the groups in any of these states and of any of these kinds; empty means all."""
         wanted_states = {state.lower() for state in states}
         wanted_kinds = {kind.lower() for kind in kinds}
         if wanted_kinds and "classic" not in wanted_kinds:

@@ -1,4 +1,4 @@
-"""What one decision about groups gathers before it is handed over as a whole."""
+"""The parts of one decision about groups, collected before it is returned as a whole."""
 
 from typing import Any
 
@@ -14,27 +14,27 @@ from kwire.group.settings import GroupSettings
 
 @attrs.frozen(kw_only=True)
 class Asker:
-    """Who sent a request."""
+    """The client that sent a request."""
 
     client_id: str = ""
     client_host: str = "/127.0.0.1"
-    """In Java's form, which is what tools show."""
+    """The client's address in Java's form, which Kafka's tools show."""
 
 
 @attrs.define
 class Turn:
-    """One decision in the making."""
+    """One unfinished decision."""
 
     moment: Moment
     settings: GroupSettings
     ticket: int = -1
-    """The request's own; -1 where a deadline is what happens."""
+    """The ticket of the request; -1 for the decision on a deadline."""
     records: list[Record] = attrs.field(factory=list)
     answers: list[Answer] = attrs.field(factory=list)
     timers: list[Timer] = attrs.field(factory=list)
 
     def decision(self, *groups: ClassicGroup) -> Decision:
-        """All of it, and the groups as they are afterwards."""
+        """Return the decision, with the changed groups as its state."""
         return Decision(
             records=tuple(self.records),
             answers=tuple(self.answers),
@@ -47,14 +47,14 @@ class Turn:
             self.answers.append(Answer(ticket, reply))
 
     def session(self, group: ClassicGroup, member: Member) -> None:
-        """The member was heard of: its session starts anew."""
+        """Restart the member's session after a request from it."""
         self.session_in(group, member.member_id, member.session_timeout_ms)
 
     def session_in(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         self._after(("session", group.group_id, member_id), timeout_ms)
 
     def join_in(self, group: ClassicGroup, timeout_ms: int) -> None:
-        """The rebalance goes on without the missing after ``timeout_ms``."""
+        """Set the deadline after which the rebalance completes without missing members."""
         self._after(("join", group.group_id), timeout_ms)
 
     def sync_in(self, group: ClassicGroup, timeout_ms: int) -> None:
@@ -74,7 +74,7 @@ class Turn:
 
 
 def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
-    """What a member is told of the current generation; the leader learns of everyone."""
+    """Return a member's JoinGroup answer for this generation; the leader's lists all members."""
     leads = group.leader == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -87,7 +87,7 @@ def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
 
 
 def roster(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMember]:
-    """All members with what they told of themselves, for the leader."""
+    """Return all members with their metadata, for the leader."""
     return [
         JoinGroupResponse.JoinGroupResponseMember(
             member_id=member.member_id,
@@ -105,7 +105,7 @@ def join_failed(error: type[KafkaError], member_id: str = "") -> JoinGroupRespon
 
 
 def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """A member's assignment."""
+    """Return a member's SyncGroup answer with its assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
@@ -118,6 +118,6 @@ def sync_failed(error: type[KafkaError]) -> SyncGroupResponse:
 
 
 def dismiss(turn: Turn, member: Member, error: type[KafkaError]) -> None:
-    """Answer whatever a member still waits for, because it is none any more."""
+    """Answer the waiting requests of a removed member with an error."""
     turn.answer(member.join_ticket, join_failed(error))
     turn.answer(member.sync_ticket, sync_failed(error))
