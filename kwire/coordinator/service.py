@@ -92,7 +92,10 @@ class CoordinatorLog(Protocol):
         """Return when the high watermark has reached ``end_offset``; raises on loss of the role."""
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
-        """Return whole batches from the one with ``offset`` on, also uncommitted; may be empty."""
+        """Return whole batches from the one with ``offset`` on, empty at the end of the log.
+
+        They may be uncommitted.
+        """
 
 
 class Clock(Protocol):
