@@ -25,12 +25,12 @@ class CorruptFile(ValueError):
 
 
 def offset_line(partition: TopicPartition, offset: int) -> str:
-    """One line of an offset checkpoint."""
+    """Return one line of an offset checkpoint."""
     return f"{partition.topic} {partition.partition} {offset}\n"
 
 
 def offsets_text(lines: Sequence[str]) -> bytes:
-    """An offset checkpoint: version, count, then ``topic partition offset`` lines."""
+    """Return an offset checkpoint: version, count, then ``topic partition offset`` lines."""
     return f"{VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
 
 

@@ -1,8 +1,7 @@
 """Deadlines of many keys, watched by one task that sleeps until the earliest.
 
-The deadlines are a heap. An entry whose deadline was disarmed, or made
-earlier, is stale. The heap is rebuilt when most of its entries are stale, so it refers to few keys
-without a deadline.
+The deadlines are a heap. An entry whose deadline was disarmed or made earlier is stale. The heap
+is rebuilt when most of its entries are stale, so it refers to few keys without a deadline.
 """
 
 from heapq import heapify, heappop, heappush
