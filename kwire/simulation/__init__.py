@@ -1,1 +1,1 @@
-"""Deterministic worlds of raft, controllers, brokers, logs and networks, each from one seed."""
+"""Deterministic simulations of raft, controllers, brokers, logs and networks, from one seed."""

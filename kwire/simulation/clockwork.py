@@ -1,4 +1,4 @@
-"""The clockwork of simulations: a queue of things to happen, and a trace of what did.
+"""The clockwork of simulations: a queue of future events, and a trace of past ones.
 
 Same seed, same run: time is the queue's, ties are broken by order of entry, randomness is one
 seeded source.
@@ -18,7 +18,7 @@ class Violation(AssertionError):
 
 @attrs.define
 class Scheduler:
-    """What happens when."""
+    """The queue of events by simulated time, in seconds."""
 
     now: float = 0.0
     events: int = 0
@@ -33,7 +33,7 @@ class Scheduler:
         self.at(self.now + delay, action)
 
     def step(self) -> bool:
-        """Let the next thing happen; False when there is none."""
+        """Run the next event; False when there is none."""
         if not self._queue:
             return False
         self.now, _, action = heapq.heappop(self._queue)
@@ -49,7 +49,7 @@ class Scheduler:
 
 @attrs.define
 class Trace:
-    """The last lines of what happened, put into words only when somebody asks."""
+    """The last events of a run, formatted only by :meth:`text`."""
 
     lines: deque[tuple[Any, ...]]
     digest: int = 0

@@ -1,12 +1,12 @@
-"""What must hold at every moment of a cluster simulation, by books that no node can see.
+"""The invariants of a cluster simulation, checked at every moment by books that no node can see.
 
-* What any node hears as committed is the same at the same offset everywhere, and lies on the disks
-  of a majority of the voters.
-* One controller an epoch writes.
-* Every published image is what the committed log makes of it up to there; it never goes back.
-* A topic is made only while there is none of its name, and what is gone does not come back.
-* No record gives a leadership to a fenced or unknown broker.
-* Whatever a client is told has happened stands in the committed log when it is told.
+* A batch that any node takes as committed is the same at the same offset on every node, and is on
+  the disks of a majority of the voters.
+* Only one controller writes in an epoch.
+* Every published image equals the committed log replayed up to its offset; it never goes back.
+* A topic is created only while no topic has its name, and a removed topic id is not used again.
+* No record makes a fenced or unknown broker a leader.
+* A change that a client has an acknowledgement of is in the committed log at that moment.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ TOPIC: Final = 2
 
 @attrs.define(eq=False)
 class Books:
-    """The memory of the whole cluster."""
+    """The committed log, the images and the writers of the whole cluster."""
 
     seed: int
     voters: Sequence[int]
@@ -45,9 +45,9 @@ class Books:
     """Adds a line to the trace."""
     committed_end: int = 0
     reference: ImageLoader = attrs.field(factory=ImageLoader)
-    """What the committed log makes of the metadata."""
+    """The metadata image replayed from the committed log."""
     failures: list[Violation] = attrs.field(factory=list)
-    """Found where an exception would end one node only."""
+    """Violations found inside a node, where an exception would end only that node."""
     _batches: dict[int, tuple[int, int, int]] = attrs.field(factory=dict)
     """Base offset to end offset, epoch and digest."""
     _images: dict[int, int] = attrs.field(factory=dict)
@@ -62,14 +62,14 @@ class Books:
     def image(self) -> MetadataImage:
         return self.reference.image
 
-    # What nodes do --------------------------------------------------------------------------
+    # Notifications from nodes ---------------------------------------------------------------
     def on_append(self, node_id: int, epoch: int) -> None:
         known = self._writers.setdefault(epoch, node_id)
         if known != node_id:
             self.fail(f"n{known} and n{node_id} both write in epoch {epoch}")
 
     def on_commit(self, node_id: int, batch: CommittedBatch) -> None:
-        """A node hears that a batch is committed; the first to hear it writes it down."""
+        """Record a committed batch at its first delivery; compare it at later ones."""
         said = (batch.end_offset, batch.epoch, crc32(repr(batch.records).encode()))
         if batch.base_offset in self._batches:
             if self._batches[batch.base_offset] != said:
@@ -111,7 +111,7 @@ class Books:
                     pass
 
     def on_image(self, node_id: int, image: MetadataImage, before: int) -> None:
-        """A node has published an image; ``before`` is the offset of the one before it."""
+        """Check an image that a node has published; ``before`` is its previous image's offset."""
         offset = image.applied.offset
         if offset < before:
             self.fail(f"n{node_id}: its image went back from {before} to {offset}")
@@ -123,7 +123,10 @@ class Books:
 
 @attrs.define(eq=False)
 class Watch:
-    """The listener of one life of a node that keeps the books; it comes after the publisher."""
+    """The quorum listener that reports one process of a node to the books.
+
+    It is added after the publisher.
+    """
 
     books: Books
     node_id: int
@@ -152,7 +155,7 @@ class Watch:
 
 
 def digest(image: MetadataImage) -> int:
-    """All that clients see of an image, in a number."""
+    """Return a checksum of everything that clients see of an image."""
     topics = [
         (topic.name, topic.id, sorted((n, str(p)) for n, p in topic.partitions.items()))
         for topic in sorted(image.topics.values(), key=lambda topic: topic.name)
@@ -163,11 +166,11 @@ def digest(image: MetadataImage) -> int:
 
 
 def kinds(batch: CommittedBatch) -> str:
-    """The kinds of a batch's records, in a few words."""
+    """Return the record types of a batch, for the trace."""
     names = [type(record).__name__.removesuffix("Record") for record in batch.records]
     return ",".join(sorted(set(names))) or "control"
 
 
 def setting(image: MetadataImage, topic: str, name: str) -> Any:
-    """A topic's setting as it was set."""
+    """Return a topic's own setting; None if it has none."""
     return image.config(TOPIC, topic).get(name)

@@ -1,7 +1,7 @@
-"""Clients of a simulated cluster: each owns a topic name and makes, changes and deletes that topic.
+"""Clients of a simulated cluster: each owns one topic name; creates, alters and deletes that topic.
 
-A request is repeated at another broker until it is answered, so it may be carried out more than
-once on the way; what it asked for must be true when it is answered, by the books' committed log.
+A client repeats a request at another broker until one answers, so the request may be carried out
+more than once. When the answer comes, the books' committed log must contain the requested change.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,17 +27,17 @@ from kwire.simulation.cluster_checks import TOPIC, Books, setting
 
 SETTING: Final = "retention.ms"
 PATIENCE_S: Final = (1.0, 15.0)
-"""How long, at least and at most, a client waits before it asks another broker."""
+"""The minimum and maximum time that a client waits before it asks another broker."""
 _AGAIN: Final = frozenset(
     (
         errors.NotController.code,
-        errors.InvalidReplicationFactor.code,  # no broker serves at the moment
+        errors.InvalidReplicationFactor.code,  # No broker is unfenced at the moment.
         errors.RequestTimedOut.code,
     )
 )
 
 Ask = Callable[[Any, Any], Awaitable[Any]]
-"""Has a request decided by the cluster through some broker."""
+"""Sends a request to the active controller through one broker, and returns its reply."""
 
 
 @attrs.define(eq=False)
@@ -48,12 +48,12 @@ class Client:
     random: Random
     books: Books
     brokers: Callable[[], list[Ask]]
-    """Brokers that take requests at the moment."""
+    """Returns the brokers that take requests at the moment."""
     acknowledged: int = 0
     _value: int = 1000
 
     async def run(self) -> None:
-        """Make, change and delete the topic, over and over."""
+        """Create, alter and delete the topic repeatedly until cancelled."""
         while True:
             await self._create()
             for _ in range(self.random.randrange(3)):
@@ -65,7 +65,7 @@ class Client:
             await trio.sleep(self.random.random())
 
     async def _until_answered(self, decide: Any, request: Any) -> tuple[int, Any]:
-        """The result's error code and itself, from whichever broker answers at last."""
+        """Repeat a request until a broker answers; return the error code and the result."""
         while True:
             brokers = self.brokers()
             if brokers:

@@ -1,4 +1,4 @@
-"""Mistakes between the parts of a cluster, which no simulation of one part alone can see."""
+"""Mistakes between the parts of a cluster, which a simulation of one part alone cannot find."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ async def _answer_at_once(controller: Controller, decide: Any, request: Any, **_
 
 
 def _deliver_appended(quorum: RaftService, item: Any) -> None:
-    """Whatever is in the log is handed over as committed."""
+    """Deliver everything in the log as committed."""
     if isinstance(item, Committed):
         item = Committed(quorum.state.log.end_offset)
     _queue_delivery(quorum, item)
@@ -26,11 +26,11 @@ _queue_delivery = RaftService._queue_delivery
 
 
 def _fail_nothing(quorum: RaftService) -> None:
-    """Commits of an office that was lost wait on, and are done when others stand there."""
+    """Leave the commits of a lost leadership waiting; another leader's records complete them."""
 
 
 def _keep_state(state: ControllerState, image: MetadataImage, next_offset: int) -> None:
-    """Whatever was decided here goes on counting."""
+    """Keep this controller's uncommitted decisions when it becomes active again."""
     if state.image.features:
         state.next_offset = next_offset
     else:
@@ -41,7 +41,7 @@ _reset = ControllerState.reset
 
 
 def _ignore_snapshots(publisher: MetadataPublisher, reader: Any) -> None:
-    """Go on with the image that was there."""
+    """Keep the current image."""
 
 
 MUTATIONS: Final = (

@@ -1,7 +1,7 @@
 """The network between the nodes of a simulated cluster: delays, losses, cuts in one direction.
 
-It takes the place of :class:`kwire.net.connection_pool.ConnectionPool` in a running node: a request
-is answered, refused because no node listens, or left without an answer until its time-out.
+It replaces :class:`kwire.net.connection_pool.ConnectionPool` in a running node: a request is
+answered, refused because no node listens, or left without an answer until it times out.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,20 +19,20 @@ Serve = Callable[[Any], Awaitable[Any]]
 
 @attrs.define(eq=False)
 class Wire:
-    """All ways between the nodes."""
+    """The links between all nodes."""
 
     random: Random
     servers: dict[str, tuple[int, Serve]] = attrs.field(factory=dict)
-    """Who listens, by host: the node's number, and what answers."""
+    """Listening nodes by host: the node's id, and its request handler."""
     delay_max_s: float = 0.005
     loss: float = 0.0
     cut: set[tuple[int, int]] = attrs.field(factory=set)
-    """Ways from one node to another that swallow everything."""
+    """Links, as (source, target), that lose every message."""
     hidden: set[int] = attrs.field(factory=set)
-    """Nodes that are out of reach for a while, whatever else is cut and mended."""
+    """Nodes that are unreachable for a while, independent of ``cut``."""
 
     async def carry(self, source: int, host: str, request: Any) -> Any:
-        """Bring a request to a host, and its answer back."""
+        """Deliver a request to a host and return its answer."""
         if host not in self.servers:
             await trio.sleep(self._delay())
             raise NobodyListens(host)
@@ -54,7 +54,7 @@ class Wire:
         return 0.0002 + self.delay_max_s * self.random.random()
 
     def isolate(self, node: int, others: list[int], *, inwards: bool, outwards: bool) -> None:
-        """Cut a node off, from what it hears, what it says, or both."""
+        """Cut a node's links from others (``inwards``), to others (``outwards``), or both."""
         for other in others:
             if other != node and inwards:
                 self.cut.add((other, node))
@@ -62,7 +62,7 @@ class Wire:
                 self.cut.add((node, other))
 
     def calm(self) -> None:
-        """A good network from now on."""
+        """Restore all links, without loss and with short delays."""
         self.cut.clear()
         self.hidden.clear()
         self.loss, self.delay_max_s = 0.0, 0.005
@@ -83,4 +83,4 @@ class WirePool:
         raise OutOfReach(f"{host}: no answer for {self.timeout_s} s")
 
     def drop(self, host: str, port: int) -> None:
-        """Every request has a way of its own: there is nothing to end."""
+        """Do nothing: requests share no connection."""

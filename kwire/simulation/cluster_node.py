@@ -1,6 +1,6 @@
 """A node of a simulated cluster: the services of a running one, put together as in `node/core.py`.
 
-Quorum, publisher, controller, channel, snapshots and the broker's life are the real ones; the disk
+Quorum, publisher, controller, channel, snapshotter and broker lifecycle are the real ones; the disk
 (:class:`kwire.simulation.raft_disk.SimStorage`), the network and the clock are simulated, and the
 broker holds no data.
 """
@@ -58,7 +58,7 @@ from kwire.storage_format.directories import Identity
 CLUSTER_ID: Final = "simulated-cluster-0001"
 SNAPSHOT_BYTES: Final = 6000
 ASK_SECONDS: Final = 5.0
-"""How long a client waits for an answer."""
+"""The time-out of a client's forwarded request."""
 _OWN: Final[dict[type, tuple[Any, Callable[..., Any]]]] = {
     BrokerHeartbeatRequest: (
         decide_heartbeat,
@@ -75,12 +75,12 @@ _OWN: Final[dict[type, tuple[Any, Callable[..., Any]]]] = {
         lambda code: ControllerRegistrationResponse(error_code=code),
     ),
 }
-"""What nodes ask for themselves: who decides, and what a refusal looks like."""
+"""Requests that nodes send for themselves: the decision function, and the maker of an error."""
 
 
 @attrs.frozen
 class Forwarded:
-    """A client's request on its way to the active controller, in the place of an Envelope."""
+    """A client's request forwarded to the active controller; it replaces an Envelope."""
 
     decide: Any
     request: Any
@@ -88,7 +88,7 @@ class Forwarded:
 
 @attrs.frozen
 class ForwardedAnswer:
-    """Its answer; the error code is about the way, not about the request."""
+    """The answer to a forwarded request; the error code is of the forwarding, not of the reply."""
 
     error_code: int
     reply: Any = None
@@ -96,14 +96,14 @@ class ForwardedAnswer:
 
 @attrs.define(eq=False)
 class _Waiting:
-    """Another node waits for an answer."""
+    """A request of another node that waits for an answer; None if the process ends first."""
 
     event: trio.Event = attrs.field(factory=trio.Event)
     answer: Any = None
 
 
 class WatchedQuorum(RaftService):
-    """Tells the books who writes in which epoch."""
+    """A quorum that reports to the books which node appends in which epoch."""
 
     books: Books
     node_id: int
@@ -115,7 +115,7 @@ class WatchedQuorum(RaftService):
 
 
 class Process:
-    """One life of a node."""
+    """One process of a node, from start to end."""
 
     def __init__(
         self, config: BrokerConfig, storage: SimStorage, wire: Wire, books: Books, life: int
@@ -185,7 +185,7 @@ class Process:
         return cast("ConnectionPool", WirePool(self.wire, self.config.node_id, timeout_s))
 
     async def run(self) -> None:
-        """Live until cancelled."""
+        """Run the node's services until cancelled."""
         host = host_of(self.config.node_id)
         try:
             async with trio.open_nursery() as nursery:
@@ -212,7 +212,7 @@ class Process:
         return own is not None and own.epoch == self.lifecycle.epoch and not own.fenced
 
     async def stop(self) -> None:
-        """Controlled shutdown, as the server does it before it ends."""
+        """Shut down in a controlled way, as the server does before it ends."""
         self.is_serving = False
         with trio.move_on_after(10):
             if await self.lifecycle.stop():
@@ -255,7 +255,7 @@ class Process:
 
     # Requests of clients --------------------------------------------------------------------
     async def ask_for_client(self, decide: Any, request: Any) -> Any:
-        """A client's request to this broker: decided here or by the controller elsewhere."""
+        """Decide a client's request here if this controller is active; else forward it."""
         if self.controller.is_active:
             try:
                 return await self.controller.call(decide, request)
@@ -270,7 +270,7 @@ def host_of(node_id: int) -> str:
 
 
 def config_of(node_id: int, voters: list[int]) -> BrokerConfig:
-    """The properties of a node; voters are controllers as well as brokers."""
+    """Return a node's properties; voters are controllers as well as brokers."""
     is_voter = node_id in voters
     host = host_of(node_id)
     listeners = f"PLAINTEXT://{host}:9092"

@@ -1,10 +1,10 @@
 """A whole cluster in one deterministic world, from one seed: raft, controllers, brokers, clients.
 
 The real services run under trio with a clock that jumps, a scheduler whose choices are seeded, and
-threads that are tasks; network and disks are simulated.  Rounds of faults (crashes that lose what
-was not synced, controlled stops, cuts in one direction, losses, slow disks, leaders that resign)
-are each followed by calm, or by a time with a minority dead: then every client's requests have to
-be answered within a bound.  :mod:`kwire.simulation.cluster_checks` keeps the books.
+threads that are tasks; network and disks are simulated. Rounds of faults (crashes that lose
+unsynced data, controlled stops, cuts in one direction, losses, slow disks, leaders that resign)
+are each followed by calm, or by a period with a minority dead; in both, every client's requests
+must be answered within a bound. :mod:`kwire.simulation.cluster_checks` keeps the books.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -28,16 +28,16 @@ from kwire.simulation.raft_disk import SimStorage
 from kwire.simulation.raft_sim import SimFailure
 
 PROGRESS_SECONDS: Final = 60.0
-"""Within so long every client has an answer once a majority of the voters can talk.
+"""The time in which every client gets answers once a majority of the voters is connected.
 
-A dead broker's session (9 s), a registration that waits for it, and elections fit in.
+It covers a dead broker's session (9 s), a registration that waits for it, and elections.
 """
 CLIENTS: Final = 8
 
 
 @attrs.define(eq=False)
 class Machine:
-    """A node with its disk, whether its process runs or not."""
+    """A node with its disk, and its process while that runs."""
 
     id: int
     disk: SimStorage
@@ -63,7 +63,7 @@ class ClusterSim:
 
     @classmethod
     def of(cls, seed: int) -> "ClusterSim":
-        """Voters, brokers and clients follow from the seed."""
+        """Make the voters, brokers and clients that follow from the seed."""
         random = Random(seed)
         voters = list(range(1, 1 + random.choice((1, 3, 3, 3, 5))))
         observers = random.randrange(3)
@@ -87,12 +87,12 @@ class ClusterSim:
 
     # Running --------------------------------------------------------------------------------
     def run(self, rounds: int) -> None:
-        """Rounds of faults and calm."""
+        """Run rounds of faults and calm."""
         with _seeded(self.seed), patch.object(trio.to_thread, "run_sync", self._in_a_thread):
             trio.run(self._main, rounds, clock=MockClock(autojump_threshold=0))
 
     async def _in_a_thread(self, work: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
-        """A thread's work takes its time, and is done at the end of it or not at all."""
+        """Do a thread's work after a random delay; cancelled during the delay, it is not done."""
         await trio.sleep(self.sync_max_s * self.random.random())
         return work(*arguments)
 
@@ -113,13 +113,13 @@ class ClusterSim:
             nursery.cancel_scope.cancel()
 
     def check(self) -> None:
-        """Raise what the books have found."""
+        """Raise the first violation that the books have recorded."""
         if self.books.failures:
             raise self.books.failures[0]
 
     # Processes ------------------------------------------------------------------------------
     def start(self, machine: Machine) -> None:
-        """Start a machine's process, unless it runs."""
+        """Start a machine's process unless it is running."""
         if machine.process is None and self._nursery is not None:
             machine.life += 1
             config = config_of(machine.id, self.voters)
@@ -132,21 +132,21 @@ class ClusterSim:
         try:
             with scope:
                 await process.run()
-        except* trio.TooSlowError:  # nobody took its registration: the process ends
+        except* trio.TooSlowError:  # No controller accepted its registration: the process ends.
             self.books.note(machine.id, "gives up")
         finally:
             if machine.process is process:
                 machine.process = None
 
     def crash(self, machine: Machine, *, power: bool = True) -> None:
-        """End a machine's process; with the power, what was not synced is lost."""
+        """End a machine's process; with ``power``, unsynced data is lost."""
         if machine.process is None or machine.scope is None:
             return
         self.books.note(machine.id, "crashes")
         machine.scope.cancel()
         machine.process = None
         machine.disk.crash(self.random, power=power)
-        # what the process would still do to its disk before it ends goes nowhere
+        # Writes that the process makes between now and its end must not reach the disk.
         replacement = SimStorage()
         replacement.cache, replacement.durable = machine.disk.cache, machine.disk.durable
         machine.disk.cache, machine.disk.durable = SimStorage().cache, SimStorage().durable
@@ -154,7 +154,7 @@ class ClusterSim:
         self.books.disks[machine.id] = replacement  # type: ignore[index]
 
     async def stop(self, machine: Machine) -> None:
-        """Controlled shutdown of a machine's process."""
+        """Shut down a machine's process in a controlled way."""
         process, scope = machine.process, machine.scope
         if process is None or scope is None or not process.is_serving:
             return
@@ -167,7 +167,7 @@ class ClusterSim:
 
     # Faults and calm ------------------------------------------------------------------------
     def _choose_dead(self) -> frozenset[int]:
-        """A minority of the voters, and perhaps a broker."""
+        """Crash a minority of the voters and perhaps one other broker; return their ids."""
         count = (len(self.voters) - 1) // 2
         others = [n for n in self.machines if n not in self.voters]
         extra = self.random.sample(others, min(len(others), self.random.randrange(2)))
@@ -177,7 +177,7 @@ class ClusterSim:
         return dead
 
     async def chaos(self, seconds: float, dead: Collection[int]) -> None:
-        """Faults of all kinds for a while; the dead stay dead."""
+        """Cause faults of all kinds for a time; nodes in ``dead`` stay down."""
         until = trio.current_time() + seconds
         self.wire.loss = self.random.choice((0.0, 0.0, 0.01, 0.1))
         self.wire.delay_max_s = self.random.choice((0.002, 0.02, 0.2))
@@ -223,17 +223,20 @@ class ClusterSim:
                 nursery.start_soon(self._find_again, node_id)
 
     async def _find_again(self, node_id: int) -> None:
-        """After another was elected, before clients have lost patience with the old controller."""
+        """Reconnect a hidden node after 3 to 6 s.
+
+        Another controller has been elected by then, and clients may still wait for the old one.
+        """
         await trio.sleep(3 + 3 * self.random.random())
         self.wire.hidden.discard(node_id)
 
     def _active(self) -> list[Process]:
-        """The controllers that believe that they are active."""
+        """Return the processes whose own controller is active; it may be stale."""
         processes = [machine.process for machine in self.machines.values()]
         return [p for p in processes if p is not None and p.controller.is_active]
 
     async def calm(self, dead: Collection[int] = ()) -> None:
-        """Everything but the dead works: within a bound every client gets an answer."""
+        """Stop all faults, but leave ``dead`` down; every client must get answers in time."""
         self.wire.calm()
         self.sync_max_s = 0.005
         before = {client.name: client.acknowledged for client in self.clients}
@@ -253,7 +256,7 @@ class ClusterSim:
             await self._check_agreement(deadline)
 
     async def _check_agreement(self, deadline: float) -> None:
-        """Every broker serves, and one controller is active."""
+        """Wait until every broker serves and one controller is active; Violation after that."""
         while True:
             active, serving = len(self._active()), len(self._brokers())
             if active == 1 and serving == len(self.machines):
@@ -265,21 +268,21 @@ class ClusterSim:
             await trio.sleep(0.25)
             self.check()
 
-    # Telling --------------------------------------------------------------------------------
+    # Reporting ------------------------------------------------------------------------------
     @property
     def digest(self) -> int:
-        """The whole trace as a number."""
+        """Checksum of the whole trace."""
         return crc32("\n".join(self.lines).encode())
 
     def describe(self, lines: int = 200) -> str:
-        """What a failure prints: the seed and what happened last."""
+        """Return the text for a failure: the seed and the last lines of the trace."""
         text = "\n".join(self.lines[-lines:])
         return f"seed={self.seed} voters={self.voters} nodes={sorted(self.machines)}\n{text}"
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Trio's own choices follow from the seed, as Hypothesis has it."""
+    """Make trio's scheduling follow from the seed, as Hypothesis does."""
     with (
         patch.object(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
         patch.object(_run, "_r", Random(seed)),
@@ -288,7 +291,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def simulate_cluster(seed: int, rounds: int) -> ClusterSim:
-    """Run one seed; raise SimFailure with the trace if anything does not hold."""
+    """Run one seed; raise SimFailure with the trace if an invariant does not hold."""
     sim = ClusterSim.of(seed)
     try:
         sim.run(rounds)
@@ -301,7 +304,7 @@ def simulate_cluster(seed: int, rounds: int) -> ClusterSim:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first plain exception in a group."""
+    """Return the first plain exception in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,7 +1,7 @@
-"""What must hold of the metadata after every decision of the controller.
+"""The invariants of the metadata after every decision of the controller.
 
-The checks keep books of their own: an image that takes the records one by one, which replicas
-hold everything that was committed, where each reassignment is to end, which ids were given out.
+The checks keep books of their own: an image that takes the records one by one, the replicas that
+hold everything committed, the target of each reassignment, and the ids that were given out.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,37 +23,37 @@ _EPOCHS = ("leader_epoch", "partition_epoch")
 
 
 def demand(holds: bool, *said: Any) -> None:
-    """An invariant."""
+    """Raise Violation with the words of ``said`` unless the invariant holds."""
     if not holds:
         raise Violation(" ".join(map(str, said)))
 
 
 @attrs.frozen
 class Written:
-    """What the controller knows after a batch of its own, which may not be committed yet."""
+    """The controller's state after a batch of its own, which may not be committed yet."""
 
     image: MetadataImage
     swept: dict[int, frozenset[Place]]
-    """Partitions that brokers left, and that are still to be looked at."""
+    """Partitions that pending sweeps have not reached yet, by the broker that left them."""
     index: PartitionIndex | None
-    """Its index, unless that has gone on since."""
+    """The partition index; None if later batches may have changed it."""
 
 
 @attrs.define
 class ControllerChecks:
-    """The books, and what is checked against them."""
+    """The books, and the checks against them."""
 
     own_id: int
-    """The controller's, whose own settings count for topics."""
+    """The node id of the controller; its broker settings are in force for topics."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     safe: dict[Place, set[int]] = attrs.field(factory=dict)
-    """Who holds all that was committed to a partition."""
+    """The replicas that hold every record committed to a partition."""
     aims: dict[Place, tuple[int, ...]] = attrs.field(factory=dict)
-    """The replicas that reassignments under way are to lead to."""
+    """The target replicas of reassignments under way."""
     by_hand: set[Place] = attrs.field(factory=set)
-    """Where somebody asked for an unclean election."""
+    """Partitions for which an operator requested an unclean election."""
     left: dict[int, int] = attrs.field(factory=dict)
-    """The end of the last batch that took a leadership from a broker which is stopping."""
+    """The last offset of the newest batch that moved a leadership off a stopping broker."""
     elections: int = 0
     unclean: int = 0
     completed: int = 0
@@ -70,9 +70,9 @@ class ControllerChecks:
         written: "Written",
         vouched: frozenset[int] = frozenset(),
     ) -> None:
-        """Records were committed that brought the controller to what is ``written``.
+        """Check committed records that brought the controller to the state ``written``.
 
-        ``vouched`` has a leader for that they hold what it holds.
+        ``vouched``: replicas that, by their leader's word, hold everything the leader holds.
         """
         after = written.image
         self._vouched = vouched
@@ -161,7 +161,7 @@ class ControllerChecks:
             self.completed += 1
 
     def _unclean(self, name: str, place: Place, old: PartitionImage, new: PartitionImage) -> None:
-        """Somebody is taken for in sync that nobody vouched for."""
+        """Check that a change which adds an unreported replica to the ISR is allowed."""
         allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.by_hand
         allowed = allowed or old.last_known_elr == new.isr
         demand(allowed, name, "who was not in sync nor eligible, is:", old, "->", new)
@@ -199,7 +199,10 @@ class ControllerChecks:
         demand(broker.has_online(directory), name, "led from a directory that is offline")
 
     def nothing_left_to_sweep(self) -> None:
-        """With no sweep under way, no broker leads or holds back an ISR that does not serve."""
+        """Check that no inactive broker leads or is in an ISR, with no sweep under way.
+
+        Without ELR, it may be the only member of an ISR.
+        """
         elr = self.image.features.get(ELR, 0) > 0
         active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
         for topic in self.image.topics.values():
@@ -213,13 +216,16 @@ class ControllerChecks:
         demand(len(set(lying)) == len(lying), "two brokers with one directory")
 
     def snapshot(self) -> None:
-        """An image as records, as bytes, and back, is the same image."""
+        """Check that an image written as a snapshot and loaded again is the same image."""
         back = [unpack(pack(record)) for record in image_records(self.image)]
         loaded, _ = ImageLoader().load_snapshot(back, self.image.applied)
         demand(loaded == self.image, "a snapshot gives another image")
 
     def stops(self, stopping: int, known: Mapping[int, int]) -> None:
-        """A broker was let go: all others that serve must know who leads instead of it."""
+        """Check that all other active brokers know the new leaders when a broker may stop.
+
+        ``known`` is the metadata offset that each broker has reported last.
+        """
         for broker in self.image.brokers.values():
             if broker.id != stopping and broker.is_active:
                 behind = known.get(broker.id, -1) < self.left.get(stopping, -1)
@@ -228,7 +234,7 @@ class ControllerChecks:
     # Committed data --------------------------------------------------------------------------
 
     def setting(self, topic: str, name: str, default: str) -> str:
-        """A setting in force: the topic's, this controller's, the cluster's."""
+        """Return the setting in force: the topic's, else the controller's, else the cluster's."""
         for resource in ((TOPIC, topic), (BROKER, str(self.own_id)), (BROKER, "")):
             found = self.image.config(*resource).get(name)
             if found is not None:
@@ -236,11 +242,14 @@ class ControllerChecks:
         return default
 
     def is_unclean(self, topic: str) -> bool:
-        """Whether somebody may lead who is not in sync."""
+        """Whether a replica outside the ISR may become the topic's leader."""
         return self.setting(topic, "unclean.leader.election.enable", "false") == "true"
 
     def on_data(self, is_alive: Callable[[int], bool]) -> None:
-        """Leaders that live commit what all in sync have, if they are enough."""
+        """Let live leaders commit new records, if all of the ISR is alive.
+
+        Only the ISR holds the new records if it has the minimum size that ELR demands.
+        """
         elr = self.image.features.get(ELR, 0) > 0
         for topic in self.image.topics.values():
             least = int(self.setting(topic.name, "min.insync.replicas", "1"))
@@ -258,7 +267,7 @@ class ControllerChecks:
                     self.safe[topic.id, number] = set(held.isr) | (set() if enough else safe)
 
     def lost(self, broker: int) -> None:
-        """A broker ended without flushing; without ELR, that is not reckoned with."""
+        """Drop a broker that ended without flushing from the safe replicas; only with ELR."""
         if self.image.features.get(ELR, 0):
             for safe in self.safe.values():
                 safe.discard(broker)

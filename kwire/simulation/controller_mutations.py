@@ -1,4 +1,4 @@
-"""Mistakes that a controller can make, each by name: the simulation has to catch them."""
+"""Mistakes that a controller can make, each with a name; the simulation must catch them."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,8 +1,8 @@
-"""The controller under everything brokers and people do to it, from one seed.
+"""A simulation of the controller with faulty brokers and administrators, from one seed.
 
 Rounds of chaos (:mod:`kwire.simulation.controller_steps`) are followed by calm, in which every
-broker comes back, every partition gets its leader and every reassignment ends where it was to end.
-:mod:`kwire.simulation.controller_checks` looks at every record in between.
+broker comes back, every partition gets its leader and every reassignment reaches its target.
+:mod:`kwire.simulation.controller_checks` checks every record.
 """
 
 from itertools import accumulate
@@ -24,7 +24,7 @@ _STEPS = [step for _, step in steps.STEPS]
 
 @attrs.define(eq=False)
 class ControllerSim:
-    """One simulated cluster, as its controller sees it."""
+    """One simulated cluster, without network and data: the controller and its brokers."""
 
     seed: int
     world: World
@@ -41,7 +41,7 @@ class ControllerSim:
         return cls(seed, world, elr == 2)
 
     def run(self, count: int) -> None:
-        """Rounds of chaos and calm until so many steps have been taken."""
+        """Run rounds of chaos and calm until ``count`` steps have been taken."""
         while self.taken < count:
             for _ in range(min(ROUND_STEPS, count - self.taken)):
                 self.taken += 1
@@ -63,7 +63,7 @@ class ControllerSim:
             world.checks.snapshot()
 
     def calm(self) -> None:
-        """Nothing fails any more: all has to be as it should be after a while."""
+        """Stop all faults; after eight rounds of heartbeats the cluster must be healthy."""
         world = self.world
         world.note("calm")
         world.is_calm = True
@@ -89,7 +89,7 @@ class ControllerSim:
         world.is_calm = False
 
     def _catch_up(self) -> None:
-        """Leaders tell that all replicas are in sync."""
+        """Let every leader report all replicas as in sync."""
         world = self.world
         for place in world.partitions_where(lambda p: p.leader >= 0):
             held = world.state.image.topics[place[0]].partitions[place[1]]
@@ -97,7 +97,10 @@ class ControllerSim:
                 steps.tell_isr(world, place, list(held.replicas))
 
     def _wake_the_leaderless(self) -> None:
-        """A human's work: where all that knew who led was forgotten, any replica has to do."""
+        """Request an unclean election, as an operator would, for partitions without a leader.
+
+        Their ISR and ELR must be empty.
+        """
         world = self.world
         for topic_id, number in steps.leaderless(world):
             held = world.state.image.topics[topic_id].partitions[number]
@@ -125,7 +128,7 @@ class ControllerSim:
         world.checks.snapshot()
 
     def describe(self) -> str:
-        """What a failure prints: the seed, what happened last, and the brokers."""
+        """Return the text for a failure: the seed, the last events, and the brokers."""
         bodies = "\n".join(map(str, self.world.brokers.values()))
         known = "\n".join(map(str, self.world.state.image.brokers.values()))
         again = f"scripts/sim.py --controller --seed {self.seed} --events {max(self.taken, 1)}"
@@ -133,7 +136,7 @@ class ControllerSim:
 
 
 def simulate(seed: int, count: int) -> ControllerSim:
-    """Run one seed; raise :class:`SimFailure` with what happened if anything does not hold."""
+    """Run one seed; raise :class:`SimFailure` with the trace if an invariant does not hold."""
     sim = ControllerSim.of(seed)
     try:
         sim.run(count)

@@ -1,7 +1,7 @@
-"""What can happen to a controller: one function a thing, drawn by weight.
+"""The steps of the controller simulation: one function each, chosen by weight.
 
-Brokers come, fall silent, crash and stop in order; leaders tell who is in sync, sometimes with
-old epochs; somebody creates, deletes, grows, configures and moves topics; disks fail.
+Brokers start, fall silent, crash and shut down; leaders report their ISR, sometimes with old
+epochs; clients create, delete, grow, configure and move topics; disks fail.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 def start(world: World, body: SimBroker) -> None:
-    """A broker's next life."""
+    """Start a broker's next process."""
     if body.running:
         return
     body.lives += 1
@@ -75,7 +75,7 @@ def start(world: World, body: SimBroker) -> None:
 
 
 def register(world: World, body: SimBroker) -> None:
-    """A broker that has no epoch yet asks for one."""
+    """Register a broker that has no epoch yet."""
     feature = BrokerRegistrationRequest.Feature
     request = BrokerRegistrationRequest(
         broker_id=body.id,
@@ -96,7 +96,7 @@ def register(world: World, body: SimBroker) -> None:
 
 
 def crash(world: World, body: SimBroker) -> None:
-    """Killed: what was not flushed is gone."""
+    """Kill a broker; its unflushed data is lost."""
     if body.running:
         world.note("crash of", body.id)
         body.running, body.clean_epoch = False, -1
@@ -104,14 +104,14 @@ def crash(world: World, body: SimBroker) -> None:
 
 
 def stop_alone(world: World, body: SimBroker) -> None:
-    """Stopped in order, but without a controller that heard of it."""
+    """Shut a broker down cleanly without informing the controller."""
     if body.running and body.epoch >= 0:
         world.note("stop of", body.id)
         body.running, body.clean_epoch = False, body.epoch
 
 
 def heartbeat(world: World, body: SimBroker, **more: Any) -> None:
-    """A broker tells that it lives; it registers first if it has not."""
+    """Send a broker's heartbeat; register it instead if it has no epoch."""
     if not body.running or body.silent:
         return
     if body.epoch < 0:
@@ -139,13 +139,13 @@ def heartbeat(world: World, body: SimBroker, **more: Any) -> None:
 
 
 def fail_directory(world: World, body: SimBroker) -> None:
-    """One of several disks fails; the broker tells with the next heartbeat."""
+    """Fail one of a broker's directories; its next heartbeat reports that."""
     if body.running and len(body.told()) > 1:
         body.offline.add(world.random.choice(body.told()))
 
 
 def assign(world: World, body: SimBroker) -> None:
-    """A broker tells where a replica of it lies."""
+    """Report the directory of one of a broker's replicas."""
     place = _draw_partition(world, lambda p: body.id in p.replicas)
     if place is None or not world.is_alive(body.id):
         return
@@ -162,7 +162,7 @@ def assign(world: World, body: SimBroker) -> None:
 
 
 def unregister(world: World, body: SimBroker) -> None:
-    """Somebody has a broker forgotten that is down."""
+    """Unregister a broker that is down, as an operator would."""
     if not body.running:
         request = UnregisterBrokerRequest(broker_id=body.id)
         world.ask(decide_unregister_broker, request, once=True)
@@ -188,7 +188,7 @@ def _draw_topic(world: World) -> TopicImage | None:
 
 
 def alter_isr(world: World, body: SimBroker) -> None:
-    """A leader tells who is in sync, mostly rightly."""
+    """Report a leader's ISR, mostly with current epochs."""
     place = _draw_partition(world, lambda p: p.leader == body.id)
     if place is None or not world.is_alive(body.id):
         return
@@ -198,9 +198,9 @@ def alter_isr(world: World, body: SimBroker) -> None:
 
 
 def claim_isr(world: World, body: SimBroker) -> None:
-    """A leader takes somebody in who must not join: who does not serve, or did in a former life.
+    """Let a leader add a replica that must not join the ISR: inactive, or of an old incarnation.
 
-    It learned too late that the broker was fenced, or began again.
+    The leader has not learned yet that the broker was fenced, or was restarted.
     """
     place = _draw_partition(world, lambda p: p.leader == body.id and set(p.isr) < set(p.replicas))
     if place is None or not world.is_alive(body.id):
@@ -234,7 +234,10 @@ def claim_isr(world: World, body: SimBroker) -> None:
 
 
 def tell_isr(world: World, place: Place, wanted: list[int], *, old: bool = False) -> None:
-    """The leader's word on who is in sync: who lives, and who was and is only silent."""
+    """Send the leader's AlterPartition request: the brokers of ``wanted`` that are alive.
+
+    With ``old``, its epochs are stale. A recovering leader reports itself alone.
+    """
     held = world.state.image.topics[place[0]].partitions[place[1]]
     isr = [b for b in wanted if world.is_alive(b)]
     if held.recovering:
@@ -302,7 +305,7 @@ def grow(world: World, body: SimBroker) -> None:
 
 
 def configure(world: World, body: SimBroker) -> None:
-    """Of a topic or of all, rarely of the controller's own node."""
+    """Alter a setting of a topic or the cluster default, rarely of the controller's own node."""
     del body
     random = world.random
     setting = random.choice((MIN_ISR, UNCLEAN))
@@ -324,7 +327,10 @@ def alter_config(world: World, of: tuple[int, str], setting: str, value: str | N
 
 
 def lower_minimum(world: World, body: SimBroker) -> None:
-    """Who left while two had to be in sync misses what one alone commits afterwards."""
+    """Lower min.insync.replicas from 2 to 1, let the leader commit alone, and crash it.
+
+    The followers that left the ISR before miss the records committed afterwards.
+    """
     place = _draw_partition(world, lambda p: p.leader == body.id and len(p.isr) > 1)
     if place is None or not world.is_alive(body.id):
         return
@@ -351,7 +357,7 @@ def quota(world: World, body: SimBroker) -> None:
 
 
 def reassign(world: World, body: SimBroker) -> None:
-    """Somebody wants a partition elsewhere, or where it was."""
+    """Reassign a partition to random brokers, or cancel its reassignment."""
     place = _draw_partition(world, lambda p: bool(p.replicas))
     if place is None:
         return
@@ -370,13 +376,13 @@ def reassign(world: World, body: SimBroker) -> None:
     world.ask(decide_reassign, request, once=True)
     now = world.state.image.topics[place[0]].partitions[place[1]]
     if now.is_reassigning and now == held and aimed is not None:
-        aims[place] = aimed  # it was refused
+        aims[place] = aimed  # The controller refused the request.
     elif not now.is_reassigning:
         aims.pop(place, None)
 
 
 def elect(world: World, body: SimBroker) -> None:
-    """Somebody asks for an election: rarely for an unclean one."""
+    """Request the election of the preferred leaders of a topic."""
     topic = _draw_topic(world)
     if topic is not None and topic.partitions:
         asked = ElectLeadersRequest.TopicPartitions(
@@ -387,7 +393,7 @@ def elect(world: World, body: SimBroker) -> None:
 
 
 def elr(world: World, body: SimBroker) -> None:
-    """Eligible leader replicas from now on."""
+    """Enable eligible leader replicas (ELR), if they are not enabled yet."""
     del body
     if world.state.image.features.get(ELR, 0):
         return
@@ -408,7 +414,7 @@ def elr(world: World, body: SimBroker) -> None:
 
 
 def fence(world: World) -> None:
-    """Whoever was silent for too long."""
+    """Fence every broker whose session has expired; none unfenced may be silent for 9 s."""
     while world.ask(decide_fence_stale, None):
         pass
     for broker in world.state.image.brokers.values():
@@ -419,11 +425,11 @@ def fence(world: World) -> None:
 def balance(world: World, body: SimBroker) -> None:
     del body
     world.ask(decide_rebalance_leaders, None, once=True)
-    world.ask(decide_elect_unclean, None, once=world.slices > 2)  # else it goes on with the next
+    world.ask(decide_elect_unclean, None, once=world.slices > 2)  # Else it does the next slice.
 
 
 def pass_time(world: World, body: SimBroker) -> None:
-    """Up to three seconds, with heartbeats."""
+    """Let up to three seconds pass, and send the heartbeats of most brokers."""
     del body
     world.now += 3 * world.random.random()
     for broker in world.brokers.values():
@@ -443,7 +449,7 @@ def fence_one(world: World, body: SimBroker) -> None:
 
 
 def several(world: World, body: SimBroker) -> None:
-    """Requests of many at the same moment."""
+    """Send two to five requests whose decisions are under way at the same time."""
     del body
     brokers = list(world.brokers.values())
 
@@ -468,7 +474,7 @@ AT_ONCE: Final[tuple[Callable[[World, SimBroker], None], ...]] = (
     fence_one,
     heartbeat,
 )
-"""What may be asked while other decisions are under way."""
+"""Steps that may be taken while other decisions are under way."""
 
 
 def begin_stop(world: World, body: SimBroker) -> None:
@@ -502,7 +508,7 @@ STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (
 
 
 def bootstrap(world: World, *, eligible: bool) -> None:
-    """The first records of the cluster."""
+    """Write the first records of the cluster."""
     world.write(
         [r.FeatureLevelRecord(name="metadata.version", feature_level=30)],
         "bootstrap",
@@ -512,5 +518,5 @@ def bootstrap(world: World, *, eligible: bool) -> None:
 
 
 def leaderless(world: World) -> list[Place]:
-    """Partitions that nobody leads."""
+    """Return the partitions without a leader."""
     return world.partitions_where(lambda p: p.leader == NO_LEADER)

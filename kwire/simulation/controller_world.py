@@ -1,11 +1,11 @@
-"""A controller and the brokers it rules, without network: the simulation's bodies.
+"""A simulated controller, its log and its brokers, without network.
 
-Decisions are committed one after the other, in a log, or are under way several at a time. Now and
-then the controller fails over in the middle of a request: before its records are committed, which
-then never were, or after, and then the request is repeated without its sender having heard. Of
-several decisions under way some first ones are committed, the others are lost together. The next
-controller starts from the log or from a snapshot, and must know the same; the last one may go on
-for a while without having noticed, and must not answer.
+Decisions are committed to a log one after the other, or several are under way at a time. Sometimes
+the controller fails over in the middle of a request: before its records are committed, which loses
+them, or after, and then the sender repeats the request because it got no answer. Of several
+decisions under way a prefix is committed and the others are lost together. The next controller
+starts from the log or from a snapshot, and must reach the same image; the previous one may go on
+for a while without knowing that, and must not answer.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ SETTINGS: Final = {
 
 @attrs.define
 class SimBroker:
-    """A broker as its process is, not as the controller believes it to be."""
+    """The actual state of a broker's process, which the controller's image may lag behind."""
 
     id: int
     directories: list[bytes]
@@ -57,9 +57,9 @@ class SimBroker:
     stopping: bool = False
     epoch: int = -1
     clean_epoch: int = -1
-    """Noted by its last life when that stopped in order."""
+    """The epoch of its previous process if that was shut down cleanly; else -1."""
     last_epoch: int = -1
-    """The epoch of its life before this one."""
+    """The epoch of its previous process."""
     lives: int = 0
     offline: set[bytes] = attrs.field(factory=set)
 
@@ -68,13 +68,13 @@ class SimBroker:
         return self.id.to_bytes(8) + self.lives.to_bytes(8)
 
     def told(self) -> list[bytes]:
-        """The directories that work."""
+        """Return the directories that work."""
         return [one for one in self.directories if one not in self.offline]
 
 
 @attrs.frozen(eq=False)
 class Batch:
-    """Records that were written, and what was known with them."""
+    """Records that were written, and the controller's state with them."""
 
     records: tuple[Any, ...]
     applied: Applied
@@ -84,7 +84,7 @@ class Batch:
 
 
 def _is_answered(commit: Commit | None) -> bool:
-    """Whether the controller answers what waits for this: as :meth:`Commit.wait` ends."""
+    """Whether a request that waits for this commit is answered: :meth:`Commit.wait` succeeds."""
     return commit is None or (commit._event.is_set() and commit._error is None)
 
 
@@ -103,17 +103,17 @@ class World:
     now: float = 100.0
     is_calm: bool = False
     heard: dict[int, float] = attrs.field(factory=dict)
-    """When each broker was answered last, or a controller began to listen."""
+    """The time of each broker's last answered request, or of the last failover."""
     slices: int = 1_000
-    """Partitions that one decision looks at."""
+    """The number of partitions that one decision handles."""
     under_way: "list[Batch] | None" = None
-    """Batches that are written and not committed, while there are any."""
+    """Batches that are written and not committed; None if batches are committed at once."""
     unanswered: list[tuple[Commit | None, Callable[[], Any]]] = attrs.field(factory=list)
-    """What requests wait for, and how they are asked again."""
+    """The commits that requests wait for, and the calls that repeat those requests."""
     old: ControllerState | None = None
-    """A controller before this one that has not noticed yet."""
+    """The previous controller, while it does not know that it was replaced."""
     told: dict[int, int] = attrs.field(factory=dict)
-    """The metadata offset that each broker has told last."""
+    """The metadata offset that each broker has reported last."""
     failovers: int = 0
     repeated: int = 0
 
@@ -136,7 +136,10 @@ class World:
         once: bool = False,
         vouched: frozenset[int] = frozenset(),
     ) -> R | None:
-        """A request's reply, None if it was refused. ``once``: asked again, nothing is written."""
+        """Return a request's reply, None if it was refused or is under way.
+
+        ``once``: repeated after a failover, the request must write nothing.
+        """
         if self.under_way is not None:
             self._set_out(decide, request, once=once, vouched=vouched)
             return None
@@ -174,7 +177,10 @@ class World:
         request: Q,
         **how: Any,
     ) -> None:
-        """Decide without waiting for the commit; the answer waits for all that it has seen."""
+        """Decide without waiting for the commit.
+
+        The answer waits for the last batch that the decision has seen.
+        """
         assert self.under_way is not None
         decision = self._decide(decide, request)
         if decision is None:
@@ -186,7 +192,7 @@ class World:
     def _ask_old(
         self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
     ) -> None:
-        """A controller that has not noticed yet that another took over gets the request first."""
+        """Send the request to the replaced controller first; it must not answer with a write."""
         state, present = self.old, self.state
         assert state is not None
         if self.random.random() < 0.2:
@@ -220,7 +226,7 @@ class World:
     def write(
         self, records: Sequence[Any], why: str, *, vouched: frozenset[int] = frozenset()
     ) -> None:
-        """Write one batch; it is committed at once unless several are under way."""
+        """Write one batch; commit it at once unless several are under way."""
         if not records:
             return
         state = self.state
@@ -242,10 +248,10 @@ class World:
         batch.commit._finish()
 
     def several(self, requests: Sequence[Callable[[], None]]) -> None:
-        """Requests whose decisions are under way together; some last ones may be lost.
+        """Send requests whose decisions are under way together; the last ones may be lost.
 
-        Their records are lost together with the leadership. What was lost must not be answered,
-        and is asked again.
+        Records are lost together with the leadership. A lost request must not be answered, and is
+        repeated.
         """
         self.under_way, self.unanswered = [], []
         for request in requests:
@@ -271,7 +277,7 @@ class World:
                 demand(committed and not lost, "answered, though it was lost", commit)
 
     def sweep(self, *, whole: bool = False) -> None:
-        """The controller goes on with large changes: a slice of them, or all that are left."""
+        """Continue the controller's sweeps: by one slice, or with ``whole`` to their end."""
         while self.state.sweeps:
             decision = self._decide(decide_sweep, None)
             assert decision is not None
@@ -280,7 +286,7 @@ class World:
                 return
 
     def fail_over(self) -> None:
-        """Another controller begins, from the log or from a snapshot and what came after it."""
+        """Start another controller, from the log or from a snapshot and the records after it."""
         self.failovers += 1
         start = self.random.randrange(len(self.log)) if self.random.random() < 0.5 else 0
         image = MetadataImage()
@@ -301,7 +307,7 @@ class World:
         self.note("failover, snapshot at", start)
 
     def partitions_where(self, wanted: Callable[[PartitionImage], bool]) -> list[Place]:
-        """Partitions that ``wanted`` says yes to, in the order of topic names."""
+        """Return the partitions for which ``wanted`` is true, in the order of topic names."""
         image = self.state.image
         return [
             (topic_id, number)
@@ -311,17 +317,17 @@ class World:
         ]
 
     def is_alive(self, broker: int) -> bool:
-        """Whether a broker serves, in fact and as the controller knows it."""
+        """Whether a broker is running, and active in the controller's image with its epoch."""
         body, known = self.brokers[broker], self.state.image.brokers.get(broker)
         heard = body.running and not body.silent
         return heard and known is not None and known.epoch == body.epoch and known.is_active
 
     def note(self, *what: object) -> None:
-        """For who has to find out what went wrong; put into words only then."""
+        """Add an event to the story of the run; it is formatted only for a failure."""
         self.lines.append((self.now, self.state.next_offset, what))
 
     def story(self) -> str:
-        """What happened last."""
+        """Return the last events as text."""
         return "\n".join(
             f"{now:9.2f} @{offset:<6} " + " ".join(map(_said, what))
             for now, offset, what in self.lines
@@ -342,7 +348,7 @@ def _directory(broker: int, number: int) -> bytes:
 
 
 def _said(what: object) -> str:
-    """A record's name and what it says that is not the default; anything else as it is."""
+    """Return a record's name with its non-default fields; any other object as a string."""
     kind = type(what)
     if not kind.__name__.endswith("Record"):
         return str(what)

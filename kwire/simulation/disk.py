@@ -1,9 +1,9 @@
-"""A disk in memory that can die: the twin of :class:`kwire.log.disk.RealDisk`.
+"""A disk in memory that can fail, in place of :class:`kwire.log.disk.RealDisk`.
 
-What it knows that a real disk hides: which bytes were synced, which names were (see
-:mod:`kwire.simulation.inodes`). ``killed`` is the death of the process: the page cache stays, and a
-full disk stays full. ``power_loss`` is that of the machine. Failures, torn writes and bit rot are
-asked for by the test, never random by themselves.
+It records what a real disk hides: which bytes and which names were synced (see
+:mod:`kwire.simulation.inodes`). ``killed`` is the end of the process: the page cache stays, and a
+full disk stays full. ``power_loss`` is the end of the machine. The test requests failures, torn
+writes and bit rot; none is random by itself.
 """
 
 import errno
@@ -41,7 +41,7 @@ class SimFile:
     path: str
     pins: int = 0
     held: Inode | None = None
-    """What its descriptor leads to, whatever becomes of the name."""
+    """The inode of its open descriptor, also after the name was removed or replaced."""
     _is_closing: bool = False
 
     def size(self) -> int:
@@ -128,7 +128,7 @@ class SimLock:
 
 @attrs.define(eq=False)
 class Failure:
-    """What to raise at calls of one kind, and when."""
+    """An error to raise at calls of one kind."""
 
     kind: str
     """A pattern: ``write``, ``sync*``, ``*``."""
@@ -140,7 +140,7 @@ class Failure:
     rate: float = 1.0
 
     def meets(self, kind: str, path: str) -> bool:
-        """Whether this call is to fail; counts it."""
+        """Whether this call must fail; counts the calls that match."""
         if self.times <= 0 or self.path not in path or not fnmatchcase(kind, self.kind):
             return False
         if self.random is not None and self.random.random() >= self.rate:
@@ -169,23 +169,23 @@ class SimDisk(Health):
     now_ms: int = 0
     calls: list[tuple[str, str]] = attrs.Factory(list)
     capacity: int = PLENTY
-    """How many bytes fit, those of removed files that are still open included."""
+    """The number of bytes that fit, including those of removed files that are still open."""
     cut: int | None = None
-    """After so many more written bytes the process dies."""
+    """The number of further written bytes after which the process dies."""
     changes_left: int | None = None
-    """After so many more renames, removals, replacements and syncs the process dies."""
+    """The number of further renames, removals, replacements and syncs before the process dies."""
     descriptors: Descriptors = attrs.Factory(Descriptors)
     _failures: list[Failure] = attrs.Factory(list)
 
     @property
     def files(self) -> dict[str, Inode]:
-        """Every file by its path, as the page cache has them."""
+        """Every file by its path, as in the page cache."""
         return dict(self.root.walk())
 
     def __str__(self) -> str:
         return "the simulated disk"
 
-    # -- what a test asks for
+    # -- faults that a test requests
 
     def fail_at(
         self, call: str, error: BaseException, *, path: str = "", after: int = 0, times: int = 1
@@ -193,7 +193,7 @@ class SimDisk(Health):
         """Raise ``error`` at this kind of call on paths that contain ``path``.
 
         Kinds: open, create, read, write, truncate, allocate, sync, sync_directory, rename, remove,
-        mkdir, entries, and patterns of them. ``after`` so many calls it happens ``times`` times.
+        mkdir, entries, and patterns of them. ``after`` that many calls, ``times`` calls fail.
         """
         self._failures.append(Failure(call, error, path, after, times))
 
@@ -204,19 +204,19 @@ class SimDisk(Health):
         self._failures.append(Failure(call, error, path, 0, sys.maxsize, random, rate))
 
     def mend(self) -> None:
-        """No call fails any more; a directory that has failed stays failed."""
+        """Remove all requested failures; a directory that has failed stays failed."""
         self._failures.clear()
 
     def rot(self, path: str, position: int, mask: int = 1) -> None:
-        """Flip bits of one byte of a file behind everybody's back."""
+        """Flip bits of one byte of a file, in the page cache and on the platter."""
         self.inode(path).rot(position, mask)
 
     def killed(self) -> "SimDisk":
-        """What the next process finds after ``kill -9``: everything the page cache had."""
+        """Return the disk as it is after ``kill -9``: with everything in the page cache."""
         return SimDisk(root=self.root, now_ms=self.now_ms, capacity=self.capacity)
 
     def power_loss(self, random: Random) -> "SimDisk":
-        """What the next process finds after the machine died."""
+        """Return the disk as it is after a loss of power."""
         survivor = self.root.survivor(random, {})
         return SimDisk(root=survivor, now_ms=self.now_ms, capacity=self.capacity)
 
@@ -245,7 +245,7 @@ class SimDisk(Health):
         return bytes(inode.data)
 
     def write(self, path: str, data: Buffer) -> None:
-        """Over what is there, then cut: until it is synced, the old content may come back."""
+        """Overwrite the file, then truncate it; until a sync, the old content may come back."""
         self._with_reserve(lambda: self._overwrite(path, data))
 
     def _overwrite(self, path: str, data: Buffer) -> None:
@@ -333,7 +333,7 @@ class SimDisk(Health):
         return Space(self.capacity, self.free())
 
     def free(self) -> int:
-        """Bytes that fit yet."""
+        """Return the number of bytes that still fit."""
         return PLENTY if self.capacity == PLENTY else self.capacity - self._used()
 
     def take_reserve(self, free: int) -> bool:
@@ -349,7 +349,7 @@ class SimDisk(Health):
         self.unlink(RESERVE)
 
     def _with_reserve(self, call: Callable[[], T]) -> T:
-        """Make a call that may take the room of the reserve."""
+        """Make a call; repeat it once if there is no room, when the reserve may be free."""
         try:
             return call()
         except OSError as error:
@@ -357,7 +357,7 @@ class SimDisk(Health):
                 raise
             return call()
 
-    # -- what its files use
+    # -- calls of its files
 
     def inode(self, path: str) -> Inode:
         found = self.root.find(path)
@@ -366,7 +366,7 @@ class SimDisk(Health):
         return found
 
     def call(self, kind: str, path: str) -> None:
-        """Note a call, and fail it if the test asked for that."""
+        """Record a call, and fail it if the test requested that."""
         self.calls.append((kind, path))
         if self.changes_left is not None and kind in _CHANGES:
             if not self.changes_left:
@@ -381,7 +381,7 @@ class SimDisk(Health):
                 raise failure.error
 
     def need_descriptor(self, path: str) -> None:
-        """Note that a file is opened, closing others when the process has too many."""
+        """Record the opening of a file; close other files if the process has too many open."""
         while True:
             try:
                 self.call("open", path)
@@ -416,8 +416,9 @@ class SimDisk(Health):
         inode.modified_ms = self.now_ms
 
     def sync_inode(self, path: str, inode: Inode) -> None:
-        """fsync. The kernel reports an error once and takes the pages for clean afterwards."""
-        is_refused = self.failed is not None  # then nobody asks the kernel
+        """Sync a file as fsync does: the kernel reports an error once, and then takes the pages
+        for clean."""
+        is_refused = self.failed is not None  # Then the kernel is not called.
         try:
             self.call("sync", path)
         except OSError:
@@ -427,7 +428,7 @@ class SimDisk(Health):
         inode.sync()
 
     def unlink(self, path: str) -> None:
-        """Take a name away; a missing one is fine."""
+        """Remove a name; do nothing if it is missing."""
         above, name = self.root.parent(path)
         if name in above.names:
             above.change({name: None})

@@ -1,11 +1,10 @@
-"""What lies on a simulated disk: files and directories, as the page cache has them and as the
-platter does.
+"""The files and directories of a simulated disk, as in the page cache and as on the platter.
 
-Rules: a sync speaks for one file's bytes or for one directory's names, never for both. Of a file's
-pages written since its last sync each may have reached the platter or not; a sync that fails takes
-them for clean, as Linux does, so that the next one leaves them out. Of a directory's names changed
-since its last sync a prefix has, and each directory has its own. So a file whose bytes are synced
-is lost with its name, or with the name of a directory above it.
+Rules: a sync covers one file's bytes or one directory's names, never both. Each page of a file
+written since its last sync may have reached the platter or not; a sync that fails marks them as
+clean, as Linux does, so that the next one leaves them out. Of the changes to a directory's names
+since its last sync a prefix has reached the platter, independently in each directory. So a file
+whose bytes are synced is lost with its name, or with the name of a directory above it.
 """
 
 import errno
@@ -18,23 +17,23 @@ import attrs
 from kwire.records.header import Buffer
 
 PAGE: Final = 512
-"""Torn writes are torn at multiples of this."""
+"""The page size in bytes; torn writes end at a multiple of it."""
 
 
 @attrs.define(eq=False)
 class Inode:
-    """One file's content: as the page cache has it, and as it was at the last sync."""
+    """One file's content: in the page cache, and at the last sync."""
 
     data: bytearray = attrs.Factory(bytearray)
     durable: bytes = b""
     dirty: set[int] = attrs.Factory(set)
     modified_ms: int = 0
     allocated: int = 0
-    """Room taken ahead, beyond the end too."""
+    """Bytes allocated in advance; may exceed the file's size."""
 
     @property
     def room(self) -> int:
-        """Bytes of the disk that the file takes."""
+        """The number of bytes that the file takes on the disk."""
         return max(len(self.data), self.allocated)
 
     def write(self, position: int, data: Buffer) -> None:
@@ -53,12 +52,12 @@ class Inode:
         self.allocated = 0
 
     def sync(self) -> None:
-        """Write the dirty pages out; the others are taken to be on the platter."""
+        """Write the dirty pages to the platter; the others are assumed to be there."""
         self.durable = bytes(self._with_pages(len(self.data), self.dirty))
         self.dirty.clear()
 
     def fail_sync(self) -> None:
-        """Report an error once: no page is written, and none counts as dirty any more."""
+        """Fail a sync: no page is written, and none counts as dirty afterwards."""
         self.dirty.clear()
 
     def rot(self, position: int, mask: int) -> None:
@@ -70,7 +69,7 @@ class Inode:
         self.durable = bytes(durable)
 
     def lose(self, random: Random) -> None:
-        """Keep of the unsynced pages what ``random`` says."""
+        """Lose power: keep a random size and a random half of the unsynced pages."""
         sizes = sorted((len(self.durable), len(self.data)))
         size = random.choice([*sizes, random.randint(*sizes) // PAGE * PAGE])
         size = max(size, sizes[0])
@@ -84,7 +83,7 @@ class Inode:
         self.dirty.clear()
 
     def _with_pages(self, size: int, pages: Iterable[int]) -> bytearray:
-        """The platter's content, in this size, with pages of the cache over it."""
+        """Return the platter's content at this size, with ``pages`` from the cache over it."""
         found = bytearray(self.durable[:size])
         found.extend(bytes(size - len(found)))
         for page in pages:
@@ -100,12 +99,12 @@ class Inode:
 
 @attrs.define(eq=False)
 class Directory:
-    """Names and what they lead to; the unsynced changes of them, in order."""
+    """A directory's names with their nodes, and the unsynced changes of them in order."""
 
     names: dict[str, "Node"] = attrs.Factory(dict)
     _durable: dict[str, "Node"] = attrs.Factory(dict)
     _changes: list[dict[str, "Node | None"]] = attrs.Factory(list)
-    """What each change made of the names that it touched."""
+    """The unsynced changes: each has the new node by name, None for a removed name."""
 
     def change(self, names: dict[str, "Node | None"]) -> None:
         """Set (or, with None, remove) names at once."""
@@ -117,7 +116,7 @@ class Directory:
         self._changes.clear()
 
     def survivor(self, random: Random, lost: dict[Inode, Inode]) -> "Directory":
-        """What is found here after the loss of power, as a directory of its own."""
+        """Return a copy of this directory as it is after a loss of power."""
         names = dict(self._durable)
         for change in self._changes[: random.randint(0, len(self._changes))]:
             _apply(names, change)
@@ -140,7 +139,7 @@ class Directory:
         return found
 
     def directory(self, path: str) -> "Directory":
-        """The directory at a path below this one; FileNotFoundError."""
+        """Return the directory at a path below this one; raise FileNotFoundError."""
         found: Node = self
         for name in path.split("/") if path else ():
             following = found.names.get(name) if isinstance(found, Directory) else None
@@ -152,17 +151,17 @@ class Directory:
         return found
 
     def parent(self, path: str) -> tuple["Directory", str]:
-        """The directory that holds a path's last name, and that name."""
+        """Return the directory that holds a path's last name, and that name."""
         above, _, name = path.rpartition("/")
         return self.directory(above), name
 
     def find(self, path: str) -> "Node | None":
-        """What lies at a path; FileNotFoundError when a directory above it is missing."""
+        """Return the node at a path, or None; FileNotFoundError if its directory is missing."""
         above, name = self.parent(path)
         return above.names.get(name)
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Inode]]:
-        """Every file below, by its path."""
+        """Yield every file below with its path."""
         for name, node in self.names.items():
             if isinstance(node, Directory):
                 yield from node.walk(f"{prefix}{name}/")

@@ -1,14 +1,15 @@
-"""Simulation of a broker's logs: the loop against its threads, and the loss of power at any moment.
+"""A simulation of a broker's logs: the loop and its threads, with a loss of power at any moment.
 
 From one seed come appends, rolls, truncations, retention, deletions, flushes, checkpoints, slow
-disks and stops, and the order in which each call of the disk that a thread makes falls between
-them. At any moment the power may be lost; a copy of what survives is opened and judged:
+disks and stops, and the order of the threads' disk calls between them. The power may be lost at any
+moment; a copy of the disk that survives is opened and checked:
 
-- what a flush was answered for, or the recovery point covers, is there, with its values;
-- nothing is there that was never written at its offset;
-- a log starts where DeleteRecords was answered to, and never past what was asked to be deleted;
+- records that an acknowledged flush or the recovery point covers are there, with their values;
+- no record is there that was never written at its offset;
+- a log starts at or after the last acknowledged DeleteRecords offset, and not after the last
+  requested one;
 - epochs, producers, aborted transactions and times are those of the batches that are left;
-- no thread works for a log that was given away.
+- no thread works for a deleted log.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -52,12 +53,12 @@ CONFIG = LogConfig(
 
 
 class LogSimFailure(AssertionError):
-    """A seed and what went wrong with it."""
+    """A failed run: its seed and the broken invariant."""
 
 
 @attrs.define(eq=False)
 class Model:
-    """What one partition was told, and what it has promised."""
+    """The records of one partition, and the offsets it has acknowledged."""
 
     log: PartitionLog
     topic_id: bytes
@@ -65,13 +66,13 @@ class Model:
     """Every value that was ever at an offset."""
     current: dict[int, bytes] = attrs.Factory(dict)
     bases: list[int] = attrs.Factory(list)
-    """Where batches begin."""
+    """The base offsets of the batches."""
     flushed: int = 0
-    """Everything below was answered to be durable."""
+    """The end offset of the records acknowledged as durable; exclusive."""
     start: int = 0
-    """Where DeleteRecords was asked to cut."""
+    """The highest start offset that DeleteRecords has requested."""
     kept_start: int = 0
-    """Up to here it was answered."""
+    """The highest start offset that DeleteRecords has acknowledged."""
 
     @property
     def promised(self) -> int:
@@ -93,7 +94,7 @@ class Model:
 
 @attrs.define(eq=False)
 class SimClock:
-    """trio's clock, and wall time that follows it."""
+    """trio's clock, and a wall clock that follows it."""
 
     def now(self) -> float:
         return trio.current_time()
@@ -104,7 +105,7 @@ class SimClock:
 
 @attrs.define(eq=False)
 class LogSim:
-    """One run."""
+    """One run of the simulation."""
 
     seed: int
     clock: trio.testing.MockClock
@@ -125,7 +126,7 @@ class LogSim:
         self.threads = SteppedThreads(self.random, self._check_job)
         self.logs = manager(self.disk, self.threads)
 
-    # -- what happens
+    # -- events
 
     async def run(self, steps: int) -> None:
         await self.logs.open(lambda topic: CONFIG)
@@ -134,7 +135,7 @@ class LogSim:
                 await nursery.start(self.logs.run)
                 await self._live(nursery, steps)
             finally:
-                self.threads.abandon()  # nobody can wait for them any more
+                self.threads.abandon()  # No task can wait for them after this.
             nursery.cancel_scope.cancel()
 
     async def _live(self, nursery: trio.Nursery, steps: int) -> None:
@@ -298,7 +299,7 @@ class LogSim:
     def _alone(
         self, partition: int, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]
     ) -> None:
-        """Do something that nothing else may be asked of the partition meanwhile."""
+        """Start ``work`` as a task; no other request goes to the partition until it is done."""
         self.busy.add(partition)
 
         async def run() -> None:
@@ -318,7 +319,7 @@ class LogSim:
         model.log.configure(attrs.evolve(CONFIG, flush_ms=flush_ms))
 
     async def _stop(self, nursery: trio.Nursery) -> None:
-        """A stop in order, with whatever the threads have begun."""
+        """Close the logs cleanly, after the threads have finished their jobs."""
         while self.threads.workers:
             self.threads.step()
             await trio.testing.wait_all_tasks_blocked()
@@ -328,7 +329,7 @@ class LogSim:
             self.threads.step()
             await trio.testing.wait_all_tasks_blocked()
 
-    # -- what has to hold
+    # -- invariants
 
     def _check_job(self, worker: Worker) -> None:
         owner = getattr(worker.call, "__self__", None)
@@ -355,7 +356,7 @@ class LogSim:
 
 
 def judge(partition: int, model: Model, log: PartitionLog, promised: int) -> None:
-    """Compare what survived with what was promised."""
+    """Compare a log that survived a loss of power with what its partition has promised."""
     name = f"partition {partition} (flushed {promised}, start {model.kept_start}..{model.start})"
     found = dict(contents(log))
     check(log.start_offset >= model.kept_start, f"{name} starts at {log.start_offset} again")
@@ -399,7 +400,7 @@ def producers(states: ProducerStates) -> list[tuple[int, int, int, int]]:
 
 
 def replayed(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
-    """Producers and aborted transactions by reading every batch."""
+    """Return the producers and aborted transactions found by reading every batch."""
     states, aborted = ProducerStates(), []
     for data, pos, header in stored(log):
         if header.producer_id >= 0:
@@ -410,7 +411,7 @@ def replayed(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
 
 
 def stored(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Every batch in the segment files."""
+    """Yield every batch in the segment files."""
     for segment in log.segments:
         data = segment.file.read(0, segment.size)
         for pos, header in headers(data):
@@ -418,7 +419,7 @@ def stored(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
 
 
 def contents(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
-    """Offset and value of every record that a reader gets."""
+    """Yield the offset and value of every record that a reader gets."""
     offset = log.start_offset
     while offset < log.written_offset:
         with log.read(offset, 1_000, end_offset=log.written_offset) as region:
@@ -440,7 +441,7 @@ async def at_once(call: Callable[[], None]) -> None:
 def manager(
     disk: SimDisk, in_thread: Callable[[Callable[[], None]], Awaitable[None]]
 ) -> LogManager:
-    """A manager of one directory."""
+    """Return a log manager of one directory."""
     directories = [LogDirectory(disk, "dir")]
     numbers = count()
     return LogManager(
@@ -453,7 +454,7 @@ def manager(
 
 @contextmanager
 def deterministic_trio(seed: int) -> Iterator[None]:
-    """Let a seed decide the order of trio's tasks too."""
+    """Make the order of trio's tasks follow from the seed too."""
     from trio._core import _run
 
     run: Any = _run
@@ -467,7 +468,7 @@ def deterministic_trio(seed: int) -> Iterator[None]:
 
 
 def simulate(seed: int, steps: int = 150) -> None:
-    """Run one seed; raises LogSimFailure that names it."""
+    """Run one seed; raise LogSimFailure, which names the seed, if a check fails."""
     clock = trio.testing.MockClock()
     sim = LogSim(seed, clock)
     try:

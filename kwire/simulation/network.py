@@ -10,21 +10,21 @@ from kwire.simulation.clockwork import Scheduler
 
 @attrs.define
 class SimNetwork:
-    """Carries messages between numbered nodes; how badly is a matter of its settings."""
+    """A network of numbered nodes, with settings for its faults."""
 
     scheduler: Scheduler
     random: Random
     delay_min: float = 0.0005
     delay_max: float = 0.01
     slow_share: float = 0.0
-    """Share of messages that take up to a hundred times as long, so that later ones overtake."""
+    """Share of messages that take up to 100 times as long, so that later ones overtake them."""
     loss: float = 0.0
     duplication: float = 0.0
     corruption: float = 0.0
     """Share of answers with records in which a bit is changed."""
     cut: set[tuple[int, int]] = attrs.field(factory=set)
     rejects: bool = False
-    """Whether a cut refuses what is sent, as a firewall may, or swallows it."""
+    """Whether a cut refuses messages, as a firewall may, instead of losing them silently."""
 
     def send(
         self,
@@ -33,7 +33,7 @@ class SimNetwork:
         deliver: Callable[[], None],
         refused: Callable[[], None] | None = None,
     ) -> None:
-        """Deliver now or never, once or twice; or tell the sender that it was refused."""
+        """Deliver a message later, twice, or never; or tell the sender that it was refused."""
         if (source, target) in self.cut:
             if self.rejects and refused is not None:
                 self.scheduler.after(self._delay(), refused)
@@ -55,7 +55,7 @@ class SimNetwork:
         return delay
 
     def isolate(self, node: int, others: list[int], *, inwards: bool, outwards: bool) -> None:
-        """Cut a node off, from what it hears, what it says, or both."""
+        """Cut a node's links from others (``inwards``), to others (``outwards``), or both."""
         for other in others:
             if other != node:
                 if inwards:
@@ -64,7 +64,7 @@ class SimNetwork:
                     self.cut.add((node, other))
 
     def calm(self) -> None:
-        """A good network from now on."""
+        """Restore all links, without faults."""
         self.cut.clear()
         self.rejects = False
         self.loss = self.duplication = self.slow_share = self.corruption = 0.0

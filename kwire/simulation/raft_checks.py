@@ -1,15 +1,16 @@
-"""What must hold at every moment of a raft simulation (the properties of Raft's figure 3).
+"""The invariants of a raft simulation at every moment (the properties of Raft's figure 3).
 
 * Election safety: one leader an epoch; one vote an epoch, also across a crash.
 * Leader completeness: a leader's log has everything that is committed.
-* State machine safety: whatever any node calls committed is the same bytes at the same place.
+* State machine safety: records that any nodes take as committed are the same bytes at the same
+  offset.
 * A leader commits by records of its own epoch only (5.4.2).
-* A majority of the voters holds on its platters what the leader calls committed.
+* A majority of the voters has synced every record that the leader takes as committed.
 * Epoch and high watermark never fall, the leaders' high watermark not even from leader to leader;
-  an epoch once told is still known after a restart.
-* Nobody cuts what is committed; nobody believes in a leader of an epoch that did not win it.
-* Voter sets that follow each other differ by one voter; those in force stand in the log.
-* A vote is given by the disk that it was asked of.
+  a node that has sent an epoch still knows it after a restart.
+* No node truncates committed records; no node follows a leader that did not win the epoch.
+* Consecutive voter sets differ by one voter; the voter set in force is in the log.
+* A vote is granted by the disk (directory id) that it was requested of.
 * A leader loads no snapshot; a log that does not begin at 0 begins where a snapshot ends.
 
 These are the invariants of Apache Kafka's own simulation of raft, and more.
@@ -51,25 +52,25 @@ Place = tuple[int, int]
 
 @attrs.define(eq=False)
 class Checks:
-    """The memory of the whole cluster, which no node has."""
+    """The state of the whole cluster, which no node has."""
 
     nodes: dict[int, SimNode]
     leaders: dict[int, int] = attrs.field(factory=dict)
     marks: dict[int, int] = attrs.field(factory=dict)
-    """Epoch to the high watermark its leader has come to."""
+    """The last high watermark of each epoch's leader, by epoch."""
     votes: dict[tuple[ReplicaKey, int], ReplicaKey] = attrs.field(factory=dict)
     told: dict[ReplicaKey, int] = attrs.field(factory=dict)
     chain: dict[int, int] = attrs.field(factory=lambda: {0: 0})
-    """Of everything committed: a running digest after each batch, by end offset."""
+    """A running digest of all committed batches after each one, by end offset."""
     committed_end: int = 0
     commits: list[tuple[int, int]] = attrs.field(factory=list)
-    """The epoch in which each end was first called committed."""
+    """The epoch in which each end offset was first committed, with that offset."""
     seen: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
-    """By node and incarnation: the epoch and the end of what was compared."""
+    """The last epoch and the end offset compared so far, by node and incarnation."""
     lost: dict[ReplicaKey, int] = attrs.field(factory=dict)
-    """Disks that are gone, with how much of the log they held when they were counted."""
+    """Lost disks, with the end offset of their synced log when they were lost."""
     _decided: dict[tuple[int, int], VoterSet] = attrs.field(factory=dict)
-    """By node and end offset: the voters when the leader called it committed."""
+    """The voters when the leader committed an end offset, by node and end offset."""
     _grants: dict[Hashable, tuple[ReplicaKey, int]] = attrs.field(factory=dict)
 
     # After every step -----------------------------------------------------------------------
@@ -84,7 +85,7 @@ class Checks:
             raise Violation(f"n{node.id}: the epoch fell from {epoch} to {state.epoch}")
         self.seen[place] = (state.epoch, compared)
         if isinstance(state.role, Leader):
-            if not state.voters.is_only(node.config.key):  # or else it may lose all with its power
+            if not state.voters.is_only(node.config.key):  # It may lose all with its power.
                 self._note_won(node.id, state.epoch)
             if not isinstance(event, Answered):
                 self._check_own_epoch(node, state.role, effects)
@@ -105,7 +106,7 @@ class Checks:
             raise Violation(f"n{known} and n{node_id} both lead epoch {epoch}")
 
     def _check_belief(self, node_id: int, state: RaftState) -> None:
-        """Whoever is taken for the leader of an epoch has won it."""
+        """Check that the node which is taken for the leader of an epoch has won it."""
         won = self.leaders.get(state.epoch)
         if state.leader_id not in (None, won, node_id):
             told = f"n{state.leader_id} is told to lead epoch {state.epoch}"
@@ -113,7 +114,7 @@ class Checks:
 
     @staticmethod
     def _check_voters(node_id: int, state: RaftState) -> None:
-        """One voter at a time (Raft's thesis, 4.1), by what stands in the log (KIP-853)."""
+        """Check that voters change one at a time (Raft's thesis, 4.1), by the log (KIP-853)."""
         if state.history.latest_offset >= max(state.log.end_offset, 1):
             raise Violation(f"n{node_id}: its voters stand beyond its log's end")
         sets = [voters for _, voters in state.history.sets[-2:]]
@@ -123,7 +124,7 @@ class Checks:
 
     @staticmethod
     def _check_start(node_id: int, state: RaftState) -> None:
-        """A log that does not begin at 0 has the snapshot of what is gone."""
+        """Check that a log which does not begin at 0 has the snapshot that ends there."""
         start = state.log.start_offset
         ends = [s for s in state.log.snapshots if s.end_offset > 0]
         if start and (not ends or ends[0].end_offset != start):
@@ -156,7 +157,7 @@ class Checks:
                     candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
                     self._grants[effect.token] = (candidate, asked.replica_epoch)
 
-    # When something becomes visible ---------------------------------------------------------
+    # When an outcome becomes visible --------------------------------------------------------
     def on_outcome(self, node: SimNode, outcome: Outcome) -> None:
         match outcome:
             case Reply(token, response):
@@ -194,7 +195,7 @@ class Checks:
             raise Violation(f"n{voter.id} voted for n{known.id} and n{candidate.id} in {epoch}")
 
     def _compare(self, node: SimNode, end_offset: int) -> None:
-        """Whatever this node calls committed is what everybody calls committed."""
+        """Check that the records this node takes as committed are those of all other nodes."""
         place = (node.id, node.incarnation)
         epoch, compared = self.seen[place]
         if end_offset < compared:
@@ -218,7 +219,7 @@ class Checks:
             self.commits.append((epoch, end_offset))
 
     def _check_mark(self, node: SimNode, mark: int) -> None:
-        """What a leader commits begins where the leaders before it ended, at the least."""
+        """Check that a leader's first high watermark is at least that of the leaders before it."""
         assert node.raft is not None
         state, role = node.raft.state, node.raft.state.role
         if not isinstance(role, Leader) or mark <= role.epoch_start:
@@ -246,10 +247,10 @@ class Checks:
         holders |= {
             key.id for key, end in self.lost.items() if voters.has(key) and end >= end_offset
         }
-        return 2 * len(holders) > len(voters)  # not the product's own arithmetic
+        return 2 * len(holders) > len(voters)  # Independent of the product's own arithmetic.
 
     def _check_complete(self, node: SimNode, epoch: int) -> None:
-        """Raft 5.4: whoever is elected has everything committed in earlier epochs."""
+        """Check Raft 5.4: an elected leader has everything committed in earlier epochs."""
         if node.raft is None or node.raft.state.epoch != epoch:
             return
         if not isinstance(node.raft.state.role, Leader):
@@ -278,6 +279,6 @@ class Checks:
 
 
 def batches_from(node: SimNode, offset: int) -> list[tuple[int, int, bytes]]:
-    """The batches of a node's log from an offset on."""
+    """Return the batches of a node's log from an offset on."""
     found = node.storage.cache.batches
     return found[bisect_right(found, offset - 1, key=itemgetter(0)) :]

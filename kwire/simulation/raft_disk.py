@@ -1,4 +1,4 @@
-"""A raft node's disk that loses what was not synced."""
+"""A raft node's disk that loses unsynced data."""
 
 from collections.abc import Callable, Iterable
 from random import Random
@@ -13,10 +13,10 @@ from kwire.records.header import headers
 
 
 class SimStorage:
-    """Two disks: what the page cache shows, and what survives the loss of power.
+    """A storage in two copies: the page cache, and the data that survives a loss of power.
 
-    Calls reach the platter in their order; after a crash a prefix of those since the last sync
-    has, and the last one of them may be torn.
+    Calls reach the platter in their order. After a crash, a prefix of the calls since the last
+    sync has reached it; an append may be cut after any of its batches.
     """
 
     blocks = False
@@ -34,7 +34,7 @@ class SimStorage:
         return self.cache.load(configured)
 
     def append(self, records: Bytes, base_offset: int) -> None:
-        for pos, header in headers(records):  # each batch may be the last one that is whole
+        for pos, header in headers(records):  # A crash may cut after each batch.
             data = bytes(records[pos : pos + header.size])
             self._do(lambda disk, d=data, b=header.base_offset: disk.append(d, b))  # type: ignore[misc]
 
@@ -95,17 +95,17 @@ class SimStorage:
         pass
 
     def die_after(self, changes: int | None) -> None:
-        """These calls are made whole or not at all."""
+        """Do nothing: calls to this disk are atomic."""
 
     def fail(self, random: Random) -> None:
-        """Only real files fail."""
+        """Do nothing: only real files fail."""
 
     def repair(self) -> bool:
-        """Nothing is broken here."""
+        """Return False: this disk never fails."""
         return False
 
     def crash(self, random: Random, *, power: bool = True) -> None:
-        """Power is lost: some prefix of what was not synced is there. Without a process: all."""
+        """Keep a prefix of the unsynced calls; all of them if only the process has died."""
         kept = random.randrange(len(self.pending) + 1) if power else len(self.pending)
         del self.pending[kept:]
         self.sync()

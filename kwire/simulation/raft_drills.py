@@ -1,7 +1,7 @@
-"""Situations that a simulated quorum is put into on purpose, with what has to come of them.
+"""Drills: situations that a simulated quorum is put into on purpose, with the required outcomes.
 
-Each begins in calm, with one leader that everybody knows, and leaves the quorum calm. It says
-whether the quorum was one that it can be done to.
+Each begins in calm, with one leader that all nodes know, and leaves the quorum calm. It returns
+whether it could be run with this quorum.
 """
 
 from collections.abc import Callable
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from kwire.simulation.raft_sim import RaftSim
 
 ELECTION_SECONDS: Final = 15.0
-"""After calm has come, how long until everybody has to agree."""
+"""The time after the end of faults in which the quorum must elect a leader."""
 
 
 def one_leader(sim: "RaftSim") -> tuple[SimNode, VoterSet]:
-    """The leader, and the voters as it has them."""
+    """Return the leader and its voter set."""
     leader = sim.leaders()[0]
     assert leader.raft is not None
     return leader, leader.raft.state.voters
 
 
 def able(sim: "RaftSim", voters: VoterSet) -> list[SimNode]:
-    """The voters that still have the disk they became voters with."""
+    """Return the voters that still have the disk they became voters with."""
     return [n for n in sim.nodes.values() if voters.has(n.config.key)]
 
 
 def lost_sight(sim: "RaftSim") -> bool:
-    """KIP-996: a voter that loses only its leader, and comes back, disturbs nobody."""
+    """Check KIP-996: a voter cut off from its leader alone does not disturb it, then or later."""
     leader, voters = one_leader(sim)
     assert leader.raft is not None
     others = [n for n in able(sim, voters) if n is not leader]
-    if len(voters) < 3 or len(others) < voters.majority:  # the rest must be one with the leader
+    if len(voters) < 3 or len(others) < voters.majority:  # The rest and the leader: a majority.
         return False
     epoch = leader.raft.state.epoch
     node = sim.random.choice(others)
@@ -52,7 +52,7 @@ def lost_sight(sim: "RaftSim") -> bool:
 
 
 def isolated_leader(sim: "RaftSim") -> bool:
-    """KIP-595: a leader that hears no majority resigns, and the others elect."""
+    """Check KIP-595: a leader without a majority resigns, and the others elect a new one."""
     leader, voters = one_leader(sim)
     others = [n for n in able(sim, voters) if n is not leader]
     if len(others) < voters.majority:
@@ -67,15 +67,15 @@ def isolated_leader(sim: "RaftSim") -> bool:
 
 
 def strangers(sim: "RaftSim") -> bool:
-    """KIP-853: a voter's id on an empty disk keeps no leader in office."""
+    """Check KIP-853: fetches of a voter's id on an empty disk do not keep a leader active."""
     leader, voters = one_leader(sim)
     others = [n for n in able(sim, voters) if n is not leader and sim.operators.finds_others(n)]
     if not sim.is_dynamic or not sim.operators.is_idle or len(voters) < 4 or len(others) < 3:
         return False
     stranger, *rest = sim.random.sample(others, len(others))
-    if stranger.config.auto_join:  # it takes its old self out, and is none for long
+    if stranger.config.auto_join:  # It would remove its old directory id and become a voter soon.
         return False
-    needed = voters.majority - 2  # with the leader and the stranger they would be a majority
+    needed = voters.majority - 2  # With the leader and the stranger they would be a majority.
     for node in sim.nodes.values():
         if node not in (leader, stranger, *rest[:needed]):
             sim.isolate(node)
@@ -95,7 +95,7 @@ def _demand_resignation(sim: "RaftSim", leader: SimNode) -> None:
 
 
 def lost_disk(sim: "RaftSim") -> bool:
-    """KIP-853: a voter without its disk is not that voter, however much it is needed."""
+    """Check KIP-853: a voter with another disk does not count, even if a majority needs it."""
     leader, voters = one_leader(sim)
     others = [n for n in able(sim, voters) if n is not leader]
     if not sim.is_dynamic or not sim.operators.is_idle or len(voters) != 3 or len(others) < 2:
@@ -116,14 +116,14 @@ def lost_disk(sim: "RaftSim") -> bool:
 
 
 def removed_leader(sim: "RaftSim") -> bool:
-    """KIP-853: a leader that takes itself out commits that by the others alone."""
+    """Check KIP-853: a leader that removes itself needs a majority of the others to commit that."""
     leader, voters = one_leader(sim)
     others = [n for n in able(sim, voters) if n is not leader]
     if not sim.is_dynamic or not sim.operators.is_idle or len(others) < len(voters) - 1:
         return False
     if not others or not voters.has(leader.config.key):
         return False
-    near = sim.random.sample(others, len(others) // 2)  # one too few to be their majority
+    near = sim.random.sample(others, len(others) // 2)  # One too few for a majority of the others.
     for node in sim.nodes.values():
         if node is not leader and node not in near:
             sim.isolate(node)
@@ -135,10 +135,10 @@ def removed_leader(sim: "RaftSim") -> bool:
 
 
 def double_crash(sim: "RaftSim") -> bool:
-    """Processes die before they have synced, come back and speak, and then lose power.
+    """Kill processes before they sync, start them again, and then cut their power.
 
-    What they said of their logs when they came back counted for a majority with the leader, which
-    dies as well: the others must find it on their disks.
+    The fetches they sent after the restart counted for a majority with the leader, which loses
+    power as well; the records that they acknowledged must be on their disks.
     """
     leader, voters = one_leader(sim)
     others = [n for n in able(sim, voters) if n is not leader]
@@ -169,7 +169,7 @@ def double_crash(sim: "RaftSim") -> bool:
 
 
 def power_lost_after_snapshot(sim: "RaftSim") -> bool:
-    """KIP-630: a node that took a fetched snapshot in has it, whatever happens to it then."""
+    """Check KIP-630: a node still has an installed snapshot after a loss of power."""
     leader, voters = one_leader(sim)
     assert leader.raft is not None
     others = [n for n in sim.nodes.values() if n is not leader]
@@ -193,13 +193,13 @@ def power_lost_after_snapshot(sim: "RaftSim") -> bool:
 
 
 def dead_minority(sim: "RaftSim") -> bool:
-    """Invariant 110: a minority dies and stays dead; whatever befell the rest, it goes on.
+    """Check invariant 110: with a dead minority, the majority goes on after its own faults.
 
-    Nothing is asked of the dead: the majority alone elects and commits once its own faults stop.
+    The majority alone elects and commits once its faults stop; the dead nodes stay down.
     """
     leader, voters = one_leader(sim)
     voting = able(sim, voters)
-    count = (len(voters) - 1) // 2  # not the product's own arithmetic
+    count = (len(voters) - 1) // 2  # Independent of the product's own arithmetic.
     if not sim.operators.is_idle or len(voting) < len(voters) or not count:
         return False
     dead = {leader.id} if sim.random.random() < 0.5 else set[int]()
@@ -226,4 +226,4 @@ DRILLS: Final[tuple[Callable[["RaftSim"], bool], ...]] = (
 )
 
 SELDOM: Final = (strangers, removed_leader, power_lost_after_snapshot, double_crash)
-"""Few quorums are such that these can be done to them: they have to come first at times."""
+"""Drills that few quorums qualify for; one of them is often tried before the others."""

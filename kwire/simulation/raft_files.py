@@ -1,5 +1,5 @@
-"""A raft node's files with what the checks need to see of them: the batches as they were written,
-and how far the log is synced."""
+"""A raft node's files, with the data that checks need: the batches as they were written, and the
+end of the synced log."""
 
 import errno
 from collections.abc import Callable, Iterable
@@ -23,17 +23,17 @@ from kwire.simulation.disk import PLENTY, SimDisk
 
 @attrs.define
 class Synced:
-    """What would survive the loss of power."""
+    """The part of the log that survives a loss of power."""
 
     end_offset: int = 0
 
 
 class Files:
-    """:class:`DiskStorage`, opened anew by each ``load``, and a copy in memory beside it."""
+    """A :class:`DiskStorage`, opened again by each ``load``, with a copy in memory."""
 
     blocks = True
     pending = False
-    """Whether calls wait for the platter that a snapshot of this node must not overtake."""
+    """Whether unsynced calls exist that a snapshot of this node must not overtake."""
     directory = METADATA_DIRECTORY
 
     def __init__(self, disk: SimDisk | RealDisk) -> None:
@@ -41,7 +41,7 @@ class Files:
         self.cache = MemoryStorage()
         self.durable = Synced()
         self.is_dead = False
-        """The process is gone: what it would still do at its end does not happen."""
+        """Whether the process has ended; ``close`` does nothing then."""
         self._files: DiskStorage | None = None
         self._syncing = 0
 
@@ -73,7 +73,7 @@ class Files:
         self._open().store_snapshot(snapshot, chunks)
         self.files.close()
 
-    # What a node writes ---------------------------------------------------------------------
+    # Writes of a node -----------------------------------------------------------------------
     def append(self, records: Bytes, base_offset: int) -> None:
         self.files.append(records, base_offset)
         self.cache.append(records, base_offset)
@@ -104,7 +104,7 @@ class Files:
         self.cache.store_snapshot(snapshot, kept)
 
     def __getattr__(self, name: str) -> Any:
-        """What is only read comes from the files."""
+        """Return an attribute of the files; methods that only read are not wrapped."""
         return getattr(self.files, name)
 
     # Syncing, and the end -------------------------------------------------------------------
@@ -134,11 +134,11 @@ class Files:
             self.is_dead = True
 
     def die_after(self, changes: int | None) -> None:
-        """Raise Killed at one of the next changes to the disk; None: at none."""
+        """Raise Killed after ``changes`` further changes to the disk; None: never."""
         self.disk.changes_left = changes
 
     def fail(self, random: Random) -> None:
-        """Let one of the next calls of some kind fail, or the disk be full soon."""
+        """Make one of the next calls of some kind fail, or let the disk be full soon."""
         if random.random() < 0.3:
             self.disk.capacity = self.disk._used() + random.randrange(2000)
             return
@@ -147,19 +147,19 @@ class Files:
         self.disk.fail_at(kind, error, after=random.randrange(4))
 
     def repair(self) -> bool:
-        """Let the disk work again; whether the process that it has failed has to go."""
+        """Make the disk work again; return whether it has failed, so that the process must end."""
         self.disk.mend()
         self.disk.capacity, self.disk.changes_left = PLENTY, None
         return self.disk.failed is not None
 
     def crash(self, random: Random, *, power: bool = True) -> None:
-        """The simulated machine dies, or the process alone; one that was closed only ends."""
+        """Lose power, or end the process alone; a storage that was closed loses nothing."""
         ends = self.is_dead or not power
         self.disk = self.disk.killed() if ends else self.disk.power_loss(random)
 
     # Damage ---------------------------------------------------------------------------------
     def tear(self, data: bytes) -> None:
-        """Bytes at the end of the log that were to become a batch."""
+        """Append the bytes of an incomplete batch to the log."""
         names = [e.name for e in self.disk.entries(METADATA_DIRECTORY) if e.name.endswith(".log")]
         file = self.disk.open(f"{METADATA_DIRECTORY}/{max(names)}")
         file.write([data], file.size())
@@ -167,5 +167,5 @@ class Files:
         file.close()
 
     def overwrite(self, name: str, data: bytes) -> None:
-        """Put something else in the place of a file."""
+        """Replace the content of a file."""
         self.disk.replace(f"{METADATA_DIRECTORY}/{name}", data, sync=True)

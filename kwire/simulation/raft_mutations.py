@@ -1,7 +1,7 @@
-"""Mistakes that a raft implementation can make, each by name: the simulation has to catch them.
+"""Mistakes that a raft implementation can make, each with a name; the simulation must catch them.
 
-A mutation replaces one function for as long as it is entered.  What no run finds is a hole in
-the simulation, not a sign of health.
+A mutation replaces functions while its context is entered. A mutation that no run finds shows a
+gap in the simulation, not that the code is correct.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,13 +35,13 @@ from kwire.simulation.raft_disk import SimStorage
 
 @attrs.frozen
 class Mutation:
-    """One mistake: what it is and which attributes it replaces."""
+    """One mistake: its description and the attributes it replaces."""
 
     name: str
     mistake: str
     patches: tuple[tuple[Any, str, Callable[..., Any] | property], ...]
     invariants: tuple[int, ...] = ()
-    """Numbers of what always holds that the mistake breaks."""
+    """Numbers of the invariants that the mistake breaks."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -57,11 +57,11 @@ class Mutation:
 
 
 def _trust_page_cache(storage: DiskStorage) -> None:
-    """What a killed process left is believed as it is."""
+    """Use what a killed process left without syncing it first."""
 
 
 def _vote_unsynced(storage: SimStorage, state: Any, voters: VoterSet, kraft_version: int) -> None:
-    storage.cache.save_election(state, voters, kraft_version)  # the platter never hears of it
+    storage.cache.save_election(state, voters, kraft_version)  # The platter never gets it.
 
 
 def _commit_old_epoch(state: RaftState) -> bool:
@@ -77,7 +77,7 @@ def _vote_again(state: RaftState, candidate: ReplicaKey) -> bool:
 
 
 def _forget_vote(state: RaftState, request: Any) -> Any:
-    """Grant without looking at whose log is further."""
+    """Grant a vote without comparing the logs."""
     response = _on_vote(state, request)
     asked = messages.partition_of(request)
     if asked is not None and response.topics and asked.replica_epoch == state.epoch:
@@ -100,7 +100,7 @@ def _trust_any_offset(self: LogState, offset: int, epoch: int) -> Valid:
 
 
 def _no_truncation(state: RaftState, epoch: int, end_offset: int) -> None:
-    """Go on as if the logs were the same."""
+    """Keep the log although it diverges from the leader's."""
 
 
 def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
@@ -128,7 +128,7 @@ def _clean_one_more(state: RaftState, event: SnapshotTaken) -> None:
 
 
 def _count_unsynced(node: raft_node.SimNode) -> None:
-    """Say things before they are on disk."""
+    """Send outcomes before the writes of the turn are synced."""
     if node._is_busy or not node._pending or node.is_paused:
         return
     pending, node._pending = node._pending, []
@@ -163,7 +163,7 @@ _write = reconfig._write
 
 
 def _clean_everything(state: RaftState, event: SnapshotTaken) -> None:
-    """Clean up to the log's end, committed or not."""
+    """Delete the whole log after a snapshot, including records that it does not contain."""
     state.log.add_snapshot(event.id)
     state.log.trimmed(state.log.end_offset)
     state.emit(CleanLog(state.log.end_offset))
@@ -185,7 +185,7 @@ def _always_would_vote(state: RaftState) -> bool:
 
 
 def _count_ids(state: RaftState, role: Leader) -> list[int]:
-    """Replicas count by their node's id."""
+    """Count recently fetching replicas by node id, without their directory id."""
     since = role.check_at - progress._check_timeout(state)
     recent = {r.key.id for r in role.replicas.values() if r.fetched_at > since}
     return [*recent, state.config.node_id]
@@ -199,7 +199,7 @@ _voter_progress = progress.voter_progress
 
 
 def _no_way_back(self: VoterHistory, end_offset: int) -> None:
-    """What stood beyond the end counts on."""
+    """Keep the voter sets beyond the new end of the log."""
 
 
 def _install_unsynced(storage: DiskStorage, snapshot: SnapshotId) -> Any:

@@ -1,7 +1,7 @@
-"""One raft node of the simulation: the machine, its disk, and turns that take time.
+"""One raft node of the simulation: the state machine, its disk, and turns that take time.
 
-Events that come while a turn is being synced wait for the next one, as under
-:mod:`kwire.drive`; a crash in between loses what was not synced and everything not yet said.
+Effects of events that arrive while a turn is being synced wait for the next turn, as under
+:mod:`kwire.drive`; a crash in between loses unsynced data and unsent outcomes.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftResponse
 
 CRC_POSITION = 17
-"""Of a batch: the checksum and what it protects begin there."""
+"""The position in a batch of its checksum, which the protected bytes follow."""
 DISK_ERRORS = (OSError, KafkaStorageError)
 WALL_MS = 1_700_000_000_000
 
 
 @attrs.frozen
 class Caller:
-    """Who waits for an answer: a call of another node's incarnation, or a tool (no node)."""
+    """The sender of a request that waits for an answer: one call of a node's incarnation."""
 
     node: int
     call_id: int
@@ -61,7 +61,7 @@ class Caller:
 
 @attrs.define(eq=False)
 class SimNode:
-    """A node that runs, is paused, or is down."""
+    """A simulated node that runs, is paused, or is down."""
 
     config: RaftConfig
     configured: VoterSet
@@ -91,7 +91,7 @@ class SimNode:
     def local_now(self) -> float:
         return self.scheduler.now * self.clock_rate
 
-    # Life and death -------------------------------------------------------------------------
+    # Start and end --------------------------------------------------------------------------
     def start(self) -> None:
         """Start the process; it ends at once if its disk does not work."""
         self.incarnation += 1
@@ -104,7 +104,7 @@ class SimNode:
         self.feed(Started())
 
     def die(self, *, power: bool = False) -> None:
-        """The process ends in the middle of what it did to its disk."""
+        """End the process in the middle of a write to its disk."""
         self.trace.add(self.scheduler.now, self.id, "down", 0, 0, 0, "dies at its disk")
         self.crash(power=power)
 
@@ -129,7 +129,7 @@ class SimNode:
 
     # Events ---------------------------------------------------------------------------------
     def feed(self, event: Event | None) -> Sequence[Effect]:
-        """Step the machine."""
+        """Step the state machine with an event; None: its deadline has come."""
         if self.raft is None:
             return ()
         if self.is_paused:
@@ -137,7 +137,7 @@ class SimNode:
                 self._held.append(event)
             return ()
         now = self.local_now
-        if event is None:  # the alarm's own rounding must not leave the deadline ahead
+        if event is None:  # The alarm's rounding must not leave the deadline in the future.
             now = max(now, min(self.raft.deadline, now + 1e-6))
         effects = self.raft.step(event, now, WALL_MS + int(now * 1000))
         self._pending += effects
@@ -189,7 +189,7 @@ class SimNode:
         except Killed:
             self.die()
             return
-        except DISK_ERRORS:  # what an fsync that failed has written is not known
+        except DISK_ERRORS:  # It is unknown what a failed fsync has written.
             self.die(power=self.random.random() < 0.5)
             return
         incarnation = self.incarnation
@@ -208,7 +208,7 @@ class SimNode:
         except Killed:
             self.die()
             return
-        except DISK_ERRORS:  # what an fsync that failed has written is not known
+        except DISK_ERRORS:  # It is unknown what a failed fsync has written.
             self.die(power=self.random.random() < 0.5)
             return
         self._is_busy = False
@@ -245,7 +245,7 @@ class SimNode:
             if self.incarnation == caller.incarnation:
                 self.feed(Answered(send.call_id, None, refused=True))
 
-        if target is None:  # it has moved
+        if target is None:  # The node has moved.
             self.network.send(self.id, self.id, refused)
             return
         there = target
@@ -271,7 +271,7 @@ class SimNode:
 
 
 def damaged(response: "RaftResponse", random: Random) -> "RaftResponse":
-    """The answer with one bit changed in what a checksum protects of the records in it."""
+    """Return the answer with one bit changed in the checksummed part of its records."""
     part = messages.answer_of(response)
     name = "records" if isinstance(response, FetchResponse) else "unaligned_records"
     data = bytearray(getattr(part, name, b"") or b"")
@@ -286,7 +286,7 @@ def damaged(response: "RaftResponse", random: Random) -> "RaftResponse":
 
 
 def _features() -> ApiVersionsResponse:
-    """What every node of the simulation supports."""
+    """Return the features that every node of the simulation supports."""
     feature = ApiVersionsResponse.SupportedFeatureKey
     return ApiVersionsResponse(
         api_keys=[],
@@ -299,7 +299,7 @@ def void(_: object) -> None:
 
 
 def brief(event: Any) -> str:
-    """An event in a few words."""
+    """Return a short description of an event."""
     match event:
         case Received(token, request):
             name = type(request).__name__.removesuffix("Request")

@@ -1,7 +1,8 @@
-"""What people and tools do to a simulated quorum: change voters, replace disks, move nodes, stop.
+"""The operators of a simulated quorum: they change voters, replace disks, move and stop nodes.
 
-Rules: they take no risk that raft is not made for: one disk is lost at a time, of a voter set that
-can stand it, and one voter moves at a time; each is waited for until the voter set has it right.
+Rules: they stay within the faults that raft tolerates: one disk is lost at a time, of a voter set
+of at least three, and one voter moves at a time; the next change of either kind waits until the
+voter set has the node's current disk and address.
 """
 
 from typing import TYPE_CHECKING
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from kwire.simulation.raft_sim import RaftSim
 
 STOP_SECONDS = 1.5
-"""How long a node that stops goes on voting."""
+"""The time that a stopping node goes on voting."""
 
 
 @attrs.define(eq=False)
 class Operators:
-    """The people and tools of one simulated quorum."""
+    """The operators of one simulated quorum, and the changes that they have under way."""
 
     sim: "RaftSim"
     healing: int | None = None
-    """A node whose disk was lost and that has not been made a voter again."""
+    """A node whose disk was lost and that is not a voter again yet."""
     moving: int | None = None
     """A node that has a new address which the voter set does not have yet."""
     _directories: int = 0
@@ -41,7 +42,7 @@ class Operators:
         return self.healing is None and self.moving is None
 
     def change_voters(self) -> None:
-        """Go on with a change of the voters, or begin one."""
+        """Continue a change of the voters, or begin one."""
         leaders = self.sim.leaders()
         if not leaders:
             return
@@ -60,7 +61,7 @@ class Operators:
             self.ask_to_remove(leader, self.sim.random.choice(list(voters)).key)
 
     def _heal(self, leader: SimNode, voters: VoterSet) -> None:
-        """Take the lost replica out and its successor in."""
+        """Remove the lost replica and add its successor, one step per call."""
         assert self.healing is not None
         node = self.sim.nodes[self.healing]
         voter = voters.get(node.id)
@@ -73,7 +74,7 @@ class Operators:
 
     @staticmethod
     def is_settled(leader: SimNode) -> bool:
-        """Whether the leader's voters stand in a committed record."""
+        """Whether the leader's voter set is in a committed record."""
         assert leader.raft is not None
         state = leader.raft.state
         return (
@@ -103,7 +104,7 @@ class Operators:
 
     # Disks ----------------------------------------------------------------------------------
     def lose_disk(self, node: SimNode) -> None:
-        """One disk at a time may be lost, of a voter set that can stand it."""
+        """Replace a voter's disk, if the voter set is settled and has three voters or more."""
         voters = self._settled_voters()
         if voters is None or not self.is_idle:
             return
@@ -111,18 +112,18 @@ class Operators:
             self.replace_disk(node)
 
     def _settled_voters(self) -> VoterSet | None:
-        """The voters, if one leader alone has committed them."""
+        """Return the voter set if exactly one leader has it committed; else None."""
         leaders = [n for n in self.sim.leaders() if self.is_settled(n)]
         if len(leaders) != 1 or leaders[0].raft is None:
             return None
         return leaders[0].raft.state.voters
 
     def finds_others(self, node: SimNode) -> bool:
-        """Whether its configuration names others; one that knew them from its log alone is lost."""
+        """Whether a node with an empty disk can find others, from its configuration."""
         return any(node_id != node.id for node_id in self.sim.voter_ids)
 
     def replace_disk(self, node: SimNode) -> None:
-        """The node comes back at once, with an empty disk."""
+        """Crash a node and start it at once with an empty disk."""
         sim = self.sim
         sim.note(node, "disk lost")
         self._directories += 1
@@ -136,7 +137,7 @@ class Operators:
 
     # Addresses ------------------------------------------------------------------------------
     def move(self) -> None:
-        """Start the last of the first voters at another address: it alone has ever moved."""
+        """Start the last of the initial voters at another address; no other voter ever moves."""
         voters = self._settled_voters()
         node = self.sim.nodes[max(self.sim.voter_ids)]
         if voters is None or len(voters) < 3 or not self.is_idle:
@@ -161,18 +162,18 @@ class Operators:
 
     # Leaders --------------------------------------------------------------------------------
     def resign(self) -> None:
-        """The controller on a leader cannot go on."""
+        """Let a leader resign, as when its controller cannot continue."""
         for leader in self.sim.leaders()[:1]:
             assert leader.raft is not None
             leader.feed(Resign(leader.raft.state.epoch))
 
     def upgrade(self) -> None:
-        """Raise kraft.version, which moves the voters into the log."""
+        """Raise kraft.version to 1, which moves the voter set into the log."""
         for leader in self.sim.leaders()[:1]:
             leader.feed(UpgradeKraftVersion(("upgrade", self.sim.scheduler.events), 1))
 
     def stop(self, node: SimNode) -> None:
-        """Let a node resign, wait a little and end in order; it comes back later."""
+        """Shut a node down: it resigns, ends after STOP_SECONDS, and starts again later."""
         if node.raft is None or node.is_paused:
             return
         self.sim.note(node, "stops")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Member:
-    """A node: what is left of it when it is stopped, and it while it runs."""
+    """A node: its storage and watcher, and its quorum service while it runs."""
 
     id: int
     storage: MemoryStorage = attrs.field(factory=MemoryStorage)
@@ -36,7 +36,7 @@ class Members:
     members: dict[int, Member]
 
     async def call(self, node: Node, request: "OwnRequest") -> "RaftResponse | None":
-        """The network: a millisecond to whoever runs."""
+        """Send a request; it takes 1 ms. ConnectionRefusedError if the node is not running."""
         await trio.sleep(0.001)
         member = self.members.get(node.id)
         if member is None or member.quorum is None:
@@ -67,13 +67,13 @@ class Members:
             await member.quorum.run(task_status)
 
     def kill(self, node_id: int) -> None:
-        """Gone from one moment to the next."""
+        """Stop a node without a shutdown."""
         member = self.members[node_id]
         member.quorum = None
         member.scope.cancel()
 
     async def leader(self) -> RaftService:
-        """The active leader, as soon as there is one."""
+        """Wait for an active leader and return it."""
         while True:
             for member in self.members.values():
                 if member.quorum is not None and member.quorum.leader().is_active:
@@ -83,7 +83,7 @@ class Members:
 
 @asynccontextmanager
 async def quorum_of(*node_ids: int) -> AsyncIterator[Members]:
-    """Running nodes with configured voters."""
+    """Run nodes with configured voters inside the context."""
     async with trio.open_nursery() as nursery:
         members = Members(nursery, {node_id: Member(node_id) for node_id in node_ids})
         for node_id in node_ids:

@@ -1,4 +1,4 @@
-"""Quorums for tests: one node in memory that leads at once, and what watches it."""
+"""Quorums for tests: one node in memory that leads at once, and a listener that records it."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class TestClock:
-    """trio's clock (which a test may mock), and a wall clock that goes with it."""
+    """trio's clock (which a test may mock), and a wall clock that follows it."""
 
     __test__ = False
 
@@ -30,7 +30,7 @@ class TestClock:
 
 @attrs.define
 class Watcher:
-    """A listener that remembers."""
+    """A listener that records what it is given."""
 
     batches: list[CommittedBatch] = attrs.field(factory=list)
     snapshots: list[SnapshotReader] = attrs.field(factory=list)
@@ -47,7 +47,7 @@ class Watcher:
 
 
 def directory_of(node_id: int) -> bytes:
-    """A directory id that goes with a node id."""
+    """Return a directory id derived from a node id."""
     return bytes(12) + node_id.to_bytes(4, "big")
 
 
@@ -62,7 +62,7 @@ def config_of(node_id: int, **changes: object) -> RaftConfig:
 
 
 def voters_of(*node_ids: int) -> VoterSet:
-    """Configured voters, as ``controller.quorum.voters`` names them."""
+    """Return configured voters, as ``controller.quorum.voters`` names them."""
     return VoterSet.of(
         Voter(ReplicaKey(n), (Endpoint("CONTROLLER", f"node-{n}", 9093),)) for n in node_ids
     )
@@ -72,7 +72,7 @@ def voters_of(*node_ids: int) -> VoterSet:
 async def quorum_of_one(
     *listeners: Listener, storage: MetadataStorage | None = None
 ) -> AsyncIterator[RaftService]:
-    """A running quorum of node 1 alone; it leads as soon as the first turn is done."""
+    """Run a quorum of node 1 alone inside the context; it leads after its first turn."""
     quorum = RaftService(
         config_of(1),
         storage or MemoryStorage(),

@@ -1,8 +1,8 @@
-"""Raft told as a script: commands in, the whole observable story out.
+"""A script interpreter for raft: commands in, all observable events out.
 
-A network by hand: messages wait until they are delivered or dropped, time moves only when the
-script says so, and disks work at once.  Randomness is one half, plus a hundredth for each node's
-number, so that the lower number's timers run out first.
+The network is manual: messages wait until the script delivers or drops them, time moves only by a
+command, and disks work at once. Random numbers are one half plus a hundredth of the node's number,
+so that the lower number's timers run out first.
 """
 
 from collections.abc import Callable, Hashable
@@ -47,7 +47,7 @@ IN_FLIGHT_MAX = 10_000
 
 @attrs.frozen
 class Fixed:
-    """A coin that always falls the same way."""
+    """A source of randomness that always returns the same value."""
 
     value: float
 
@@ -57,7 +57,7 @@ class Fixed:
 
 @attrs.define(eq=False)
 class Message:
-    """On its way, until the script says what becomes of it."""
+    """A message in flight, until the script delivers or drops it."""
 
     source: int
     target: int
@@ -67,7 +67,7 @@ class Message:
 
 @attrs.define(eq=False)
 class Script:
-    """A few nodes and what is on its way between them."""
+    """The nodes of one script, and the messages in flight between them."""
 
     now: float = 0.0
     nodes: dict[int, Raft] = attrs.field(factory=dict)
@@ -78,7 +78,7 @@ class Script:
     out: list[str] = attrs.field(factory=list)
 
     def run(self, line: str) -> str:
-        """One command; what it brought about."""
+        """Run one command; return the events it caused, a line each, or ``ok``."""
         self.out = []
         name, *words = line.split()
         command: Callable[..., None] = getattr(self, f"do_{name}")
@@ -87,7 +87,7 @@ class Script:
 
     # Commands -------------------------------------------------------------------------------
     def do_voters(self, kind: str, *ids: str) -> None:
-        """``voters static 1 2 3`` configures them, ``dynamic`` writes the checkpoint 0-0."""
+        """Set the voters: ``static 1 2 3`` configures them, ``dynamic`` writes checkpoint 0-0."""
         numbers = [int(n) for n in ids]
         if kind == "static":
             self.configured = voters_of(*numbers)
@@ -105,7 +105,7 @@ class Script:
             self._start(config_of(number))
 
     def do_join(self, number: str, directory: str = "") -> None:
-        """Start with auto-join; with another ``directory`` its disk is empty."""
+        """Start a node with auto-join; with another ``directory`` its disk is empty."""
         config = config_of(int(number), auto_join=True)
         if directory:
             self.disks[int(number)] = MemoryStorage()
@@ -121,14 +121,14 @@ class Script:
         self._feed(number, Started())
 
     def do_kill(self, number: str) -> None:
-        """Its disk stays; what it sent goes on flying."""
+        """Kill a node; its disk and the messages it has sent remain."""
         del self.nodes[int(number)]
 
     def do_stop(self, number: str) -> None:
         self._feed(int(number), Shutdown())
 
     def do_wait(self, seconds: str) -> None:
-        """Let time pass; timers ring in order, messages wait."""
+        """Let time pass; timers expire in order, messages wait."""
         until = self.now + float(seconds)
         while True:
             number, raft = min(
@@ -141,7 +141,7 @@ class Script:
         self.now = until
 
     def do_deliver(self, *_: str) -> None:
-        """Deliver until nothing is on its way."""
+        """Deliver messages until none is in flight."""
         for _n in range(IN_FLIGHT_MAX):
             if not self.flying:
                 return
@@ -149,7 +149,7 @@ class Script:
         raise AssertionError("messages without end")
 
     def do_drop(self) -> None:
-        """Lose everything on its way."""
+        """Lose all messages in flight."""
         self.flying.clear()
 
     def do_cut(self, source: str, target: str) -> None:
@@ -201,7 +201,7 @@ class Script:
                 f"[{epochs}] hw={state.high_watermark} voters={list(state.voters.ids)}"
             )
 
-    # What commands are made of --------------------------------------------------------------
+    # Parts of commands ----------------------------------------------------------------------
     def _disk(self, number: int) -> MemoryStorage:
         return self.disks.setdefault(number, MemoryStorage())
 
@@ -277,7 +277,7 @@ class Script:
 
 
 def _said(message: Any) -> str:
-    """A message's story: its kind and what matters in it."""
+    """Return a message's type and its important fields."""
     text = brief(Received("", message)) if "Request" in type(message).__name__ else ""
     text = text.removeprefix("<- ").replace(" from tool", "") or type(message).__name__
     part = _part(message)
@@ -301,7 +301,7 @@ def _part(message: Any) -> Any:
 
 
 def play(text: str) -> str:
-    """A transcript again: each command with what it says now."""
+    """Run the commands of a transcript; return it with their present output."""
     script = Script()
     told = []
     for block in text.strip().split("\n\n"):

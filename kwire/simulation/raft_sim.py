@@ -1,10 +1,10 @@
-"""A whole quorum under every fault there is, from one seed.
+"""A simulation of a whole quorum under faults of all kinds, from one seed.
 
 Rounds of chaos (crashes, lost disks, pauses, cuts in one direction, bad networks, damaged messages,
 slow, failing and full disks, skewed clocks, snapshots, and what
-:mod:`kwire.simulation.raft_operators` does) are each followed by calm, in which the quorum has to
+:mod:`kwire.simulation.raft_operators` does) are each followed by calm, in which the quorum must
 elect, commit and agree, and by drills (:mod:`kwire.simulation.raft_drills`).
-:mod:`kwire.simulation.raft_checks` watches every step.
+:mod:`kwire.simulation.raft_checks` checks every step.
 """
 
 from collections.abc import Collection
@@ -31,9 +31,9 @@ from kwire.simulation.raft_node import DISK_ERRORS, SimNode
 from kwire.simulation.raft_operators import Operators, directory_of, endpoints_of
 
 FILES_EVERY = 2
-"""One seed in so many writes real files: slower, and nearer to the truth."""
+"""One seed in this many uses the real storage code: slower, but closer to production."""
 DRILL_SHARE = 0.9
-"""How often calm is followed by a drill."""
+"""The probability that a drill follows a period of calm."""
 
 
 @attrs.define(eq=False)
@@ -57,7 +57,7 @@ class RaftSim:
 
     @classmethod
     def of(cls, seed: int, *, trace_length: int = 400) -> "RaftSim":
-        """Voters, observers and kind of voter set follow from the seed."""
+        """Make the voters, observers and kind of voter set that follow from the seed."""
         random = Random(seed)
         scheduler = Scheduler()
         network = SimNetwork(scheduler, random)
@@ -112,12 +112,12 @@ class RaftSim:
         self.nodes[node_id] = node
 
     def empty_disk(self) -> SimStorage | Files:
-        """Some quorums have the real storage, on a disk that loses what was not synced."""
+        """Return an empty storage: by the seed, the real one on a simulated disk, or a model."""
         return Files(SimDisk()) if self.seed % FILES_EVERY == 0 else SimStorage()
 
     # Running --------------------------------------------------------------------------------
     def run(self, events: int) -> None:
-        """Rounds of chaos and calm until so many events have happened."""
+        """Run rounds of chaos and calm until ``events`` events have happened."""
         for node in self.nodes.values():
             if node.incarnation == 0:
                 node.start()
@@ -137,11 +137,11 @@ class RaftSim:
         self.network.isolate(node.id, list(self.nodes), inwards=True, outwards=True)
 
     def note(self, node: SimNode, what: str) -> None:
-        """Write into the trace what happened to a node from outside."""
+        """Add an external event of a node to the trace."""
         self.trace.add(self.scheduler.now, node.id, "down", 0, 0, 0, what)
 
     def chaos(self, seconds: float, dead: Collection[int] = ()) -> None:
-        """Faults of all kinds for a while; with some nodes dead, the voters stay as they are."""
+        """Cause faults of all kinds for a time; with ``dead`` nodes, operators do nothing."""
         until = self.scheduler.now + seconds
         pace = 0.02 + 0.6 * self.random.random() ** 2
         self.network.loss = self.random.choice([0.0, 0.0, 0.01, 0.1, 0.3])
@@ -184,7 +184,7 @@ class RaftSim:
             node.storage.die_after(self.random.randrange(8))
 
     def _operate(self, node: SimNode) -> None:
-        """Now and then people and tools do something."""
+        """Run an operator's action, with a small probability each."""
         dice = self.random.random()
         if dice < 0.03:
             self.operators.stop(node)
@@ -206,7 +206,7 @@ class RaftSim:
             return
         self.note(node, "crash")
         node.crash()
-        if self.random.random() < 0.7:  # most come back soon
+        if self.random.random() < 0.7:  # Most come back soon.
             self.start_later(node)
 
     def start_later(self, node: SimNode) -> None:
@@ -218,7 +218,7 @@ class RaftSim:
         if node.raft is None and node.incarnation == incarnation:
             node.start()
 
-    # What clients and tools do --------------------------------------------------------------
+    # Actions of clients and tools -----------------------------------------------------------
     def leaders(self) -> list[SimNode]:
         return [
             n
@@ -227,7 +227,7 @@ class RaftSim:
         ]
 
     def propose(self) -> int | None:
-        """Append on a leader (there may be stale ones); the end offset, if it was taken."""
+        """Append on a leader, maybe a stale one; return the end offset, None if refused."""
         leaders = self.leaders()
         if not leaders:
             return None
@@ -240,7 +240,7 @@ class RaftSim:
         return taken[0].last_offset + 1 if taken else None
 
     def take_snapshot(self, node: SimNode) -> None:
-        """Let a node keep what it knows to be committed as a snapshot, if there is anything new."""
+        """Let a node write a snapshot of its committed records, if there are new ones."""
         if node.raft is None or node.is_paused:
             return
         state = node.raft.state
@@ -269,13 +269,13 @@ class RaftSim:
         except Killed:
             node.die()
             return
-        except DISK_ERRORS:  # it is made again when more has changed
+        except DISK_ERRORS:  # A later call tries again.
             return
         node.feed(SnapshotTaken(snapshot))
 
     # Calm -----------------------------------------------------------------------------------
     def calm(self, dead: Collection[int] = ()) -> None:
-        """Everything but the dead works again: the quorum must elect, commit and agree."""
+        """Stop all faults, but leave ``dead`` down; the quorum must elect, commit and agree."""
         self.network.calm()
         alive = [node for node in self.nodes.values() if node.id not in dead]
         for node in alive:
@@ -297,7 +297,7 @@ class RaftSim:
                 raise Violation(f"n{node.id} has not learnt of {end} in calm")
 
     def describe(self) -> str:
-        """What a failure prints: the seed and one line an event."""
+        """Return the text for a failure: the seed and one line per event."""
         states = "\n".join(self._state_of(node) for node in self.nodes.values())
         return f"seed={self.seed} events={self.scheduler.events}\n{self.trace.text()}\n{states}"
 
@@ -314,11 +314,11 @@ class RaftSim:
 
 
 class SimFailure(AssertionError):
-    """A run that broke an invariant; says which, and how to see it again."""
+    """A run that broke an invariant; the message has the invariant, the seed and the trace."""
 
 
 def simulate(seed: int, events: int, *, trace_length: int = 400) -> RaftSim:
-    """Run one seed; raise :class:`SimFailure` with the trace if anything does not hold."""
+    """Run one seed; raise :class:`SimFailure` with the trace if an invariant does not hold."""
     sim = RaftSim.of(seed, trace_length=trace_length)
     try:
         sim.run(events)

@@ -1,8 +1,8 @@
-"""Worker threads whose disk calls happen when a test says so.
+"""Worker threads whose disk calls a test lets through one by one.
 
-In place of a service's ``in_thread``: every job runs in a thread of its own and stops before each
+They replace a service's ``in_thread``: every job runs in a thread of its own and stops before each
 call of a :class:`SteppedDisk`, until :meth:`SteppedThreads.step` lets it make that call. Only one
-thread runs at any moment, so a seed decides the whole order of what the loop and its threads do.
+thread runs at any moment, so a seed decides the whole order of the loop's and the threads' actions.
 """
 
 import errno
@@ -32,13 +32,13 @@ class Worker:
         threading.Thread(target=self._run, daemon=True).start()
 
     def step(self) -> bool:
-        """Let it go on to its next call of the disk; whether it is done."""
+        """Run the job up to its next disk call; return whether it is done."""
         self._go.release()
         self._parked.acquire()
         return self._is_done
 
     def park(self) -> None:
-        """In the thread: wait until the next call may be made."""
+        """Wait in the job's thread until it may make the next call."""
         self._parked.release()
         self._go.acquire()
         if self.is_abandoned:
@@ -50,14 +50,14 @@ class Worker:
         try:
             if not self.is_abandoned:
                 self.call()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
             self.error = error
         self._is_done = True
         self._parked.release()
 
 
 class _Here(threading.local):
-    """The worker whose thread this is."""
+    """The worker of the current thread."""
 
     worker: Worker | None = None
 
@@ -67,16 +67,16 @@ _HERE = _Here()
 
 @attrs.define(eq=False)
 class SteppedThreads:
-    """All workers of a test."""
+    """The workers of a test."""
 
     random: Random
     before_step: Callable[[Worker], None] = lambda worker: None
-    """Looks at a job before each of its steps."""
+    """Called with a worker before each of its steps."""
     workers: list[Worker] = attrs.Factory(list)
     is_over: bool = False
 
     async def __call__(self, call: Callable[[], None]) -> None:
-        """Make a call in a thread; nobody can cancel it, as with real threads."""
+        """Make a call in a thread; it cannot be cancelled, as with real threads."""
         if self.is_over:
             raise OSError(errno.EIO, "the machine is gone")
         worker = Worker(call)
@@ -90,7 +90,7 @@ class SteppedThreads:
             raise worker.error
 
     def step(self) -> None:
-        """Let one worker, chosen by lot, make one call of the disk."""
+        """Let one worker, chosen at random, make one disk call."""
         if not self.workers:
             return
         worker = self.random.choice(self.workers)
@@ -100,7 +100,7 @@ class SteppedThreads:
             worker.finished.set()
 
     def abandon(self) -> None:
-        """End all threads without another call of the disk, and begin no more."""
+        """End all threads without another disk call, and start no more."""
         self.is_over = True
         for worker in self.workers:
             worker.is_abandoned = True
