@@ -1,8 +1,8 @@
-"""What reading and writing the hot messages costs.
+"""Measure the cost of decoding and encoding the most frequent messages.
 
     python benchmarks/codec.py
 
-One line a message: microseconds to decode, microseconds to encode, the smallest of several runs.
+One line per message: microseconds to decode, microseconds to encode, the smallest of several runs.
 """
 
 import timeit
@@ -119,7 +119,7 @@ def cases() -> Iterator[tuple[str, Any, int]]:
 
 
 def best(function: Callable[[], object]) -> float:
-    """Microseconds for one call, undisturbed."""
+    """Return the microseconds of one call, the smallest of 25 runs."""
     timer = timeit.Timer(function)
     number, _ = timer.autorange()
     number = max(1, number // 10)

@@ -1,8 +1,8 @@
-"""What a Produce and a Fetch of one partition cost, from the decoded frame to the pieces to send.
+"""Measure a Produce and a Fetch of one partition, from the decoded frame to the pieces to send.
 
     python benchmarks/data_path.py
 
-The log lies in a temporary directory on a real disk; the network is left out. On a shared 2-core
+The log is in a temporary directory on a real disk; the network is left out. On a shared 2-core
 machine, Python 3.11, CPU microseconds, the best of 5 rounds of 3,000: Produce 28 for 16 KB and 19
 for 100 bytes, Fetch 34, in a session 36.
 """

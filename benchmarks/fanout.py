@@ -1,4 +1,4 @@
-"""One producer and many subscribers that wait for each record, beside Apache Kafka.
+"""Measure one producer and many subscribers that wait for each record, beside Apache Kafka.
 
     python benchmarks/fanout.py [--peers kwire,kafka] [--subscribers N] [--records N] [--rounds N]
 
@@ -37,9 +37,9 @@ from kwire.testing.wire import WireClient  # noqa: E402
 
 TOPIC: Final = "news"
 VERSION: Final = 4
-"""A version of Fetch whose fields all lie at fixed places."""
+"""A version of Fetch whose fields all are at fixed positions."""
 OFFSET_FROM_END: Final = 12
-"""Position of the fetch offset in a request: before the maximum of bytes, which is last."""
+"""Distance of the fetch offset from a request's end: before the maximum of bytes, which is last."""
 HIGH_WATERMARK: Final = 4 + 4 + 4 + 2 + len(TOPIC) + 4 + 4 + 2
 RECORDS_SIZE: Final = HIGH_WATERMARK + 8 + 8 + 4
 
@@ -54,7 +54,7 @@ class Figures(NamedTuple):
 
 
 class Subscriber:
-    """One connection that asks for what comes next."""
+    """One connection that fetches the next records again and again."""
 
     def __init__(self, port: int, request: bytes) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
@@ -65,7 +65,7 @@ class Subscriber:
         self.sock.sendall(self.request)
 
     def read(self) -> None:
-        """Take in what has come; ask for more when an answer is complete."""
+        """Read the available bytes; send the next Fetch when an answer is complete."""
         self.received += self.sock.recv(1 << 16)
         if len(self.received) < 4 or len(self.received) < 4 + int.from_bytes(
             self.received[:4], "big"
@@ -79,7 +79,7 @@ class Subscriber:
 
 
 def produce(port: int, records: int, pipe: Connection) -> None:
-    """Send records one after the other; tell how long each acknowledgement took, in seconds."""
+    """Send records one after the other; put each acknowledgement's time, in s, into ``pipe``."""
     data = batch([New(None, bytes(100))], timestamp_ms=int(time.time() * 1000))
     part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
     topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[part])

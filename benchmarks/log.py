@@ -1,4 +1,4 @@
-"""What an append and a read cost: ``python -m benchmarks.log``.
+"""Measure an append and a read of a log: ``python -m benchmarks.log``.
 
 Prints microseconds of one core per batch of 16 KB, the write itself apart, and CPU seconds per GB.
 The numbers in the comments of kwire/log come from here.
@@ -18,14 +18,14 @@ BATCHES = 10_000
 
 
 def cpu(work: Callable[[], None]) -> float:
-    """CPU seconds of this thread."""
+    """Return the CPU seconds that ``work`` takes in this thread."""
     started = time.thread_time()
     work()
     return time.thread_time() - started
 
 
 class NoWrites:
-    """Stands before a file to measure everything but the write."""
+    """A wrapper of the active file whose writes do nothing, to measure all other costs."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._file = log.active.file
@@ -36,11 +36,14 @@ class NoWrites:
         self.truncate, self.allocate = self._file.truncate, self._file.allocate
 
     def write(self, parts: object, position: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callable[[], None]]:
-    """Append batches of ``size`` bytes, as from one producer if it has an id."""
+    """Return the total bytes of batches of ``size`` bytes, and the function that appends them.
+
+    They are an idempotent producer's if ``producer_id`` is not negative.
+    """
     count = max(size // 1000, 1)
     value = New(None, b"v" * (1000 if size > 1000 else size - 80))
     made = batch([value] * count, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)
@@ -55,7 +58,7 @@ def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callab
 
 
 def main() -> None:
-    """Run all of it on a temporary directory."""
+    """Run all measurements on a temporary directory."""
     print(f"{'':40}{'us each':>10}{'s per GB':>10}")
     for size in (300, 16_000):
         for producer_id in (-1, 7):
@@ -76,7 +79,7 @@ def main() -> None:
 
 
 def read(log: PartitionLog, size: int) -> None:
-    """Consume from the start, a fetch of 64 KB at a time, and the tail a batch at a time."""
+    """Measure locating up to 64 KB anywhere in the log, and the last record."""
     offsets = range(0, log.end_offset, max(log.end_offset // 2000, 1))
 
     def anywhere() -> None:

@@ -1,4 +1,4 @@
-"""What a small request, and a gigabyte either way, cost the broker's CPU.
+"""Measure the broker's CPU time for a small request, and for a gigabyte in each direction.
 
     PYTHONPATH=. python benchmarks/net.py [connections] [requests]
 
@@ -40,7 +40,7 @@ async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatRes
 
 
 def drive(port: int, connections: int, requests: int) -> None:
-    """The clients' side, in a process of its own: one request at a time per connection."""
+    """Send requests, one at a time per connection; runs in a process of its own."""
     socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     for sock in socks:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -55,7 +55,7 @@ def drive(port: int, connections: int, requests: int) -> None:
 
 @attrs.frozen
 class Segment:
-    """A file as kwire.log reads it."""
+    """A segment file with the interface that kwire.log uses."""
 
     opened: IO[bytes]
 
@@ -68,7 +68,7 @@ class Segment:
 
 @attrs.frozen
 class Stored:
-    """A region as kwire.log makes them."""
+    """A region of a file with the interface of kwire.log's regions."""
 
     file: Segment
     size: int
@@ -85,7 +85,7 @@ class Stored:
 
 @attrs.define
 class Sink:
-    """Takes frames of any size; answers with a size, or with a region of a file."""
+    """A session that takes frames of any size and answers with a size or a region of a file."""
 
     region: Callable[[], Part] | None = None
     muted_s: float = 0.0
@@ -101,7 +101,7 @@ class Sink:
 
 
 def push(port: int, size: int, count: int) -> None:
-    """Send ``count`` frames, five of them under way at a time as a producer does."""
+    """Send ``count`` frames, five of them in flight at a time as a producer does."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         frame = pack(">i", size) + bytes(size)
         for number in range(count + 5):
@@ -112,7 +112,7 @@ def push(port: int, size: int, count: int) -> None:
 
 
 def pull(port: int, size: int, count: int) -> None:
-    """Ask ``count`` times for a region."""
+    """Request a region ``count`` times, and read it."""
     room = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as sock:
         for _ in range(count):
@@ -123,7 +123,7 @@ def pull(port: int, size: int, count: int) -> None:
 
 
 async def move(client: Callable[[int, int, int], None], sink: Sink, size: int) -> None:
-    """What moving a gigabyte costs, in frames of one size."""
+    """Measure the CPU time of moving a gigabyte in frames of one size, and print it."""
     count = (1 << 30) // size
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, lambda listener, host: sink).port
@@ -132,7 +132,7 @@ async def move(client: Callable[[int, int, int], None], sink: Sink, size: int) -
 
 
 async def served(service: NetService, client: Callable[[], None]) -> float:
-    """The CPU time of this process while ``client`` runs in another one."""
+    """Return the CPU seconds of this process while ``client`` runs in another one."""
     child = os.fork()
     if not child:
         client()

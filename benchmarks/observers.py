@@ -1,4 +1,4 @@
-"""Measures what one raft event costs a leader with few and many brokers that wait for metadata.
+"""Measure the cost of one raft event at a leader with few and many brokers waiting for metadata.
 
     python benchmarks/observers.py
 
@@ -19,7 +19,7 @@ ROUNDS = 200
 
 
 def seconds_an_event(observers: int) -> float:
-    """The best of some rounds of one more Fetch that is held."""
+    """Return the seconds of one more held Fetch, the best of several rounds."""
     raft = with_observers(observers)
     request = fetch_of(50_000, raft)
     event = Received("token", request)

@@ -1,4 +1,4 @@
-"""What judging and stamping one 16 KB batch costs.
+"""Measure the cost of validating and stamping one 16 KB batch.
 
     python benchmarks/records.py
 

@@ -1,10 +1,10 @@
-"""Measures the wait of an idle client while another one keeps the broker busy, beside Apache Kafka.
+"""Measure the latency of an idle client while another keeps the broker busy, beside Apache Kafka.
 
     python benchmarks/stalls.py [--peers kwire,kafka] [--only NAME,...] [--rounds N]
 
-A prober in a process of its own asks ApiVersions every millisecond over one connection.  For each
+A prober in a process of its own sends ApiVersions every millisecond over one connection. For each
 load the table has the longest and the 99th percentile of its round trips, in milliseconds; "idle"
-has them without a load, which is what the machine itself adds.  The peers run in turn.
+has them without a load, which is the share of the machine itself. The peers run in turn.
 """
 
 import argparse
@@ -56,10 +56,10 @@ SETTINGS: Final = {
 }
 PROBE_SECONDS: Final = 0.001
 AFTERMATH_SECONDS: Final = 2.0
-"""Time for work that a request started and that goes on after its answer."""
+"""The time given to work that a request started and that goes on after its answer."""
 SEGMENTS: Final = 300
 STARTING: Final = (3, 5, 6)
-"""Errors of a new topic's partition that its broker does not serve yet."""
+"""Error codes of a new topic's partition that its broker does not serve yet."""
 SEGMENT_BYTES: Final = 64 * 1024
 VERBOSE: Final = "STALLS_VERBOSE" in os.environ
 
@@ -100,7 +100,7 @@ class Load:
         return WireClient("127.0.0.1", self.port, timeout_s=120)
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
-        """Create a topic of its own for a load."""
+        """Create a new topic for a load and return its name."""
         self.number += 1
         name = f"load-{self.number}"
         topic = CreateTopicsRequest.CreatableTopic(
@@ -136,13 +136,13 @@ class Load:
         return code
 
     def segments(self) -> str:
-        """Create a topic of 300 closed segments, a second apart."""
+        """Create a topic of 300 closed segments, a second apart, and return its name."""
         now = int(time.time() * 1000)
         topic = self.topic(internal_segment_bytes=str(SEGMENT_BYTES))
         self.fill(topic, SEGMENTS + 1, SEGMENT_BYTES - 500, lambda n: now - (SEGMENTS - n) * 1000)
         return topic
 
-    # Each of the following prepares its load and returns what is to be measured.
+    # Each of the following methods prepares its load and returns the function to be measured.
 
     def idle(self) -> Callable[[], None]:
         return lambda: time.sleep(1)
@@ -155,7 +155,7 @@ class Load:
 
     def delete_2000_partitions(self) -> Callable[[], None]:
         names = [self.topic(100) for _ in range(20)]
-        time.sleep(8)  # files that are made after the answer
+        time.sleep(8)  # Files are created after the answer.
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
 
         def load() -> None:
@@ -297,7 +297,7 @@ class Load:
 
     def questions_about_10000_partitions(self) -> Callable[[], None]:
         names = [self.topic(100) for _ in range(100)]
-        time.sleep(25)  # files that are made after the answers
+        time.sleep(25)  # Files are created after the answers.
         partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
         ends = [
             ListOffsetsRequest.ListOffsetsTopic(
@@ -337,7 +337,7 @@ LOADS: Final = [
 
 
 def measured(broker: Broker, name: str) -> tuple[float, float]:
-    """Longest and 99th percentile of the round trips during one load, in milliseconds."""
+    """Return the longest and the 99th percentile of the round trips of one load, in ms."""
     work = getattr(Load(broker.port), name)()
     ours, theirs = multiprocessing.Pipe()
     prober = multiprocessing.Process(target=probe, args=(broker.port, theirs))

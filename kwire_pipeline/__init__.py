@@ -1,1 +1,1 @@
-"""Topics become tables: a PySpark job beside the broker, which it knows only as a Kafka server."""
+"""A PySpark job that writes a topic to tables; it uses the broker only as a Kafka client does."""

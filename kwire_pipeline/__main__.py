@@ -1,4 +1,4 @@
-"""``python -m kwire_pipeline``: the same as the command ``kwire-pipeline``."""
+"""The entry point of ``python -m kwire_pipeline``, the same as the command ``kwire-pipeline``."""
 
 from kwire_pipeline.job import main
 

@@ -1,7 +1,7 @@
-"""A generator of realistic events: orders of a shop, some of them damaged on their way.
+"""A generator of realistic events: orders of a shop, some of them damaged.
 
-The same seed gives the same events.  Damaged ones are what pipelines meet: cut-off JSON, a field
-of the wrong type, a missing identity, bytes that are no text.
+The same seed gives the same events. The damage is of kinds that pipelines meet: truncated JSON, a
+field of the wrong type, a missing identity, bytes that are not text.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COUNTRIES: Final = ("DE", "FR", "IT", "NL", "PL", "SE")
 def events(
     count: int, *, seed: int, damaged: float, start_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """``count`` pairs of key (the customer) and value, some ``damaged`` (a share from 0 to 1)."""
+    """Yield ``count`` pairs of key (the customer) and value; ``damaged`` is a share from 0 to 1."""
     chance = random.Random(seed)
     at_ms = start_ms
     for number in range(count):
@@ -60,7 +60,7 @@ def damage(chance: random.Random, order: dict[str, object], value: bytes) -> byt
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Produce events to a topic, every one acknowledged."""
+    """Produce events to a topic and wait for all acknowledgements."""
     top = argparse.ArgumentParser(prog="kwire-events", description="Orders of a shop, as JSON.")
     top.add_argument("--bootstrap-servers", default="127.0.0.1:9092", metavar="HOST:PORT,...")
     top.add_argument("--topic", default="orders", help="default: %(default)s")
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def send(producers: Callable[..., Any], asked: argparse.Namespace) -> int:
-    """How many were acknowledged: all of them, or KafkaError."""
+    """Send the events and return their number; raise KafkaError unless all are acknowledged."""
     now = datetime.datetime.now(datetime.UTC)
     producer = producers(bootstrap_servers=asked.bootstrap_servers, acks="all", linger_ms=20)
     start_ms = int(now.timestamp() * 1000) - asked.count * 250

@@ -1,7 +1,7 @@
-"""The job: one topic into one table and its dead letters.  Wiring only.
+"""The job: one topic into one table and its dead letters. Wiring only.
 
-Two queries read the topic, each with its own checkpoint and its own exactly-once sink; that is
-twice the reading, and no protocol of our own between two tables.
+Two queries read the topic, each with its own checkpoint and its own exactly-once sink. The topic
+is read twice, but no protocol between the two tables is needed.
 """
 
 import sys
@@ -18,7 +18,7 @@ from kwire_pipeline.settings import Settings
 
 
 def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
-    """Start both queries."""
+    """Start both queries and return them."""
     schema = transforms.schema_of(settings.schema)
     decoded = transforms.decode(source.stream(spark, settings), schema)
     names = [partition.name for partition in settings.partition_by]
@@ -41,7 +41,10 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run until what is available is done, or for ever at an interval; a failed query fails it."""
+    """Run until the available records are written, or for ever at an interval.
+
+    Exit with a message if a query fails.
+    """
     settings = job_settings.read(arguments)
     spark = open_session(settings)
     try:
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(spark: SparkSession, settings: Settings) -> None:
-    """Both queries to their end; what one of them failed with is raised."""
+    """Run both queries to their end; raise the exception of a failed one."""
     queries = start(spark, settings)
     while any(query.isActive for query in queries):
         spark.streams.awaitAnyTermination()
@@ -64,5 +67,5 @@ def run(spark: SparkSession, settings: Settings) -> None:
 
 
 def first_line(error: PySparkException) -> str:
-    """What went wrong; Spark's plans and Java's stack are in the log already."""
+    """Return an error's first line; Spark's plans and Java's stack are in the log already."""
     return next((line for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,6 +1,6 @@
-"""The Spark session: which jars belong to this Spark, and the catalog for Iceberg.
+"""The Spark session: the jars for this version of Spark, and the catalog for Iceberg.
 
-The versions are a set that fits together; `docs/compatibility.md` says how that was found out.
+The versions are a set that works together; `docs/compatibility.md` says how that was tested.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ CATALOG: Final = "kwire"
 
 
 def configuration(settings: Settings) -> dict[str, str]:
-    """Spark's configuration for the job: defaults under what the user gave."""
+    """Return Spark's configuration for the job: the user's, over the job's defaults."""
     packages = [KAFKA_SOURCE]
     chosen = {
         "spark.sql.session.timeZone": "UTC",
@@ -39,7 +39,7 @@ def configuration(settings: Settings) -> dict[str, str]:
 
 
 def open_session(settings: Settings) -> SparkSession:
-    """A session with what the job needs, on the master the user or Spark names."""
+    """Open a session with the job's configuration, on the user's master or Spark's default."""
     builder = SparkSession.builder.appName(f"kwire-pipeline {settings.topic}")
     for key, value in configuration(settings).items():
         builder = builder.config(key, value)

@@ -1,7 +1,7 @@
-"""What one run of the job is to do, read from the command line.
+"""The settings of one run of the job, from the command line.
 
-Options of Spark and of Kafka keep their own names and are passed on untouched; the ones below
-are those the job itself acts on.
+Options of Spark and Kafka keep their own names and are passed on unchanged; the options below
+are those that the job itself acts on.
 """
 
 import argparse
@@ -18,7 +18,7 @@ SOURCE_DEFAULTS: Final = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
 }
-"""Nothing aborted is read, and nothing missing goes unnoticed, unless asked for."""
+"""By default, aborted records are not read, and missing records fail the job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything the job needs to know."""
+    """The settings of one run."""
 
     bootstrap_servers: str
     topic: str
@@ -52,7 +52,7 @@ class Settings:
     """``available-now``, or an interval such as ``30 seconds``."""
     master: str | None = None
     warehouse: str | None = None
-    """Where a file-based Iceberg catalog keeps its tables."""
+    """The folder in which a file-based Iceberg catalog keeps its tables."""
     source_options: Mapping[str, str] = field(default_factory=dict)
     sink_options: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read(arguments: Sequence[str] | None = None) -> Settings:
-    """Settings from the command line; exits with a message on bad usage."""
+    """Read settings from the command line; exit with a message on bad usage."""
     top = parser()
     asked = top.parse_args(arguments)
     schema: str = asked.schema
@@ -135,7 +135,7 @@ def read(arguments: Sequence[str] | None = None) -> Settings:
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """``["a=1"]`` as ``{"a": "1"}``; ValueError names what is no pair."""
+    """Return ``["a=1"]`` as ``{"a": "1"}``; raise ValueError that names a text without ``=``."""
     for text in texts:
         if "=" not in text:
             raise ValueError(f"{text}: expected KEY=VALUE")

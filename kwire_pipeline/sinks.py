@@ -1,8 +1,8 @@
-"""Writing a stream to a table, each record once.
+"""Sinks that write a stream to a table, each record exactly once.
 
-Parquet: Spark's file sink, whose metadata log in the folder says which files count.  Iceberg: its
+Parquet: Spark's file sink, whose metadata log in the folder lists the valid files. Iceberg: its
 streaming sink, whose snapshots carry the query and the epoch, so that a repeated epoch is not
-committed again.  Both stand on the checkpoint, which names the offsets of each epoch.
+committed again. Both depend on the checkpoint, which has the offsets of each epoch.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from kwire_pipeline.settings import AVAILABLE_NOW, Settings
 def start(
     frame: DataFrame, settings: Settings, *, name: str, table: str, partition_by: Sequence[str]
 ) -> StreamingQuery:
-    """Begin to append ``frame`` to ``table``; the query has its own part of the checkpoint."""
+    """Start to append ``frame`` to ``table``; the query has a checkpoint folder of its own."""
     writer = triggered(frame.writeStream.queryName(name), settings.trigger)
     writer = (
         writer.outputMode("append")
@@ -39,7 +39,7 @@ def triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
 
 
 def create_iceberg(frame: DataFrame, table: str, partition_by: Sequence[str]) -> None:
-    """Make the table if it is not there, with the frame's columns."""
+    """Create the table, with the frame's columns, if it does not exist."""
     spark = frame.sparkSession
     namespace = table.rpartition(".")[0]
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")

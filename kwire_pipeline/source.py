@@ -1,4 +1,4 @@
-"""Reading the topic: the options of Spark's Kafka source, and the stream itself."""
+"""The source of the job: the options of Spark's Kafka source, and the stream itself."""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -6,7 +6,7 @@ from kwire_pipeline.settings import SOURCE_DEFAULTS, Settings
 
 
 def options(settings: Settings) -> dict[str, str]:
-    """The source's options: the job's defaults under what the user gave."""
+    """Return the source's options: the user's, over the job's defaults."""
     chosen = {**SOURCE_DEFAULTS, "kafka.bootstrap.servers": settings.bootstrap_servers}
     if not {"subscribe", "subscribePattern", "assign"} & settings.source_options.keys():
         chosen["subscribe"] = settings.topic
@@ -14,5 +14,5 @@ def options(settings: Settings) -> dict[str, str]:
 
 
 def stream(spark: SparkSession, settings: Settings) -> DataFrame:
-    """The topic as an unbounded frame of key, value, topic, partition, offset, timestamp."""
+    """Return the topic as an unbounded frame: key, value, topic, partition, offset, timestamp."""
     return spark.readStream.format("kafka").options(**options(settings)).load()

@@ -1,7 +1,7 @@
-"""What happens to the records: pure functions from frame to frame, no session, no I/O.
+"""The transformations of records: pure functions from frame to frame, no session, no I/O.
 
 A record fits when its value is JSON of the declared shape and has every NOT NULL field; any
-other one is a dead letter, kept as it came with the reason it did not fit.  Nothing is dropped:
+other one is a dead letter, kept unchanged with the reason it does not fit. No record is dropped:
 the two frames partition the input.
 """
 
@@ -26,11 +26,11 @@ ORIGIN: Final = {
     "kafka_offset": "offset",
     "kafka_timestamp": "timestamp",
 }
-"""Where a row came from: columns of both tables, so that each can be checked against the topic."""
+"""The origin columns of both tables and their SQL, so that rows can be checked with the topic."""
 
 
 def schema_of(ddl: str) -> StructType:
-    """Parse a list of columns; raises ParseException, also for a type that has no columns."""
+    """Parse a list of columns; raise ParseException, also for a type that has no columns."""
     schema = StructType.fromDDL(ddl)
     if not isinstance(schema, StructType):
         raise ParseException(f"{ddl!r} is a type, not a list of columns such as 'id STRING, n INT'")
@@ -38,7 +38,7 @@ def schema_of(ddl: str) -> StructType:
 
 
 def decode(raw: DataFrame, schema: StructType) -> DataFrame:
-    """Add the parsed value, and the reason if the record does not fit."""
+    """Add the parsed value, and the reason if the record does not fit, as columns."""
     lenient = StructType(
         [
             *(StructField(field.name, field.dataType, True) for field in schema.fields),
@@ -52,7 +52,7 @@ def decode(raw: DataFrame, schema: StructType) -> DataFrame:
 
 
 def problem(text: Column, schema: StructType) -> Column:
-    """Why a record does not fit, or null if it does."""
+    """Return the column with the reason why a record does not fit, null if it does."""
     parsed = F.col(PARSED)
     unreadable = [
         F.when(
@@ -85,7 +85,7 @@ def is_given(text: Column, name: str) -> Column:
 
 
 def rows(decoded: DataFrame, schema: StructType, partition_by: Sequence[Partition]) -> DataFrame:
-    """The records that fit: declared fields, partition columns, origin."""
+    """Return the records that fit: declared fields, partition columns, origin."""
     fields = [F.col(f"{PARSED}.`{field.name}`").alias(field.name) for field in schema.fields]
     origin = [F.expr(expression).alias(name) for name, expression in ORIGIN.items()]
     fitting = decoded.where(F.col(ERROR).isNull()).select(*fields, *origin)
@@ -96,7 +96,7 @@ def rows(decoded: DataFrame, schema: StructType, partition_by: Sequence[Partitio
 
 
 def dead_letters(decoded: DataFrame) -> DataFrame:
-    """The records that do not fit: raw value, reason, origin, and the day they were written."""
+    """Return the records that do not fit: raw value, reason, origin."""
     origin = [F.expr(expression).alias(name) for name, expression in ORIGIN.items()]
     return decoded.where(F.col(ERROR).isNotNull()).select(
         F.col("value").alias("raw"), F.col(ERROR).alias("error"), *origin

@@ -1,7 +1,7 @@
-"""docs/compatibility.md: what each client and tool is shown to do, by which test, with what counts.
+"""The generator of docs/compatibility.md: the tested functions of each client and tool, and counts.
 
-The tests are read, not run: a row is a test's name, or its docstring's first line where it has
-one.  The counts are those that the suites themselves wrote into compat_tests/results.json.
+The tests are read, not run: a row is a test's docstring's first line, or its name if it has no
+docstring. The counts are those that the suites have written to compat_tests/results.json.
 """
 
 import ast
@@ -63,7 +63,7 @@ Counts = dict[str, dict[str, dict[str, Any]]]
 
 
 def compatibility() -> str:
-    """The whole document."""
+    """Return the whole document."""
     results = json.loads((SUITES / "results.json").read_text())
     counts = "".join(
         f"| {title} | {count(results, name, 'kwire')} | {count(results, name, 'kafka')} |\n"
@@ -75,7 +75,7 @@ def compatibility() -> str:
 
 
 def count(results: Counts, suite: str, broker: str) -> str:
-    """The cells of one broker: passed, failed, left out; dashes if not all tests are in them."""
+    """Return one broker's cells: passed, failed, left out; dashes without current counts."""
     counts = counts_of(results, suite, broker)
     if counts is None:
         return "- | - | -"
@@ -83,7 +83,7 @@ def count(results: Counts, suite: str, broker: str) -> str:
 
 
 def counts_of(results: Counts, suite: str, broker: str) -> dict[str, Any] | None:
-    """The counts of the last run; None without one, or if the suite's list has changed since."""
+    """Return the counts of the last run; None if there is none, or the list changed since."""
     counts = results.get(suite, {}).get(broker)
     path = SUITES / suite / "tests.txt"
     if counts is None or not path.exists():
@@ -93,7 +93,7 @@ def counts_of(results: Counts, suite: str, broker: str) -> dict[str, Any] | None
 
 
 def left_out(name: str, results: Counts) -> str:
-    """The table of a suite's reasons, with how many tests each keeps from which broker."""
+    """Return the table of a suite's reasons, with the tests each leaves out per broker."""
     brokers = [counts_of(results, name, kind) for kind in BROKERS]
     reasons = sorted({reason for counts in brokers if counts for reason in counts["excluded"]})
     rows = []
@@ -105,7 +105,7 @@ def left_out(name: str, results: Counts) -> str:
 
 
 def section(name: str, title: str, results: Counts) -> str:
-    """What a folder's tests show."""
+    """Return the section of one folder's tests; empty if it has none."""
     rows = []
     for path in sorted((SUITES / name).glob("test_*.py")):
         for node in ast.parse(path.read_text()).body:

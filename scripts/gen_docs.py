@@ -1,5 +1,4 @@
-"""Writes the documents that come from tables: compatibility, configuration, metrics,
-protocol.
+"""Write the generated documents: compatibility, configuration, invariants, metrics, protocol.
 
 ``python scripts/gen_docs.py`` writes them, ``--check`` says whether they are up to date.
 """

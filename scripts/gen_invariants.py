@@ -1,7 +1,7 @@
-"""docs/invariants.md: each invariant with its tests, its mutations and what it waits for.
+"""The generator of docs/invariants.md: each invariant with its tests, mutations and missing parts.
 
-A test names one by the word and its number in a docstring, a comment or a story, several by
-commas, "and" and ranges, also over the end of a line.
+A test names an invariant by the word and its number in a docstring, a comment or a ``.txt`` file;
+several numbers are joined by commas, "and" and ranges, also across lines.
 """
 
 import re
@@ -46,7 +46,7 @@ def invariants() -> str:
 
 @cache
 def tests() -> dict[int, set[str]]:
-    """Files that name an invariant, by its number."""
+    """Return the files that name an invariant, by its number."""
     named: dict[int, set[str]] = {}
     for path in files():
         for mention in MENTION.findall(path.read_text()):
@@ -59,7 +59,7 @@ def tests() -> dict[int, set[str]]:
 
 @cache
 def mistakes() -> dict[int, set[str]]:
-    """Names of the mutations that break an invariant, by its number."""
+    """Return the names of the mutations that break an invariant, by its number."""
     broken: dict[int, set[str]] = {}
     for mutation in (*mutations(), *RAFT, *CONTROLLER, *CLUSTER):
         for number in getattr(mutation, "invariants", ()):
@@ -68,7 +68,7 @@ def mistakes() -> dict[int, set[str]]:
 
 
 def code(names: set[str] | None) -> str:
-    """Names as a table's cell shows them, in order."""
+    """Return names in order, as the text of a table cell."""
     return ", ".join(f"`{name}`" for name in sorted(names or ()))
 
 
@@ -81,7 +81,7 @@ def files() -> Iterator[Path]:
 
 
 def numbers(mention: str) -> Iterator[int]:
-    """``13-15, 17`` as 13, 14, 15, 17."""
+    """Yield the numbers of a mention: ``13-15, 17`` as 13, 14, 15, 17."""
     for part in re.split(rf",{SPACE}|{SPACE}and{SPACE}", mention):
         first, _, last = re.sub(rf"{SPACE}to{SPACE}", "-", part).partition("-")
         yield from range(int(first), int(last or first) + 1)

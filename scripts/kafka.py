@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Apache Kafka 4.3.1 beside kwire: fetched from Maven by coordinates, started, stopped, its tools.
+"""Apache Kafka 4.3.1 for tests beside kwire: fetch it from Maven, start and stop it, run its tools.
 
     kafka.py fetch                            get the jars if they are missing; print their folder
-    kafka.py start DIR PORT [key=value ...]   one node in the background, its controller anywhere
+    kafka.py start DIR PORT [key=value ...]   start a node in the background; controller: any port
     kafka.py stop DIR | kill DIR              SIGTERM and wait, or SIGKILL
-    kafka.py restart DIR                      start again on the data that is there
-    kafka.py tool CLASS ARGS...               one of its tools: org.apache.kafka.tools.TopicCommand
+    kafka.py restart DIR                      start a node again on its existing data
+    kafka.py tool CLASS ARGS...               run a tool: org.apache.kafka.tools.TopicCommand
 
 Rules: the standard library only, so that it runs before any environment exists; importable (the
-compatibility tests use the functions below); what is missing is one line naming what to install.
-The jars lie in ${KWIRE_CACHE:-~/.cache/kwire}/kafka-4.3.1. KAFKA_HEAP_OPTS sets a node's heap.
+compatibility tests use the functions below); a missing program is reported in one line that says
+what to install. The jars are in ${KWIRE_CACHE:-~/.cache/kwire}/kafka-4.3.1. KAFKA_HEAP_OPTS sets a
+node's heap.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ START_SECONDS = 120
 
 
 class KafkaUnavailableError(RuntimeError):
-    """Something the script needs is not on this machine; the text names what to install."""
+    """A program that the script needs is missing here; the text names what to install."""
 
 
 def cache_dir() -> Path:
@@ -67,7 +68,7 @@ def _pom() -> str:
 
 
 def fetch() -> Path:
-    """The folder of the jars, filled from Maven on the first call, and when the list has grown."""
+    """Return the folder of the jars; fetch them from Maven first if it lacks any."""
     folder = cache_dir()
     libs, done, pom = folder / "libs", folder / "ok", folder / "pom.xml"
     if done.exists() and pom.read_text() == _pom():
@@ -87,7 +88,7 @@ def fetch() -> Path:
 
 
 def java_command(*arguments: str, classpath: Sequence[str] = ()) -> list[str]:
-    """A `java` command line with Kafka's jars (and ``classpath``) on its class path."""
+    """Return a `java` command line with Kafka's jars (and ``classpath``) on its class path."""
     java = _need("java", "a Java runtime, 17 or newer (Debian: openjdk-17-jdk-headless)")
     joined = os.pathsep.join([*classpath, f"{fetch()}/*"])
     level = os.environ.get("KAFKA_LOG_LEVEL", "warn")
@@ -96,7 +97,7 @@ def java_command(*arguments: str, classpath: Sequence[str] = ()) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Return ports that were free a moment ago, all different."""
     with contextlib.ExitStack() as stack:
         ports = []
         for _ in range(count):
@@ -107,7 +108,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def node_properties(directory: Path, port: int, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a single node that Apache Kafka and kwire both start from."""
+    """Return the settings of a single node; Apache Kafka and kwire both accept them."""
     (controller,) = free_ports(1)
     node = overrides.get("node.id", "1")
     properties = {
@@ -154,7 +155,7 @@ def _listener_port(properties: Path) -> int:
 
 
 def launch(directory: Path) -> subprocess.Popen[bytes]:
-    """Start the node whose ``server.properties`` lies in ``directory``; formats empty data."""
+    """Start the node whose ``server.properties`` is in ``directory``; format its data if empty."""
     properties, log = directory / "server.properties", directory / "server.log"
     if not (directory / "data" / "meta.properties").exists():
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(properties)]

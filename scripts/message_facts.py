@@ -1,4 +1,4 @@
-"""Writes what Kafka's own jars define of its messages, one line per field.
+"""Write the message definitions in Kafka's own jars to a file, one line per field.
 
     python scripts/message_facts.py LIBS tests/vectors/definitions-4.3.1.tsv.gz
 
@@ -8,7 +8,7 @@ table with the file: names, types, versions, nullable, tags, defaults, ignorable
     message  name  api or record type  kind  valid versions  flexible versions  unstable
     field    name  path  type  versions  nullable  tag  tagged versions  ignorable  compact  default
 
-Structures are written out where they are used; a default is JSON, or nothing if none is stated.
+Structures are expanded where they are used; a default is JSON, or empty if none is stated.
 """
 
 import gzip
@@ -24,7 +24,7 @@ ENTRY = re.compile(r"(common/message|common/metadata|message)/\w+\.json$")
 
 
 def definitions(libs: Path) -> dict[str, dict[str, Any]]:
-    """Every message that the jars in ``libs`` define, by name."""
+    """Return every message that the jars in ``libs`` define, by name."""
     found = {}
     for jar in sorted(libs.glob("kafka*.jar")):
         with ZipFile(jar) as archive:
@@ -50,7 +50,7 @@ def ranged(versions: object) -> str:
 
 
 def lines(name: str, made: dict[str, Any]) -> Iterator[list[str]]:
-    """The message's line, and one for each of its fields."""
+    """Yield the message's line, and one for each of its fields."""
     shared = {item["name"]: item["fields"] for item in made.get("commonStructs", ())}
     yield [
         "message",

@@ -1,10 +1,10 @@
-"""Makes each mistake of the mutation tables in a copy of the tree; its test has to fail.
+"""Make each mistake of the mutation tables in a copy of the tree; its test must fail.
 
     scripts/mutants.py [--only NAME,...] [--area AREA,...] [--jobs N]
 
 Rules: the tests must pass without a mistake first, or a failure would prove nothing; only pytest's
-"tests failed" counts as caught, not an error of collecting or a test that hangs; every mutation
-runs, so that one run shows all that are not caught.
+"tests failed" counts as caught, not a collection error or a test that hangs; every mutation runs,
+so that one run shows all that are not caught.
 """
 
 import argparse
@@ -32,18 +32,18 @@ FAILED = 1
 
 
 def copy_tree(target: Path) -> Path:
-    """Copy what the tests need, without compiled modules: they could outlive a replacement."""
+    """Copy the files that the tests need, without compiled modules, which could become stale."""
     ignore = shutil.ignore_patterns("__pycache__", "*.log")
     for name in TREES:
         shutil.copytree(ROOT / name, target / name, ignore=ignore)
     for name in FILES:
-        shutil.copy2(ROOT / name, target / name)  # .venv is newer than its pyproject.toml
+        shutil.copy2(ROOT / name, target / name)  # .venv must stay newer.
     (target / ".venv").symlink_to((ROOT / ".venv").resolve())
     return target
 
 
 def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int | None, str]:
-    """Run pytest in ``tree``; its exit code (None after a time-out) and its output."""
+    """Run pytest in ``tree``; return its exit code (None after a time-out) and its output."""
     python = str(ROOT / ".venv" / "bin" / "python")
     command = [python, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
@@ -51,8 +51,8 @@ def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int | None, str]:
         environment = {
             **os.environ,
             "PATH": path,
-            "PYTHONPATH": str(tree),  # brokers that tests start elsewhere run the copy too
-            "PYTHONPYCACHEPREFIX": compiled,  # no module compiled from other text is ever used
+            "PYTHONPATH": str(tree),  # Brokers started in other directories run the copy too.
+            "PYTHONPYCACHEPREFIX": compiled,  # No stale compiled module is used.
         }
         try:
             result = subprocess.run(
@@ -71,7 +71,7 @@ def run_tests(tree: Path, tests: Iterable[str]) -> tuple[int | None, str]:
 
 
 def judge(tree: Path, mutation: Mutation) -> str:
-    """Make one mistake and undo it; an empty text if the test caught it, else what happened."""
+    """Make one mistake and undo it; return an empty text if the test caught it, else the reason."""
     path = tree / mutation.path
     source = path.read_text()
     if source.count(mutation.old) != 1:
@@ -89,7 +89,7 @@ def judge(tree: Path, mutation: Mutation) -> str:
 
 
 def main() -> int:
-    """Judge the chosen mutations; 1 if one of them was not caught."""
+    """Judge the chosen mutations; return 1 if one of them was not caught."""
     parser = argparse.ArgumentParser(description="Show that tests catch the mistakes they are for.")
     parser.add_argument("--only", default="", help="comma-separated names of mutations")
     parser.add_argument("--area", default="", help="comma-separated names of tables")

@@ -1,7 +1,7 @@
-"""Runs every suite in turn and says what ran: ``scripts/test [--all] [--only NAME,...]``.
+"""Run every test stage in turn and report them: ``scripts/test [--all] [--only NAME,...]``.
 
 Rules: a stage that could not run is a failure, never a skip; every stage runs even when an
-earlier one failed, so that one run shows all that is wrong; the short run names what it left out.
+earlier one failed, so that one run shows all failures; the short run names the stages left out.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PYTEST = [str(BIN / "python"), "-m", "pytest"]
 
 @dataclass
 class Stage:
-    """One command; ``long`` ones belong to ``--all`` only."""
+    """One command of the test run; ``long`` stages run only with ``--all``."""
 
     name: str
     command: list[str]
@@ -30,7 +30,7 @@ class Stage:
 
 PYTHON = [str(BIN / "python")]
 WITH_APACHE = "compat_tests/cluster/test_interoperation.py"
-"""Quorums of kwire and Apache Kafka together: a dozen JVMs, minutes on two cores."""
+"""Tests of quorums of kwire and Apache Kafka together: a dozen JVMs, minutes on two cores."""
 STAGES = [
     Stage("lint", [str(BIN / "ruff"), "check", "."]),
     Stage("format", [str(BIN / "ruff"), "format", "--check", "."]),
@@ -87,7 +87,7 @@ def known() -> str:
 
 
 def run(stage: Stage) -> tuple[bool, str, float]:
-    """Run one stage, its output passed on; its result, last line and duration."""
+    """Run one stage and print its output; return its result, last line and duration in seconds."""
     print(f"\n=== {stage.name}: {' '.join(stage.command)}", flush=True)
     started = time.monotonic()
     environment = {

@@ -1,8 +1,8 @@
-"""Makes .venv with what kwire needs: ``setup.py base`` to run it, ``setup.py test`` to test it.
+"""Make .venv with kwire's dependencies: ``setup.py base`` to run it, ``setup.py test`` to test it.
 
-Uses nothing but the standard library.  Rules: safe to run twice at once (a file lock), a stamp
-tells the shell scripts that the environment is complete, and a machine without Debian's
-python3-venv works too, for pip can be had from the package index as a wheel that runs itself.
+Uses only the standard library. Rules: two runs at once are safe (a file lock); a stamp file shows
+the shell scripts that the environment is complete; a machine without Debian's python3-venv works
+too, because pip can be fetched from the package index as a wheel that installs itself.
 """
 
 import fcntl
@@ -43,9 +43,9 @@ def ready(kind: str) -> bool:
 
 
 def kept_from_us() -> str | None:
-    """Why this user may not run the environment that another one has made; None if they may.
+    """Return the reason why this user may not run another user's environment; None if they may.
 
-    Nobody but its owner can make it anew.
+    Only its owner can make it again.
     """
     try:
         owner = VENV.stat().st_uid
@@ -71,7 +71,7 @@ def user_name(number: int) -> str:
 
 
 def install(kind: str) -> None:
-    """Create the environment if need be and install kwire, editable, with its extras."""
+    """Create the environment if needed and install kwire, editable, with its extras."""
     python = VENV / "bin" / "python"
     if not works(python):
         try:
@@ -94,7 +94,7 @@ def install(kind: str) -> None:
     ]
     if subprocess.run(command, check=False).returncode:
         sys.exit("kwire: pip could not install the packages named in pyproject.toml (see above)")
-    # pip does not compile what it installs in place, and a start that has to takes twice as long
+    # pip does not compile an editable install, and a start that compiles takes twice as long.
     compiled = [str(python), "-m", "compileall", "-q", str(ROOT / "kwire")]
     subprocess.run(compiled, check=False)
     (VENV / f".ready-{kind}").touch()
@@ -109,7 +109,7 @@ def works(python: Path) -> bool:
 
 
 def bootstrap_pip(python: Path) -> None:
-    """Install pip, by ensurepip where the distribution has it, else from the package index."""
+    """Install pip, by ensurepip if the distribution has it, else from the package index."""
     ensure = [str(python), "-m", "ensurepip", "--upgrade", "--default-pip"]
     if not subprocess.run(ensure, capture_output=True, check=False).returncode:
         return
@@ -135,7 +135,7 @@ def version_of(wheel: str) -> tuple[int, ...]:
 
 
 def install_system_packages() -> None:
-    """What the tests need beside Python: installed where we may, else named in one line."""
+    """Install the system packages that the tests need; exit with their names if not permitted."""
     missing = [package for tool, package in SYSTEM_PACKAGES.items() if not shutil.which(tool)]
     if not missing:
         return

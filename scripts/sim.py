@@ -1,13 +1,13 @@
-"""Runs the simulation of the metadata quorum, its controller, a whole cluster or the logs for long.
+"""Run simulations of the metadata quorum, its controller, a whole cluster or the logs.
 
 ``python scripts/sim.py --seconds 600`` runs seed after seed on every core; ``--seed 17`` runs
-one and prints its trace when it fails; ``--controller`` simulates what the controller decides
-instead of how the quorum agrees, ``--cluster`` both together with brokers and clients, ``--logs``
-a broker's logs, their threads and the loss of power.  ``--rotate`` begins at a seed that no run
-before had.  Exit code 1: a seed failed.
+one and prints its trace when it fails. The default is the quorum; ``--controller`` simulates the
+controller's decisions, ``--cluster`` quorum and controller with brokers and clients, ``--logs``
+a broker's logs, their threads and the loss of power. ``--rotate`` begins at a seed that no earlier
+run had. Exit code 1: a seed failed.
 
-``--detect`` makes each mistake of the mutation tables instead and writes into docs/testing.md how
-many seeds and events it took to notice it.
+``--detect`` makes each mistake of the mutation tables instead, and writes to docs/testing.md after
+how many seeds and events it was detected.
 """
 
 import argparse
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
-    """One seed of the controller's."""
+    """Run one seed of the controller's simulation."""
     from kwire.simulation.controller_sim import simulate
     from kwire.simulation.raft_sim import SimFailure
 
@@ -36,14 +36,14 @@ def run_controller(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 
 def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
-    """One seed of the logs'."""
+    """Run one seed of the logs' simulation."""
     import logging
 
     from kwire.simulation.log_sim import LogSimFailure, simulate
 
     logging.disable(logging.CRITICAL)
     seed, steps, _ = task
-    steps = min(steps, 300)  # many short lives: each ends in a loss of power
+    steps = min(steps, 300)  # Short runs, because each ends in a loss of power.
     try:
         simulate(seed, steps)
     except LogSimFailure as failure:
@@ -52,7 +52,7 @@ def run_logs(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 
 def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
-    """One seed: how many events it took, and what went wrong."""
+    """Run one seed of the quorum's simulation; return it, its event count and its failure text."""
     from kwire.simulation.raft_sim import SimFailure, simulate
 
     seed, events, trace_length = task
@@ -63,7 +63,7 @@ def run(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 
 def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
-    """One seed of the whole cluster's: events are those that its trace tells of."""
+    """Run one seed of the cluster's simulation; its events are the lines of its trace."""
     from kwire.simulation.cluster_sim import simulate_cluster
     from kwire.simulation.raft_sim import SimFailure
 
@@ -76,11 +76,11 @@ def run_cluster(task: tuple[int, int, int]) -> tuple[int, int, str]:
 
 
 EVENTS_A_ROUND = 200
-"""About as many lines has the trace of a round of faults and calm in a cluster."""
+"""The approximate number of trace lines of one round of faults and calm in a cluster."""
 
 
 def table_of(kind: str) -> Any:
-    """The mistakes that a simulation has to notice."""
+    """Return the mistakes that a simulation must detect."""
     from kwire.simulation import cluster_mutations, controller_mutations, raft_mutations
 
     modules: dict[str, Any] = {
@@ -92,7 +92,7 @@ def table_of(kind: str) -> Any:
 
 
 def attempt(kind: str, seed: int) -> tuple[bool, int]:
-    """Run one seed; whether nothing was noticed, and after how many events it ended."""
+    """Run one seed; return whether it found nothing, and its event count."""
     from kwire.simulation.cluster_sim import ClusterSim
     from kwire.simulation.controller_sim import ControllerSim
     from kwire.simulation.raft_sim import RaftSim
@@ -107,7 +107,7 @@ def attempt(kind: str, seed: int) -> tuple[bool, int]:
     is_quiet = True
     try:
         sim.run(each)
-    except Exception:  # noqa: BLE001 - whatever it is, the mistake was noticed
+    except Exception:  # noqa: BLE001 - any exception detects the mistake
         is_quiet = False
     if kind == "raft":
         return is_quiet, sim.scheduler.events
@@ -115,7 +115,10 @@ def attempt(kind: str, seed: int) -> tuple[bool, int]:
 
 
 def detect(task: tuple[str, str, int]) -> tuple[str, str, int, int]:
-    """Make one mistake: its name and text, and the seeds and events until it was noticed."""
+    """Make one mistake; return its name and text, and the seeds and events until it was found.
+
+    The number of seeds is 0 if 100 seeds did not find it.
+    """
     kind, name, first = task
     (mutation,) = (one for one in table_of(kind) if one.name == name)
     total = 0
@@ -129,7 +132,7 @@ def detect(task: tuple[str, str, int]) -> tuple[str, str, int, int]:
 
 
 def detect_all(options: argparse.Namespace, kind: str) -> int:
-    """Write a table of all mistakes; 1 if one was not noticed."""
+    """Write the table of all mistakes; return 1 if one was not detected."""
     tasks = [(kind, mutation.name, options.first) for mutation in table_of(kind)]
     with multiprocessing.Pool(options.jobs) as pool:
         rows = list(pool.imap(detect, tasks))
@@ -164,7 +167,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    logging.getLogger("kwire").addHandler(logging.NullHandler())  # the faults are made on purpose
+    logging.getLogger("kwire").addHandler(logging.NullHandler())  # The faults are intended.
     started = time.monotonic()
     asked = [kind for kind in ("cluster", "controller", "logs") if getattr(options, kind)]
     kind = asked[0] if asked else "raft"
