@@ -1,1 +1,1 @@
-"""Real clients, tools and other people's suites against kwire, and against Apache Kafka itself."""
+"""Real clients, tools and the clients' own suites against kwire, and against Apache Kafka."""

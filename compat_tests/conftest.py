@@ -1,9 +1,9 @@
 """Fixtures of every compatibility test.
 
 ``--broker kwire`` (the default) starts kwire, ``--broker kafka`` Apache Kafka 4.3.1, and
-``--broker HOST:PORT`` uses one that runs. A test that was proven against Kafka says something when
-it fails against kwire. One broker serves the whole session, so tests use unique names; a test that
-kills or restarts takes ``own_broker``.
+``--broker HOST:PORT`` uses a running one. The failure of a test against kwire is meaningful
+because the test passes against Kafka. One broker serves the whole session, so tests use unique
+names; a test that kills or restarts it takes ``own_broker``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def own_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Names that no other test and no earlier run on the same broker has used."""
+    """A maker of names that no other test and no earlier run on the same broker has used."""
     test = "".join(c if c.isalnum() else "-" for c in request.node.name)[:60]
     return lambda role: f"{test}-{role}-{uuid.uuid4().hex[:8]}"
 
@@ -69,7 +69,7 @@ def group(unique: Callable[[str], str]) -> str:
 
 @pytest.fixture(scope="session")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
-    """One JVM that runs every Java tool and scenario of the session."""
+    """The JVM that runs every Java tool and scenario of the session."""
     machine = Jvm.start(tmp_path_factory.mktemp("jvm"))
     yield machine
     machine.close()

@@ -1,4 +1,4 @@
-"""One client writes, every other one reads the same: compression and partitioning agree."""
+"""Records that one client writes and every other client reads: compression and partitioning."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_same_key_goes_to_the_same_partition_in_every_client(broker, jvm, un
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_a_topic_codec_replaces_the_producers(broker, jvm, topic, codec):
-    """compression.type on the topic: the broker stores with that codec, whoever wrote."""
+    """With compression.type on the topic, the broker recompresses, and every client can read."""
     python.create(broker.address, topic, compression_type=codec)
     write_python(broker, jvm, topic, "gzip" if codec != "gzip" else "zstd")
     expected = [(0, n, KEYS[n], VALUES[n]) for n in range(COUNT)]
@@ -113,7 +113,7 @@ def test_a_topic_codec_replaces_the_producers(broker, jvm, topic, codec):
 
 
 def test_members_of_different_libraries_share_a_group(broker, topic, group):
-    """Both understand range; each partition has one owner."""
+    """Members of both libraries agree on the range assignor; each partition has one owner."""
     python.create(broker.address, topic, 4)
     with (
         python.members(broker.address, 1, topic, group_id=group) as (one,),

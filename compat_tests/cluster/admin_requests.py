@@ -1,7 +1,8 @@
-"""Admin requests drawn by lot from the tables of their messages: well-formed, seldom sensible.
+"""Random admin requests from the tables of their messages: well-formed, but seldom valid.
 
-Same seed, same requests, as far as the topics' ids allow. What would take the cluster itself
-away is left out: unregistering or moving its nodes, changing its voters, raising its levels.
+The same seed gives the same requests, as far as the topics' ids allow. Requests that would destroy
+the cluster are left out: unregistering or moving its nodes, changing its voters, raising its
+feature levels.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ TEXTS: Final = ("1", "2", "60000", "3600000", "compact", "delete", "compact,dele
 NUMBERS: Final = (0, 1, 2, 3, -1, -2, 7, 10_001, 2**31 - 1)
 BROKERS: Final = (1, 1, 2, 3, 4, -1)
 SHARED: Final = {19: 8, 20: 3, 37: 4, 44: 5, 33: 2, 43: 2, 45: 3, 46: 1, 49: 3, 48: 1, 57: 1}
-"""API key -> how often it is drawn, of those that clients ask."""
+"""The weight of each API, by its key, among the requests that clients send."""
 NODES: Final = {56: 2, 62: 2, 63: 2, 67: 1, 70: 1, 73: 2}
-"""The same of those that only controllers answer."""
+"""The weight of each API, by its key, among the requests that only controllers answer."""
 
 
 @attrs.define
 class Source:
-    """Draws requests; ``ids`` and ``epochs`` are what topics and brokers have."""
+    """A source of random requests; ``ids`` are of topics, ``epochs`` of brokers."""
 
     random: Random
     ids: list[bytes] = attrs.field(factory=list)
@@ -37,7 +38,7 @@ class Source:
     cluster_id: str = ""
 
     def request(self, weights: dict[int, int]) -> tuple[Any, int]:
-        """A request and a version of it."""
+        """Return a random request and its version."""
         api = BY_KEY[self.random.choices(list(weights), list(weights.values()))[0]]
         assert api.versions is not None
         version = self.random.randint(*api.versions)
@@ -129,7 +130,7 @@ class Source:
 
 
 def _not_none(kind: Any) -> Any:
-    """A type without the None beside it."""
+    """Return a union's type that is not None; any other type unchanged."""
     if get_origin(kind) is not UnionType:
         return kind
     return next(one for one in get_args(kind) if one is not NoneType)

@@ -1,4 +1,4 @@
-"""Clusters that are ended with their test."""
+"""Fixtures of clusters that are closed at the end of their test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def make(tmp_path: Path, broker_kind: str) -> Iterator[Callable[..., Cluster]]:
     made: list[Cluster] = []
 
     def cluster(count: int, *, dynamic: bool = False, **overrides: str) -> Cluster:
-        """Nodes 1 to ``count`` of the kind under test, not started; settings with underscores."""
+        """Make nodes 1 to ``count`` of the kind under test, not started.
+
+        ``overrides`` are settings, with underscores instead of dots.
+        """
         named = {name.replace("_", "."): value for name, value in overrides.items()}
         one = Cluster(tmp_path / f"cluster-{len(made)}", named, dynamic=dynamic)
         made.append(one)

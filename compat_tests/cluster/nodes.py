@@ -1,6 +1,6 @@
-"""A cluster of real processes, kwire and Apache Kafka as each node's kind says.
+"""A cluster of real processes, each of kwire or Apache Kafka by the node's kind.
 
-Rules: all nodes start from the same kind of properties file; ports are free ones; whatever is
+Rules: all nodes start from the same kind of properties file; ports are free ones; every process
 started here is ended by :meth:`Cluster.close`.
 """
 
@@ -27,7 +27,7 @@ FEATURES = ("group", "transaction", "share", "streams", "eligible.leader.replica
 
 @attrs.define(eq=False)
 class Node:
-    """One process; its directory outlives it."""
+    """A node with its directory, and its process while that runs."""
 
     id: int
     kind: str
@@ -67,7 +67,7 @@ class Node:
     def format(
         self, *arguments: str, features: Sequence[str] = FEATURES
     ) -> subprocess.CompletedProcess[str]:
-        """Format its directory; Apache's with these features off, as kwire begins."""
+        """Format its directory; Apache's with these features off, which is kwire's default."""
         if self.kind == "kwire":
             command = [str(ROOT / "scripts" / "kwire"), "format", "--config", str(self.config)]
             command += ["--cluster-id", kafka.CLUSTER_ID, *arguments]
@@ -79,7 +79,7 @@ class Node:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def launch(self) -> None:
-        """Start, without waiting for it to be ready."""
+        """Start the process without waiting until it is ready."""
         if self.kind == "kwire":
             command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", str(self.config)]
         else:
@@ -95,7 +95,7 @@ class Node:
             )
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(STOP_SECONDS)
@@ -109,7 +109,7 @@ class Node:
         return WireClient("127.0.0.1", self.port, timeout_s=timeout_s)
 
     def answers(self) -> bool:
-        """Whether its controller answers at all."""
+        """Whether its controller answers ApiVersions."""
         try:
             with WireClient("127.0.0.1", self.controller_port, timeout_s=2.0) as client:
                 client.call(ApiVersionsRequest(), 0)
@@ -118,7 +118,7 @@ class Node:
         return True
 
     def leader(self) -> int | None:
-        """Who leads the quorum according to this node's controller, if it is that one."""
+        """Return this node's id if its controller says that it leads the quorum; else None."""
         topic = DescribeQuorumRequest.TopicData
         part = topic.PartitionData(partition_index=0)
         request = DescribeQuorumRequest(
@@ -133,7 +133,7 @@ class Node:
         return self.id if leads else None
 
     def brokers_seen(self) -> set[int]:
-        """The brokers in this node's Metadata."""
+        """Return the ids of the brokers in this node's Metadata response; empty if it is down."""
         try:
             with self.client(timeout_s=2.0) as client:
                 return {b.node_id for b in client.call(MetadataRequest(topics=[]), 12).brokers}
@@ -143,7 +143,7 @@ class Node:
 
 @attrs.define(eq=False)
 class Cluster:
-    """Nodes that know each other."""
+    """The nodes of one cluster."""
 
     directory: Path
     overrides: Mapping[str, str] = attrs.field(factory=dict)
@@ -151,7 +151,7 @@ class Cluster:
     nodes: dict[int, Node] = attrs.field(factory=dict)
 
     def add(self, node_id: int, kind: str = "kwire", roles: str = COMBINED) -> Node:
-        """A node that is neither configured nor started yet."""
+        """Add a node that is neither configured nor started yet."""
         directory = self.directory / f"node-{node_id}"
         directory.mkdir(parents=True)
         ports = kafka.free_ports(2)
@@ -159,7 +159,7 @@ class Cluster:
         return node
 
     def configure(self) -> None:
-        """Write every node's properties; the static voters are the controllers there are."""
+        """Write every node's missing properties; all present controllers are static voters."""
         for node in self.nodes.values():
             if not node.config.exists():
                 kafka.write_properties(node.config, self.properties(node))
@@ -211,7 +211,10 @@ class Cluster:
         self.wait_complete()
 
     def start_standalone(self) -> None:
-        """As ``start``, with node 1 as the only voter of a dynamic quorum; the others observe."""
+        """Start all nodes, with node 1 as the only voter of a dynamic quorum.
+
+        The other controllers are observers.
+        """
         self.configure()
         for node in self.nodes.values():
             made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
@@ -220,7 +223,7 @@ class Cluster:
         self.wait_complete()
 
     def wait_complete(self) -> None:
-        """Until every living broker sees all living brokers."""
+        """Wait until every living broker sees exactly the living brokers."""
         living = {node.id for node in self.brokers if node.alive}
 
         def complete() -> bool:
@@ -230,7 +233,7 @@ class Cluster:
         eventually(complete, f"brokers {living} see each other: {self.tails()}", 90)
 
     def active(self) -> Node:
-        """The active controller's node."""
+        """Wait for an active controller and return its node."""
 
         def find() -> Node | None:
             leads = [n for n in self.controllers if n.alive and n.leader() == n.id]
@@ -241,10 +244,10 @@ class Cluster:
         return found
 
     def tails(self) -> str:
-        """What the nodes said last."""
+        """Return the end of every node's log."""
         return "\n".join(f"{node.id}: {node.said()[-600:]}" for node in self.nodes.values())
 
     def close(self) -> None:
-        """The end of a test: what a stop in order does is tested by itself."""
+        """Kill all nodes; other tests cover a controlled shutdown."""
         for node in self.nodes.values():
             node.kill()

@@ -1,8 +1,8 @@
-"""Admin requests drawn by lot against three nodes, each broker and controller.
+"""Random admin requests to three nodes, each broker and controller.
 
 They go to brokers and controllers, active or not, bare and in Envelopes. Each is answered, no node
-has a traceback, and in the end all nodes say the same, also after all were killed and have come
-back. ``KWIRE_SEED`` asks for others, ``KWIRE_REQUESTS`` for more.
+logs a traceback, and in the end all nodes have the same metadata, also after all were killed and
+started again. ``KWIRE_SEED`` sets the seed, ``KWIRE_REQUESTS`` the number of requests.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ REQUESTS = int(os.environ.get("KWIRE_REQUESTS", "250"))
 SEED = int(os.environ.get("KWIRE_SEED", "1"))
 NOT_CONTROLLER = 41
 BY_BROKERS_ONLY = {48}
-"""DescribeClientQuotas is answered by brokers themselves."""
+"""APIs that controllers do not serve: brokers answer DescribeClientQuotas themselves."""
 ALTER_CONFIGS = 33
-"""Kafka's brokers leave it unanswered where nothing is left to pass on."""
+"""AlterConfigs; Kafka's brokers do not answer it if no resource is left to forward."""
 TOPIC, CLUSTER = 2, 4
 
 
 @attrs.define(eq=False)
 class Client:
-    """Asks now this node and now that one; every request has to be answered."""
+    """A client that sends each request to a random node, which must answer it."""
 
     cluster: Cluster
     source: Source
     shared: dict[int, int]
-    """What clients ask, and how often."""
+    """The weights of the requests that clients send, by API key."""
     connections: dict[int, WireClient] = attrs.field(factory=dict)
 
     def call(self, port: int, request: Any, version: int) -> Any:
@@ -68,7 +68,7 @@ class Client:
             self.wrapped(node, *self.source.request(to_controllers))
 
     def wrapped(self, node: Node, request: Any, version: int) -> None:
-        """In an Envelope: what is inside is answered, or the controller is another one."""
+        """Send a request in an Envelope; accept its answer, or NOT_CONTROLLER."""
         key = key_of(request)
         frame = request_frame(key, version, 7, "inside", request)[4:]
         envelope = EnvelopeRequest(
@@ -81,14 +81,14 @@ class Client:
             assert correlation_id == 7
 
     def look(self) -> None:
-        """Know the topics' ids from now on, in the order of their names."""
+        """Give the source the current topics' ids, in the order of their names."""
         node = self.cluster.brokers[0]
         found = self.call(node.port, MetadataRequest(topics=None), 12).topics
         self.source.ids = [t.topic_id for t in sorted(found, key=lambda topic: str(topic.name))]
 
 
 def known(node: Node) -> list[Any]:
-    """What a node's clients can see of the metadata."""
+    """Return the metadata that a node's clients can see."""
     with node.client() as client:
         topics = client.call(MetadataRequest(topics=None), 12).topics
         resource = DescribeConfigsRequest.DescribeConfigsResource
@@ -112,7 +112,7 @@ def known(node: Node) -> list[Any]:
 
 
 def agreed(cluster: Cluster) -> list[Any]:
-    """What all nodes know alike."""
+    """Wait until all nodes have the same metadata, and return it."""
 
     def same() -> list[Any] | None:
         first, *others = [known(node) for node in cluster.brokers]
@@ -124,7 +124,7 @@ def agreed(cluster: Cluster) -> list[Any]:
 
 
 def test_admin_requests_by_lot(make: Callable[..., Cluster], broker_kind: str) -> None:
-    """Requests drawn by lot: each is answered, and all nodes agree, before and after a restart."""
+    """Random admin requests are answered, and all nodes agree, before and after a restart."""
     cluster = make(3)
     cluster.start()
     source = Source(Random(SEED), epochs=[0, 5, 7], cluster_id=kafka.CLUSTER_ID)

@@ -18,7 +18,7 @@ def voters(jvm, cluster: Cluster) -> set[tuple[int, str]]:
 
 
 def test_controllers_join_by_themselves(jvm, make, broker_kind):
-    """Two observers become voters; one that lost its disk takes its own place."""
+    """Two observers become voters; a voter that lost its disk replaces its old directory id."""
     cluster = make(1, dynamic=True, controller_quorum_auto_join_enable="true")
     for node_id in (2, 3):
         cluster.add(node_id, broker_kind, CONTROLLER)

@@ -31,14 +31,14 @@ def three(make) -> Cluster:
 
 
 def endpoints(jvm, how: tuple[str, str], *more: str) -> dict[int, tuple[str, str]]:
-    """Port and the rest of each line of ``list-endpoints``."""
+    """Return the columns of ``list-endpoints``, by node id."""
     lines = jvm.tool(CLUSTER, "list-endpoints", *how, *more).ok().splitlines()[1:]
     cells = [line.split() for line in lines if line.strip()]
     return {int(found[0]): (found[2], " ".join(found[4:])) for found in cells}
 
 
 def partitions(jvm, cluster: Cluster, topic: str) -> dict[int, tuple[str, str]]:
-    """Leader and replicas of each partition."""
+    """Return the leader and the replicas of each partition."""
     said = jvm.tool(TOPICS, *by_broker(cluster), "--describe", "--topic", topic).out
     rows = re.findall(r"Partition: (\d+)\s+Leader: (\S+)\s+Replicas: (\S*)", said)
     return {int(number): (leader, replicas) for number, leader, replicas in rows}
@@ -142,7 +142,7 @@ def test_log_dirs_and_versions(jvm, three):
 
 
 def test_reassigning(jvm, three, tmp_path: Path):
-    """What is wrong is refused; where the replicas are already, nothing has to move."""
+    """Invalid reassignments are refused; one to the present replicas completes at once."""
     how = by_broker(three)
     jvm.tool(TOPICS, *how, "--create", "--topic", "named", "--replica-assignment", "1,2,3")
 

@@ -1,4 +1,4 @@
-"""What a controller says to an Envelope that no broker should have sent."""
+"""A controller's answers to Envelopes that no broker should send."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def ask(
 
 
 def test_each_is_answered(make: Callable[..., Cluster]) -> None:
-    """Envelopes that no broker should send: Kafka's codes, and the connection stays."""
+    """Invalid Envelopes get Kafka's error codes, and valid ones an answer."""
     cluster = make(1)
     cluster.start()
     answers = [(ask(cluster.nodes[1], **case), code, case) for code, case in CASES]

@@ -1,4 +1,4 @@
-"""Three processes, each broker and controller, whose active controller keeps dying."""
+"""Failovers between three processes, each broker and controller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kwire.testing.wire import Closed
 KILLS = int(os.environ.get("KWIRE_KILLS", "5"))
 EXISTS = 36
 BROKER = 4
-"""A type of config resources."""
+"""The config resource type of brokers."""
 
 
 @pytest.fixture
@@ -51,14 +51,14 @@ def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
 
 
 def leaderless(node: Node) -> list[str]:
-    """Topics of which some partition has no leader."""
+    """Return the topics with a partition that has no leader."""
     with node.client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
     return [t.name for t in answer.topics if any(p.leader_id < 0 for p in t.partitions)]
 
 
 def topics_at(node: Node) -> dict[str, int]:
-    """Topics that a node knows, with the number of their partitions."""
+    """Return the partition count of each topic in a node's metadata."""
     with node.client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
     return {topic.name: len(topic.partitions) for topic in answer.topics}
@@ -66,13 +66,13 @@ def topics_at(node: Node) -> dict[str, int]:
 
 @attrs.define(eq=False)
 class Load:
-    """Creates topics through one node after the other, as fast as they are answered."""
+    """A client that creates topics through one node after the other without pauses."""
 
     cluster: Cluster
     acknowledged: list[tuple[float, str]] = attrs.field(factory=list)
     refused: list[tuple[str, int]] = attrs.field(factory=list)
     answered: list[float] = attrs.field(factory=list)
-    """When a controller answered anything at all."""
+    """The times of all answers, of refusals too, in seconds of the monotonic clock."""
     _stop: threading.Event = attrs.field(factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -109,13 +109,13 @@ class Load:
             self.acknowledged.append((time.monotonic(), name))
 
     def after(self, moment: float) -> float | None:
-        """How long after a moment the first creation was acknowledged."""
+        """Return the seconds from a moment to the next acknowledged creation; None without one."""
         later = [at for at, _ in list(self.acknowledged) if at > moment]
         return later[0] - moment if later else None
 
 
 def created_in_log(node: Node) -> Counter[str]:
-    """How often each topic was created, according to a node's metadata log."""
+    """Count the TopicRecords of each topic in a node's metadata log."""
     found: Counter[str] = Counter()
     folder = node.directory / "data" / "__cluster_metadata-0"
     for segment in sorted(folder.glob("*.log")):
@@ -139,7 +139,7 @@ def test_topics_through_every_node(cluster):
 
 
 def test_settings_of_another_broker(cluster):
-    """Every broker judges its own, also where another node is the controller."""
+    """Every broker accepts its own id and refuses another's, whichever node is the controller."""
     active = cluster.active().id
     for node in cluster.brokers:
         other = next(n for n in cluster.brokers if n.id not in (node.id, active))
@@ -167,7 +167,7 @@ def test_settings_of_another_broker(cluster):
 
 
 def test_active_controller_killed_again_and_again(cluster, capsys):
-    """Nothing acknowledged is lost, nothing is applied twice, and the dead come back."""
+    """No acknowledged creation is lost, none is applied twice, and killed nodes rejoin."""
     gaps = []
     with Load(cluster) as load:
         eventually(lambda: load.acknowledged, "the first topic")
@@ -196,7 +196,7 @@ def test_active_controller_killed_again_and_again(cluster, capsys):
 
 
 def test_active_controller_stops_in_order(cluster, capsys):
-    """EndQuorumEpoch: the others elect at once, without waiting for a fetch timeout."""
+    """After EndQuorumEpoch the others elect at once, without waiting for a fetch timeout."""
     victim = cluster.active()
     with Load(cluster) as load:
         eventually(lambda: load.acknowledged, "the first topic")
@@ -211,7 +211,7 @@ def test_active_controller_stops_in_order(cluster, capsys):
 
 
 def test_a_node_that_waits_for_others_can_be_stopped(cluster):
-    """Nor does it call its logs clean, which it has not read."""
+    """A node without a quorum stops in time and marks no clean shutdown of its unread logs."""
     for node in cluster.brokers:
         node.kill()
     alone = cluster.nodes[1]
@@ -227,7 +227,7 @@ def test_a_node_that_waits_for_others_can_be_stopped(cluster):
 
 
 def test_active_controller_paused(cluster):
-    """A node that hangs holds nobody up: its connections are given up when another leads."""
+    """A hanging controller blocks no other node: connections to it close when another leads."""
     paused = cluster.active()
     assert paused.process is not None
     paused.process.send_signal(signal.SIGSTOP)
@@ -248,7 +248,7 @@ def test_active_controller_paused(cluster):
 
 
 def test_a_silent_broker_is_fenced(tmp_path, broker_kind):
-    """After broker.session.timeout.ms its partitions have no leader, until it returns."""
+    """A dead broker's partitions have no leader after its session timeout, until it returns."""
     cluster = Cluster(
         tmp_path,
         {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"},

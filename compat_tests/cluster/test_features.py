@@ -1,4 +1,4 @@
-"""kafka-features: what is finalized, what can be raised and lowered, and what is refused."""
+"""The tool kafka-features: finalized levels, upgrades and downgrades, and refusals."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ REFUSED = [
 
 @pytest.fixture
 def static(make) -> Cluster:
-    """Three configured voters (kraft.version 0)."""
+    """A cluster of three configured voters (kraft.version 0)."""
     cluster = make(3)
     cluster.start()
     return cluster
 
 
 def levels(jvm, how: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
-    """Lowest, highest and finalized level of each feature."""
+    """Return the lowest, the highest and the finalized level of each feature."""
     said = jvm.tool(FEATURES, *how, "describe").ok()
     rows = re.findall(
         r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+"
@@ -71,13 +71,16 @@ def levels(jvm, how: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
 
 
 def wait_for_directory_ids(jvm, how: tuple[str, str]) -> None:
-    """Each voter tells its own to the leader, a fetch timeout after it found it."""
+    """Wait until every voter has sent its directory id to the leader.
+
+    A voter does that a fetch timeout after it has found the leader.
+    """
     asked = (*how, UP, "--feature", "kraft.version=1", "--dry-run")
     eventually(lambda: jvm.tool(FEATURES, *asked).code == 0, "all have told")
 
 
 def test_static_quorum(jvm, static):
-    """What a new cluster says, what it refuses, and kraft.version raised while it runs."""
+    """A new static cluster shows Kafka's levels and refuses invalid changes as Kafka does."""
     how = by_broker(static)
     told = levels(jvm, how)
     assert told == {
@@ -112,7 +115,7 @@ def test_static_quorum(jvm, static):
 
 
 def test_feature_up_and_down(jvm, static):
-    """A feature without a history goes both ways; a dry run goes nowhere."""
+    """A feature can be upgraded and downgraded; a dry run changes nothing."""
     how = by_broker(static)
     name = "eligible.leader.replicas.version"
     one = ("--feature", f"{name}=1")
@@ -125,7 +128,7 @@ def test_feature_up_and_down(jvm, static):
 
 
 def test_kraft_version_of_a_running_static_quorum(jvm, static):
-    """No setting has to change: the voters move into the log, and then they can be changed."""
+    """With unchanged settings the voter set moves into the log, and then it can be changed."""
     how = by_broker(static)
     one = (UP, "--feature", "kraft.version=1")
     other = next(node for node in static.controllers if node is not static.active())
@@ -147,7 +150,7 @@ def test_kraft_version_of_a_running_static_quorum(jvm, static):
     eventually(lambda: replication(jvm, static).get(other.id) == "Observer", "an observer")
     eventually(lambda: add(jvm, how, other).code == 0, "added again")
     assert replication(jvm, static)[other.id] in ("Follower", "Leader")
-    for node in static.controllers:  # with controller.quorum.voters still in their files
+    for node in static.controllers:  # Their files still have controller.quorum.voters.
         node.kill()
     for node in static.controllers:
         node.launch()
@@ -158,7 +161,7 @@ def test_kraft_version_of_a_running_static_quorum(jvm, static):
 
 @pytest.mark.parametrize("release", ["3.3-IV3", "3.9"])
 def test_an_older_cluster_is_raised(jvm, make, release):
-    """A level at a time or all at once; what needs a newer metadata.version waits for it."""
+    """An older cluster is upgraded by steps or at once; features need their metadata.version."""
     cluster = make(1)
     cluster.configure()
     node = cluster.nodes[1]

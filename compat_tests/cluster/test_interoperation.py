@@ -19,7 +19,7 @@ PAIRS = [("kwire", "kafka"), ("kafka", "kwire")]
 
 @pytest.fixture
 def make(tmp_path: Path):
-    """A cluster of these kinds and roles, started; ended with the test."""
+    """A maker of started clusters of given kinds and roles, closed at the end of the test."""
     made: list[Cluster] = []
 
     def cluster(*nodes: tuple[str, str], dynamic: bool = False, start: bool = True) -> Cluster:
@@ -43,7 +43,7 @@ def create(node: Node, name: str, partitions: int = 1) -> None:
 
 
 def produce_and_fetch(cluster: Cluster, topic: str, count: int = 200) -> None:
-    """Through every broker that leads a partition, with a group of its own."""
+    """Produce records and consume them in a new group, through every leader of a partition."""
     fill(cluster.bootstrap, topic, [b"%d" % number for number in range(count)])
     with consumer(cluster.bootstrap, topic, group_id=f"{topic}-group") as reader:
         found = collect(lambda: poll(reader), count)
@@ -65,7 +65,7 @@ def test_broker_of_one_with_controller_of_the_other(make, controller, broker):
 
 
 def test_replicas_under_a_kwire_controller(make):
-    """Apache's brokers shrink and grow the ISR by AlterPartition; leaders move when one dies."""
+    """Apache's brokers shrink and grow the ISR by AlterPartition; leaders move if a broker dies."""
     cluster = make(("kwire", CONTROLLER), ("kafka", BROKER), ("kafka", BROKER))
     request = creation("orders", partitions=4)
     request.topics[0].replication_factor = 2
@@ -85,7 +85,7 @@ def test_replicas_under_a_kwire_controller(make):
 
 
 def in_sync(node: Node) -> set[tuple[int, ...]]:
-    """The in-sync replicas of a topic's partitions, as a node knows them."""
+    """Return the in-sync replicas of a topic's partitions by one node's metadata."""
     asked = MetadataRequest.MetadataRequestTopic(name="orders")
     with node.client() as client:
         (topic,) = client.call(MetadataRequest(topics=[asked]), 12).topics
@@ -96,7 +96,7 @@ def in_sync(node: Node) -> set[tuple[int, ...]]:
     "kinds", [("kwire", "kwire", "kafka"), ("kafka", "kafka", "kwire")], ids="-".join
 )
 def test_voters_of_both(make, kinds):
-    """A quorum of both elects, goes on without its leader, and takes it back."""
+    """A mixed quorum elects, goes on without its leader, and lets it rejoin."""
     cluster = make(*[(kind, COMBINED) for kind in kinds])
     for node in cluster.brokers:
         create(node, f"by-{node.id}", 3)

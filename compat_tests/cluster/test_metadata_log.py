@@ -1,4 +1,4 @@
-"""The metadata log's own settings: segments, snapshots, what is kept; and Kafka's dump of both."""
+"""The metadata log's settings of segments, snapshots and retention; Kafka's dump of its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compat_tests.harness.wait import eventually
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 
 CLEANING_SECONDS = 200
-"""Apache Kafka looks once a minute, and deletes a minute later."""
+"""The time for a cleaning: Apache Kafka checks once a minute, and deletes a minute later."""
 
 
 def metadata(cluster: Cluster, node_id: int = 1) -> Path:
@@ -25,7 +25,7 @@ def names(cluster: Cluster, suffix: str, node_id: int = 1) -> list[str]:
 
 
 def create(cluster: Cluster, *topics: str) -> None:
-    """Topics of one partition, by a broker that lives."""
+    """Create topics of one partition through a living broker."""
     creatable = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[creatable(name=name, num_partitions=1, replication_factor=1) for name in topics],
@@ -38,7 +38,7 @@ def create(cluster: Cluster, *topics: str) -> None:
 
 
 def test_snapshots_after_bytes_and_time(make):
-    """None while neither the bytes nor the time are there; one soon after either."""
+    """A snapshot is written after enough bytes or enough time, and not before."""
     cluster = make(1, metadata_log_max_record_bytes_between_snapshots="20000")
     cluster.start()
     create(cluster, "first")
@@ -51,7 +51,7 @@ def test_snapshots_after_bytes_and_time(make):
 
 
 def test_segments(make):
-    """A segment is full after so many bytes; what is in the older one stays readable."""
+    """A segment rolls at its maximum size; the records of older segments stay readable."""
     cluster = make(1, internal_metadata_log_segment_bytes="20000")
     cluster.start()
     for batch in range(3):
@@ -77,7 +77,7 @@ def test_a_segment_grows_old(make):
 
 
 def test_what_is_not_needed_is_deleted(jvm, make):
-    """With room for nothing but the newest snapshot, the log behind it goes; nodes still join."""
+    """With the smallest retention, the log before the newest snapshot goes; nodes still join."""
     cluster = make(
         3,
         metadata_log_max_record_bytes_between_snapshots="5000",
@@ -131,7 +131,7 @@ def test_dump(jvm, make, suffix):
 
 @pytest.mark.parametrize("interval", ["20", "0"])
 def test_idle(jvm, make, interval):
-    """An idle active controller lets the others see time pass, unless it is told not to."""
+    """An idle active controller writes no-op records, unless the setting turns them off."""
     cluster = make(3, metadata_max_idle_interval_ms=interval)
     cluster.start()
     active = cluster.active()

@@ -1,4 +1,4 @@
-"""kafka-metadata-shell over what a node has written: its snapshots, and its log."""
+"""The tool kafka-metadata-shell with a node's snapshots and its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compat_tests.harness.wait import eventually
 
 @pytest.fixture(params=["checkpoint", "log"])
 def written(request, jvm, make):
-    """A stopped node and its newest snapshot, or its log where it made no snapshot."""
+    """A stopped node and its newest snapshot, or its log if it has written no snapshot."""
     often = {"metadata_log_max_record_bytes_between_snapshots": "100"}
     cluster = make(1, **(often if request.param == "checkpoint" else {}))
     cluster.start()
@@ -30,7 +30,10 @@ def written(request, jvm, make):
 
 
 def asked(file: str, *command: str, until: str) -> str:
-    """The shell's answer; it sometimes answers before it has read everything."""
+    """Run a shell command until ``until`` is in its answer, and return the answer.
+
+    The shell sometimes answers before it has read all records.
+    """
 
     def told() -> str:
         said = shell("--snapshot", file, *command)

@@ -1,10 +1,9 @@
-"""Three nodes, each broker and controller, under faults drawn from a seed, while topics change.
+"""Random faults on three nodes, each broker and controller, while clients change topics.
 
-Clients create, grow, configure and delete topics, each its own, one request after the other,
-through whichever node takes them. What was acknowledged has to hold on every node in the end;
-what was not answered may have happened, even later. Nor does a node let a topic come back that it
-no longer had (invariants 48 and 49). ``KWIRE_ROUNDS`` and ``KWIRE_SEED`` ask for
-more and for others.
+Each client creates, grows, configures and deletes its own topics, one request after the other,
+through random nodes. In the end, acknowledged changes must hold on every node; unanswered ones
+may have happened, even later. A topic that a node has removed does not come back there
+(invariants 48 and 49). ``KWIRE_ROUNDS`` sets the number of faults, ``KWIRE_SEED`` the seed.
 """
 
 from __future__ import annotations
@@ -37,14 +36,17 @@ SEED = int(os.environ.get("KWIRE_SEED", "1"))
 CLIENTS = 3
 NONE, EXISTS, UNKNOWN_TOPIC, INVALID_PARTITIONS = 0, 36, 3, 37
 UNDECIDED = {7, 8, 38, 41}
-"""Timed out, no broker, all brokers fenced, no controller: perhaps later."""
+"""Error codes after which a change may still happen.
+
+They mean: timed out, no broker, all brokers fenced, no controller.
+"""
 TOPIC_RESOURCE, SET = 2, 0
 SETTING = "retention.ms"
 
 
 @attrs.define
 class Register:
-    """A value, as far as answers tell: what was acknowledged last, and what never was answered."""
+    """The possible values of a setting: the last acknowledged one, and all unanswered ones."""
 
     acknowledged: Any
     unanswered: set[Any] = attrs.field(factory=set)
@@ -55,7 +57,7 @@ class Register:
 
 @attrs.define
 class Topic:
-    """One topic as its client knows it."""
+    """The possible states of one topic, by its client's answers."""
 
     exists: Register = attrs.field(factory=lambda: Register(False))
     partitions: Register = attrs.field(factory=lambda: Register(1))
@@ -64,7 +66,7 @@ class Topic:
 
 @attrs.define(eq=False)
 class Client:
-    """Changes its own topics; nobody else touches them."""
+    """A client that changes its own topics, which no other client uses."""
 
     number: int
     cluster: Cluster
@@ -88,7 +90,7 @@ class Client:
             self._delete(name)
 
     def _ask(self, what: str, request: Any, version: int) -> Any:
-        """The answer of some node; None: it may have happened or not."""
+        """Send a request to a random node; return its answer, or None if there is none."""
         node = self.random.choice(self.cluster.brokers)
         try:
             with node.client(timeout_s=20.0) as client:
@@ -101,7 +103,7 @@ class Client:
         return answer
 
     def _note(self, what: str, name: str, code: int | None, fits: set[int]) -> bool:
-        """Whether it happened; errors that the fault does not explain are wrong."""
+        """Whether the change has happened; records errors that the faults do not explain."""
         if code in fits:
             return True
         if code is not None and code not in UNDECIDED:
@@ -138,8 +140,8 @@ class Client:
         )
         answer = self._ask("grow", request, 3)
         code = answer.results[0].error_code if answer else None
-        fits = {NONE, INVALID_PARTITIONS}  # the node may have asked twice, over a failover
-        if topic.exists.unanswered:  # a deletion that was not answered may have happened
+        fits = {NONE, INVALID_PARTITIONS}  # The node may repeat a request after a failover.
+        if topic.exists.unanswered:  # An unanswered deletion may have happened.
             fits.add(UNKNOWN_TOPIC)
         if self._note("grow", name, code, fits) and code == NONE:
             topic.partitions.acknowledged = count
@@ -162,7 +164,7 @@ class Client:
 
 @attrs.define(eq=False)
 class Clients:
-    """All clients, each in a thread of its own, until the end of the ``with``."""
+    """All clients, each in a thread of its own until the context ends."""
 
     cluster: Cluster
     seed: int
@@ -191,7 +193,7 @@ class Clients:
             client.step(number)
 
     def done(self) -> int:
-        """How many requests were answered."""
+        """Return the number of requests so far."""
         return sum(sum(client.answered.values()) for client in self.clients)
 
     @property
@@ -201,12 +203,12 @@ class Clients:
 
 @attrs.define(eq=False)
 class Reader:
-    """Asks one node for its topics again and again; names are never used twice."""
+    """A client that lists one node's topics repeatedly; names of topics are never reused."""
 
     node: Node
     answers: int = 0
     back: set[str] = attrs.field(factory=set)
-    """Topics that this node no longer had, and then had again."""
+    """Topics that disappeared from this node and then came back."""
     _seen: set[str] = attrs.field(factory=set)
     _gone: set[str] = attrs.field(factory=set)
     _stop: threading.Event = attrs.field(factory=threading.Event)
@@ -236,7 +238,7 @@ class Reader:
 
 @attrs.define(eq=False)
 class Nemesis:
-    """Faults, one after the other; every one ends."""
+    """A source of random faults, one after the other; each one ends."""
 
     cluster: Cluster
     random: Random
@@ -253,7 +255,7 @@ class Nemesis:
         self._bring_down(self._some(1), Node.kill)
 
     def _kill_two(self) -> None:
-        """No majority is left until one of them is back."""
+        """Kill two nodes, which leaves no majority until one is back."""
         self._bring_down(self._some(2), Node.kill)
 
     def _stop(self) -> None:
@@ -293,7 +295,7 @@ def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
 
 
 def retentions_at(node: Node, names: list[str]) -> dict[str, int | None]:
-    """What a node says of the setting: None where the topic does not have its own."""
+    """Return each topic's own setting by one node; None if the topic has none."""
     kind = DescribeConfigsRequest.DescribeConfigsResource
     resources = [
         kind(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[SETTING])
@@ -352,7 +354,7 @@ def test_what_was_acknowledged_holds(cluster, capsys):
 def check(
     topics: dict[str, Topic], partitions: dict[str, int], retentions: dict[str, int | None]
 ) -> None:
-    """What a node says in the end may be what the clients were told."""
+    """Check that a node's final topics are possible by the answers that the clients got."""
     assert set(partitions) <= set(topics)
     for name, topic in topics.items():
         there = name in partitions

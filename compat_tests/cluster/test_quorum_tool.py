@@ -1,4 +1,4 @@
-"""kafka-metadata-quorum: what it tells of lag and observers, and every way a change is refused."""
+"""The tool kafka-metadata-quorum: lag, observers, and every refusal of a voter change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kwire.types import uuid_bytes
 
 @pytest.fixture
 def three(make):
-    """Three initial controllers, patient with each other."""
+    """A cluster of three initial controllers with long time-outs."""
     cluster = make(3, dynamic=True, controller_quorum_fetch_timeout_ms="10000")
     return start(cluster)
 
@@ -48,7 +48,7 @@ def start(cluster: Cluster) -> Cluster:
 
 
 def fourth(cluster: Cluster, kind: str) -> Node:
-    """A controller that follows as an observer, running."""
+    """Add and format a fourth controller, an observer that is not started."""
     node = cluster.add(4, kind)
     cluster.configure()
     made = node.format("--no-initial-controllers")
@@ -64,7 +64,7 @@ def test_add_and_remove(jvm, three, broker_kind):
     cluster, how = three, by_broker(three)
     node = fourth(cluster, broker_kind)
     own = directory_id(node)
-    assert error(add(jvm, how, node)) == "TimeoutException"  # it does not run
+    assert error(add(jvm, how, node)) == "TimeoutException"  # The node is not running.
     node.launch()
     cluster.wait_complete()
     told = status(jvm, cluster)
@@ -82,7 +82,7 @@ def test_add_and_remove(jvm, three, broker_kind):
     assert "Invalid negative" in remove(jvm, how, -1, own).err
     assert remove(jvm, how, 4, "").code == 1
     assert "must supply the configuration file" in jvm.tool(QUORUM, *how, "add-controller").err
-    asked = by_controller(followers(cluster)[0])  # finds the leader by itself
+    asked = by_controller(followers(cluster)[0])  # The tool finds the leader by itself.
     remove(jvm, asked, 4, own).ok()
     eventually(lambda: replication(jvm, cluster).get(4) == "Observer", "an observer again")
     add(jvm, by_controller(cluster.active()), node).ok()
@@ -90,7 +90,7 @@ def test_add_and_remove(jvm, three, broker_kind):
 
 
 def test_the_leader_is_removed(jvm, three):
-    """Another leads, and the quorum of two goes on; the last voter stays."""
+    """After the removal of its leader, a quorum of three goes on as two with another leader."""
     cluster = three
     leader = cluster.active()
     remove(jvm, by_broker(cluster), leader.id, directory_id(leader)).ok()
@@ -100,7 +100,7 @@ def test_the_leader_is_removed(jvm, three):
 
 
 def test_lag(jvm, three):
-    """A follower that does not fetch falls behind, by both ways of asking, and catches up."""
+    """A paused follower falls behind in both forms of the tool's output, and catches up."""
     cluster = three
     paused = followers(cluster)[0]
     assert paused.process is not None
@@ -125,7 +125,7 @@ def test_lag(jvm, three):
 
 
 def test_one_change_at_a_time(jvm, three, broker_kind):
-    """While a change cannot be committed, every other one is refused at once."""
+    """While one voter change is uncommitted, another is refused at once with TimeoutException."""
     cluster = three
     node = fourth(cluster, broker_kind)
     node.launch()
@@ -144,7 +144,7 @@ def test_one_change_at_a_time(jvm, three, broker_kind):
 
 
 def written(active: Node, node: Node) -> int:
-    """Ask for a voter, and hear when it stands in the leader's log, committed or not."""
+    """Add a voter; return the error code once it is in the leader's log, committed or not."""
     request = AddRaftVoterRequest(
         cluster_id=None,
         timeout_ms=5000,

@@ -1,4 +1,4 @@
-"""Brokers that register under an id that another one has."""
+"""Registrations of brokers with an id that another broker has."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def beat(controller: WireClient, epoch: int) -> int:
 
 
 def test_a_twin_of_a_broker_that_starts(controller: WireClient) -> None:
-    """A twin of a broker that starts is refused, though the first is fenced yet."""
+    """A second incarnation with the id of a starting, still fenced broker is refused."""
     first = register(controller, b"a", b"x")
     assert first.error_code == 0
     assert beat(controller, first.broker_epoch) == 0

@@ -1,4 +1,4 @@
-"""Formatting directories: what both kinds of tool take and refuse, and each other's work."""
+"""Formatting of directories: accepted and refused arguments, and directories of the other tool."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STATIC = [
 
 
 def fresh_id() -> str:
-    """A directory id that no command line takes for an option."""
+    """Return a directory id that no command line takes for an option."""
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
         pass
     return made
@@ -77,7 +77,7 @@ def test_formatted_ones_are_left_alone(make):
 
 
 def test_initial_controllers(jvm, make):
-    """Three that name each other vote from the start (kraft.version 1); each name once."""
+    """Three initial controllers vote from the start (kraft.version 1); duplicates are refused."""
     cluster = make(3, dynamic=True)
     cluster.configure()
     ids = {node.id: fresh_id() for node in cluster.controllers}

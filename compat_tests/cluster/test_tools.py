@@ -50,7 +50,7 @@ def test_describe(jvm, make, count):
 
 @pytest.fixture
 def dynamic(make, jvm):
-    """Three voters, two of which joined a quorum of one (kraft.version 1)."""
+    """A cluster of three voters, two of which joined a quorum of one (kraft.version 1)."""
     cluster = make(3, dynamic=True)
     cluster.start_standalone()
     assert replication(jvm, cluster) == {1: "Leader", 2: "Observer", 3: "Observer"}
@@ -70,7 +70,7 @@ def test_voters_join_and_leave(jvm, dynamic):
 
 
 def test_a_wiped_voter_comes_back(jvm, dynamic):
-    """Without its disk it is another replica: the old one goes, the new one joins."""
+    """A voter with a new disk is another replica: the old one is removed, the new one joins."""
     cluster = dynamic
     leader = cluster.active()
     wiped = next(node for node in cluster.controllers if node is not leader)

@@ -1,4 +1,4 @@
-"""Apache's tools for clusters: their classes, and what of their output the tests compare."""
+"""Apache's tools for clusters: their classes, and the parts of their output that tests compare."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def by_controller(node: Node) -> tuple[str, str]:
 
 
 def status(jvm: Jvm, cluster: Cluster) -> dict[str, str]:
-    """What ``describe --status`` says, by its first words."""
+    """Return the values in ``describe --status``, by the text before the colon."""
     said = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--status").ok()
     pairs = (line.partition(":") for line in said.splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def replicas(jvm: Jvm, cluster: Cluster) -> dict[tuple[int, str], tuple[str, int]]:
-    """Role and lag of each node and directory in ``describe --replication``."""
+    """Return role and lag of each node and directory in ``describe --replication``."""
     said = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--replication")
     rows = [line.split() for line in said.ok().splitlines()[1:] if line.strip()]
     return {(int(row[0]), row[1]): (row[-1], int(row[3])) for row in rows}
 
 
 def replication(jvm: Jvm, cluster: Cluster) -> dict[int, str]:
-    """What ``describe --replication`` calls each node: Leader, Follower or Observer."""
+    """Return each node's role in ``describe --replication``: Leader, Follower or Observer."""
     rows = replicas(jvm, cluster)
     voters = {node: role for (node, _), (role, _) in rows.items() if role != "Observer"}
     return {**{node: "Observer" for node, _ in rows}, **voters}
@@ -69,7 +69,7 @@ def remove(jvm: Jvm, how: tuple[str, str], node_id: int, directory: str, *more: 
 
 
 def error(ran: Ran) -> str:
-    """The name of the exception that ended a tool."""
+    """Return the name of the exception that ended a tool."""
     assert ran.code != 0, ran.out
     found = re.search(r"org\.apache\.kafka\.common\.errors\.(\w+)", ran.out + ran.err)
     assert found is not None, ran.out + ran.err
@@ -77,7 +77,7 @@ def error(ran: Ran) -> str:
 
 
 def shell(*arguments: str) -> str:
-    """The metadata shell in a process of its own, for its ``tree`` hangs in a shared one."""
+    """Run the metadata shell in a process of its own, because ``tree`` hangs in a shared one."""
     command = kafka.java_command(SHELL, *arguments)
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=SHELL_SECONDS

@@ -38,7 +38,7 @@ def dotted(settings: dict[str, Any]) -> dict[str, Any]:
 
 def create(address: str, topic: str, partitions: int = 1, **configs: str) -> None:
     new = NewTopic(topic, partitions, 1, config=dotted(configs))
-    client = admin(address)  # held until the answer: a dropped client takes its futures along
+    client = admin(address)  # Kept until the answer: a dropped client cancels its futures.
     client.create_topics([new])[topic].result(30)
 
 
@@ -77,7 +77,7 @@ def owned(client: Any) -> set[tuple[str, int]]:
 def settle(
     members: Sequence[Any], sizes: list[int], found: Callable[[Any], None] = lambda _: None
 ) -> list[set[tuple[str, int]]]:
-    """Poll all members in turn until their assignments are disjoint and of these sizes."""
+    """Poll all members in turn until their assignments are disjoint and have these sizes."""
 
     def settled() -> list[set[tuple[str, int]]]:
         for member in members:

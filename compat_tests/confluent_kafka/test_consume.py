@@ -1,4 +1,4 @@
-"""What a librdkafka consumer promises its user: positions, groups, commits."""
+"""The guarantees of a librdkafka consumer to its user: positions, groups, commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def values(messages):
 
 @pytest.fixture
 def filled(broker, topic):
-    """100 records whose timestamps are 1000 ms apart."""
+    """A topic of 100 records whose timestamps are 1000 ms apart."""
     create(broker.address, topic, retention_ms="-1")
     messages = [
         {"topic": topic, "value": b"%d" % i, "timestamp": 1_000_000 + i * 1000} for i in range(100)
@@ -124,7 +124,7 @@ def test_join_leave_and_added_partitions(broker, topic, group):
 
 
 def test_a_crashed_member_times_out(broker, topic, group, tmp_path):
-    """The member is a process that is killed, so it never says goodbye."""
+    """A killed member, which sends no LeaveGroup, is removed after its session timeout."""
     create(broker.address, topic, 2)
     program = (
         "import sys; from confluent_kafka import Consumer\n"

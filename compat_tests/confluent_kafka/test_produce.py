@@ -1,4 +1,4 @@
-"""What a librdkafka producer promises its user."""
+"""The guarantees of a librdkafka producer to its user."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_random_and_sticky_partitioner(broker, topic):
     every = producer(broker.address, partitioner="random", sticky_partitioning_linger_ms=0)
     assert len({m.partition() for m in deliver(every, numbered(topic, 200))}) == 4
     sticky = producer(broker.address, linger_ms=1000, sticky_partitioning_linger_ms=60_000)
-    deliver(sticky, numbered(topic, 1))  # until it knows the topic it cannot choose
+    deliver(sticky, numbered(topic, 1))  # It cannot choose before it has the metadata.
     assert len({m.partition() for m in deliver(sticky, numbered(topic, 50))}) == 1
 
 
@@ -126,7 +126,7 @@ def test_timestamps(broker, topic, unique):
     create(broker.address, topic, retention_ms="-1")
     deliver(producer(broker.address), [{"topic": topic, "value": b"x", "timestamp": 12345}])
     (message,) = read(broker.address, topic, 1)
-    assert message.timestamp() == (1, 12345)  # create time
+    assert message.timestamp() == (1, 12345)  # CreateTime.
     stamped = unique("append-time")
     create(broker.address, stamped, message_timestamp_type="LogAppendTime")
     deliver(producer(broker.address), [{"topic": stamped, "value": b"x", "timestamp": 12345}])

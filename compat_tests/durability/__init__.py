@@ -1,1 +1,1 @@
-"""What survives when the server is killed, stopped or frozen in the middle of its work."""
+"""Tests of durability when the server is killed, stopped or frozen in the middle of its work."""

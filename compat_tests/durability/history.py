@@ -1,8 +1,8 @@
-"""What clients saw of a faulted run, and the checks that find what must never be seen.
+"""The history of a run with faults as clients saw it, and the checks for anomalies in it.
 
-A history holds only what clients were told: sends with their outcomes, polls with their records,
+A history holds only what clients observed: sends with their outcomes, polls with their records,
 commits of offsets and reads of them, transactions, and calls with their time-outs. Every check is
-a pure function from a history to anomalies, one text each; a sound history has none. Times are
+a pure function from a history to anomalies, one text each; a correct history has none. Times are
 seconds of one monotonic clock.
 """
 
@@ -17,13 +17,13 @@ import attrs
 Place = tuple[str, int]
 """A topic, by its name or id, and a partition."""
 Outcome = Literal["ok", "failed", "unknown"]
-"""`failed` is certain: the server refused. Without an answer the outcome is unknown."""
+"""The outcome of a request; `failed`: the server refused it; `unknown`: there was no answer."""
 FOREVER: Final = float("inf")
 
 
 @attrs.frozen
 class Send:
-    """One record given to a producer. A value is sent once in a history."""
+    """One record that a client sends. A value is sent once in a history."""
 
     client: str
     place: Place
@@ -37,7 +37,7 @@ class Send:
 
 @attrs.frozen
 class Poll:
-    """One poll that returned; ``session`` changes when the client seeks or is assigned anew."""
+    """One poll that returned; ``session`` changes when the client seeks or is reassigned."""
 
     client: str
     began: float
@@ -63,7 +63,7 @@ class Commit:
 
 @attrs.frozen
 class Committed:
-    """A group's offset as the server gave it when asked; None is no offset."""
+    """A group's committed offset as the server returned it; None: no offset."""
 
     group: str
     place: Place
@@ -74,7 +74,7 @@ class Committed:
 
 @attrs.frozen
 class Transaction:
-    """A transaction's end: when the client asked for it, and what came of it."""
+    """A transaction's end: the time of the client's request, and its outcome."""
 
     name: str
     began: float
@@ -83,7 +83,7 @@ class Transaction:
 
 @attrs.frozen
 class Call:
-    """One call of a client; ``ended`` is infinite when it never returned."""
+    """One call of a client; ``ended`` is infinite if it never returned."""
 
     client: str
     what: str
@@ -94,7 +94,7 @@ class Call:
 
 @attrs.define
 class History:
-    """Everything that the clients of one run saw."""
+    """The observations of all clients of one run."""
 
     sends: list[Send] = attrs.field(factory=list)
     polls: list[Poll] = attrs.field(factory=list)
@@ -103,9 +103,9 @@ class History:
     transactions: list[Transaction] = attrs.field(factory=list)
     calls: list[Call] = attrs.field(factory=list)
     ends: dict[Place, int] = attrs.field(factory=dict)
-    """End offsets after healing, when nobody sends any more."""
+    """End offsets after healing, when no client sends any more."""
     healed: float = 0.0
-    """When the last fault ended."""
+    """The time at which the last fault ended."""
 
     def polled(self) -> Iterator[tuple[Poll, Place, int, bytes]]:
         for poll in self.polls:
@@ -118,7 +118,7 @@ class History:
                 yield send, send.offset
 
     def values(self) -> dict[Place, dict[int, set[bytes]]]:
-        """What was seen at each offset, by senders and by readers."""
+        """Return the values at each offset that senders and readers observed."""
         values: dict[Place, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
         for send, offset in self.acknowledged():
             values[send.place][offset].add(send.value)
@@ -175,7 +175,7 @@ def dirty_reads(history: History) -> list[str]:
 
 
 def early_reads(history: History) -> list[str]:
-    """Find values seen at read_committed before their transaction was to commit (invariant 5)."""
+    """Find values read at read_committed before their transaction's commit began (invariant 5)."""
     begun = {t.name: t.began for t in history.transactions}
     open_until = {
         send.value: begun.get(send.transaction, FOREVER)
@@ -192,7 +192,7 @@ def early_reads(history: History) -> list[str]:
 def torn_transactions(history: History) -> list[str]:
     """Find transactions of which only a part became visible (invariant 6).
 
-    A record is missing only if a read_committed reader got something behind it.
+    A record counts as missing only if a read_committed reader got a later one.
     """
     highest: dict[Place, int] = {}
     seen: set[bytes] = set()
@@ -217,7 +217,7 @@ def torn_transactions(history: History) -> list[str]:
 
 
 def _last_observed(history: History, commit: Commit) -> int | None:
-    """The group's offset after healing, unless a later commit may have replaced this one."""
+    """Return the group's offset after healing; None if a later commit may have replaced it."""
     key = (commit.group, commit.place)
     if any((c.group, c.place) == key and c.began > commit.began for c in history.commits):
         return None
@@ -226,9 +226,9 @@ def _last_observed(history: History, commit: Commit) -> int | None:
 
 
 def skipped_polls(history: History) -> list[str]:
-    """Find records that a reader passed over, between two polls or within one (invariant 7).
+    """Find records that a reader skipped, between two polls or within one (invariant 7).
 
-    Offsets that nobody knows a record of, such as those of markers, are gaps and no skips.
+    Offsets without an observed record, such as those of markers, are gaps and not skips.
     """
     known = {place: sorted(offsets) for place, offsets in history.values().items()}
     anomalies = []
@@ -244,7 +244,7 @@ def skipped_polls(history: History) -> list[str]:
 
 
 def nonmonotonic_polls(history: History) -> list[str]:
-    """Find readers that got an offset again, or one before the last (invariant 8)."""
+    """Find readers that got an offset again, or a lower one (invariant 8)."""
     return [
         f"nonmonotonic poll: {client} got {offset} after {_at(place, previous)}"
         for client, place, previous, offset in _steps(history)
@@ -253,7 +253,7 @@ def nonmonotonic_polls(history: History) -> list[str]:
 
 
 def _steps(history: History) -> Iterator[tuple[str, Place, int, int]]:
-    """Each two offsets that follow each other in one session of a reader."""
+    """Yield each pair of consecutive offsets in one session of a reader."""
     last: dict[tuple[str, int, Place], int] = {}
     for poll, place, offset, _ in history.polled():
         key = (poll.client, poll.session, place)
@@ -263,7 +263,7 @@ def _steps(history: History) -> Iterator[tuple[str, Place, int, int]]:
 
 
 def nonmonotonic_sends(history: History) -> list[str]:
-    """Find idempotent producers whose later record lies before an earlier one (invariant 8)."""
+    """Find idempotent producers with a later record before an earlier one (invariant 8)."""
     last: dict[tuple[str, Place], int] = {}
     anomalies = []
     for send, offset in history.acknowledged():
@@ -278,7 +278,7 @@ def nonmonotonic_sends(history: History) -> list[str]:
 
 
 def wrong_offsets(history: History) -> list[str]:
-    """Find acknowledgements that name no offset, or another than the record's (invariant 9)."""
+    """Find acknowledgements without an offset, or with another than the record's (invariant 9)."""
     found: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
     for _, place, offset, value in history.polled():
         found[place, value].add(offset)
@@ -307,12 +307,12 @@ def stuck_calls(history: History, bound: float) -> list[str]:
 
 
 def offsets_gone_back(history: History) -> list[str]:
-    """Find committed offsets that no client can have left as they were read (invariant 11).
+    """Find reads of committed offsets that no order of the commits explains (invariant 11).
 
-    A read sees the last commit that was acknowledged before it began, or one that no
-    acknowledgement orders before that. Of a group whose members commit unasked only the reads are
-    known, and its client may send an old commit again after a newer one when the broker was away
-    (librdkafka does); so only the last read of all is judged, and none may be above it.
+    A read returns the last commit that was acknowledged before it began, or a commit that may
+    come after that one. Of a group with automatic commits only the reads are known, and its client
+    may send an old commit again after a newer one when the broker was away (librdkafka does); so
+    only the last read is checked, and no other may be above it.
     """
     anomalies = []
     unasked: dict[tuple[str, Place], list[int]] = defaultdict(list)
@@ -345,7 +345,7 @@ def offsets_gone_back(history: History) -> list[str]:
 
 
 def unread_commits(history: History) -> list[str]:
-    """Find offsets committed past records that no member of the group was given (invariant 11)."""
+    """Find committed offsets after records that no member of the group got (invariant 11)."""
     returned: dict[tuple[str, Place], dict[int, float]] = defaultdict(dict)
     for poll, place, offset, _ in history.polled():
         if poll.group is not None:
@@ -365,9 +365,9 @@ def unread_commits(history: History) -> list[str]:
 
 
 def lagging_readers(history: History) -> list[str]:
-    """Find readers that did not get to the end after healing (invariant 12).
+    """Find readers that did not reach the end after healing (invariant 12).
 
-    A group counts as one reader; of each partition at least one record must lie at its end.
+    A group counts as one reader; the last record of each partition must be at its end.
     """
     reached: dict[str, dict[Place, int]] = defaultdict(dict)
     for poll in history.polls:
@@ -401,11 +401,11 @@ CHECKS: Final[Mapping[str, Callable[[History], list[str]]]] = {
     )
 }
 STUCK_BOUND: Final = 30.0
-"""Seconds that a call may take past its time-out: far more than a working broker needs."""
+"""The seconds that a call may take past its time-out: far more than a working broker needs."""
 
 
 def anomalies(history: History, bound: float = STUCK_BOUND) -> dict[str, list[str]]:
-    """Run every check; the anomalies by the check that found them."""
+    """Run every check; return the anomalies by the check that found them."""
     found = {name: check(history) for name, check in CHECKS.items()}
     found["stuck_calls"] = stuck_calls(history, bound)
     return {name: texts for name, texts in found.items() if texts}

@@ -1,7 +1,7 @@
-"""Producers that never pause, and the proof that nothing they were promised is missing.
+"""Producers that send without a pause, and the check that no acknowledged record is missing.
 
-Rule: an acknowledgement names a partition and an offset; at that offset, for ever, lies exactly
-that message. What was sent without an acknowledgement may be there or not, once or twice.
+Rule: an acknowledgement has a partition and an offset; at that offset exactly that message stays
+for ever. An unacknowledged message may be missing, or be there once or twice.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "leader": {"acks": 1},
     "leader-gzip": {"acks": 1, "compression.type": "gzip"},
 }
-"""Producers by what they ask of the server."""
+"""The settings of each kind of producer."""
 PADDING = b"." * 200
 RECORD_OVERHEAD = 100
-"""More than a record takes on disk beside its value, its batch's header included."""
+"""An upper bound of the bytes that a record takes on disk beside its value, with batch header."""
 
 
 @attrs.define
 class Load:
-    """One producer in a thread: messages round robin over the partitions of a topic."""
+    """One producer in a thread; it sends round robin to the partitions of a topic."""
 
     name: str
     address: str
@@ -62,7 +62,7 @@ class Load:
         self._thread.start()
 
     def finish(self) -> None:
-        """Send what is queued and end."""
+        """Send the queued messages and end the thread."""
         self._stop.set()
         assert self._thread is not None
         self._thread.join(150)
@@ -95,7 +95,7 @@ class Load:
 
 @contextmanager
 def loads(address: str, topic: str, partitions: int, pause: float = 0.0005) -> Iterator[list[Load]]:
-    """One producer of every kind, running."""
+    """Run one producer of every kind inside the context."""
     running = [
         Load(kind, address, topic, partitions, settings, pause) for kind, settings in KINDS.items()
     ]
@@ -109,7 +109,7 @@ def loads(address: str, topic: str, partitions: int, pause: float = 0.0005) -> I
 
 
 def wait_for_more(running: Sequence[Load], count: int) -> None:
-    """Until every producer has ``count`` acknowledgements more."""
+    """Wait until every producer has ``count`` more acknowledgements."""
     goals = {load.name: len(load.acknowledged) + count for load in running}
     eventually(
         lambda: all(len(load.acknowledged) >= goals[load.name] for load in running),
@@ -118,15 +118,15 @@ def wait_for_more(running: Sequence[Load], count: int) -> None:
 
 
 def first_after(running: Sequence[Load], moment: float) -> float:
-    """When the first acknowledgement after ``moment`` came, in seconds from it."""
+    """Return the seconds from ``moment`` to the next acknowledgement."""
     found = [next((t for t in load.times if t > moment), None) for load in running]
     return min(t for t in found if t is not None) - moment
 
 
 def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
-    """Every record from the start to the end offset of each partition, without its padding.
+    """Return every record of each partition, from start to end offset, without its padding.
 
-    Read again when retention moved a start meanwhile.
+    Read again if retention moved a start offset in the meantime.
     """
     client = Consumer(
         {
@@ -151,7 +151,7 @@ def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int],
 
 
 def starts(address: str, topic: str, partitions: int) -> list[int]:
-    """Where each partition starts."""
+    """Return the start offset of each partition."""
     client = Consumer({"bootstrap.servers": address, "group.id": "unused", "log_level": 0})
     try:
         return [start for start, _ in _watermarks(client, topic, partitions)]
@@ -185,15 +185,15 @@ def _read(
 
 @attrs.frozen
 class Deletions:
-    """What may be missing from the beginning of each partition, and nothing else."""
+    """The records that may be missing at the beginning of each partition."""
 
     asked: Sequence[int]
-    """Where the client asked each partition to start."""
+    """The start offset that the client has requested for each partition."""
     retention_bytes: int
-    """Retention deletes beyond that only while so much is left."""
+    """The bytes that must be left where retention has deleted beyond the requested start."""
 
     def check(self, starts: Sequence[int], stored: Mapping[tuple[int, int], bytes]) -> None:
-        """Fail if more is gone than was asked for, or less."""
+        """Fail if a partition starts below the requested offset, or above it without retention."""
         for number, (start, asked) in enumerate(zip(starts, self.asked, strict=True)):
             assert start >= asked, f"partition {number} starts at {start}, not {asked}"
             if start > asked:
@@ -214,9 +214,9 @@ def check(
     *,
     deletions: Deletions | None = None,
 ) -> int:
-    """Everything acknowledged is where it was said to be; how many that are.
+    """Check that every acknowledged record is at its offset; return their number.
 
-    ``deletions``: but for what lies before the start of its partition, which they have to explain.
+    ``deletions`` must explain records that are missing before the start of their partition.
     """
     stored = contents(address, topic, partitions)
     first = [0] * partitions

@@ -1,8 +1,8 @@
-"""Producers, consumers and groups that run while faults happen, and write down what they see.
+"""Producers, consumers and groups that run while faults happen, and record their observations.
 
 Rules: each client runs in a thread and appends to lists of its own, which ``Run.finish`` joins to
-one history; a client never judges what it sees. A consumer that has no offset to go on from, or one
-out of range, is an error and no silent reset.
+one history; a client never checks what it observes. A consumer without an offset to continue from,
+or with one out of range, is an error and not a silent reset.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SEND_SECONDS: Final = 60
 POLL_SECONDS: Final = 0.2
 COMMIT_SECONDS: Final = 60
 SESSION_SECONDS: Final = 45
-"""Longer than any broker takes to start again on a busy machine: a restart moves no partition."""
+"""The session timeout: longer than a restart on a busy machine, so that it moves no partition."""
 RECOVERY_SECONDS: Final = 120
-"""Longest wait of all producers together for a broker that starts again."""
+"""The longest wait for new acknowledgements of all producers after a restart."""
 WRITERS: Final = {
     "idempotent": {"enable.idempotence": True},
     "idempotent-zstd": {"enable.idempotence": True, "compression.type": "zstd"},
     "all-lz4": {"acks": "all", "compression.type": "lz4"},
 }
 TOO_LARGE: Final = 20_000
-"""Bytes of a record that the topic refuses."""
+"""The size in bytes of a record that the topic refuses."""
 REFUSALS: Final = {KafkaError.MSG_SIZE_TOO_LARGE}
 FENCED: Final = {
     KafkaError.ILLEGAL_GENERATION,
@@ -58,12 +58,12 @@ HARMLESS: Final = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What a consumer reports while the broker is away or starts, or at the end of a partition."""
+"""Errors of a consumer while the broker is down or starts, or at the end of a partition."""
 
 
 @attrs.define
 class Client:
-    """One client in a thread; ``history`` is its own part."""
+    """One client in a thread; ``history`` has only its own observations."""
 
     name: str
     run: Run
@@ -85,7 +85,7 @@ class Client:
         raise NotImplementedError
 
     def timed(self, what: str, timeout: float, call: Callable[[], Any]) -> Any:
-        """Make a call; the history has it as endless unless it returns."""
+        """Make a call and record it; its end is infinite unless it returns."""
         began = time.monotonic()
         place = len(self.history.calls)
         self.history.calls.append(Call(self.name, what, began, float("inf"), timeout))
@@ -97,7 +97,7 @@ class Client:
 
 @attrs.define
 class Writer(Client):
-    """A producer that never pauses, round robin over the partitions; some records are too large."""
+    """A producer that sends round robin to the partitions; some records are too large."""
 
     settings: dict[str, Any] = attrs.field(factory=dict)
 
@@ -180,7 +180,7 @@ class Reader(Client):
         )
 
     def poll(self, consumer: Any) -> int:
-        """Poll once; records are returned one by one, so none is of an earlier assignment."""
+        """Poll once; one record at a time is returned, so none is of an earlier assignment."""
         began = time.monotonic()
         message = self.timed("poll", POLL_SECONDS, lambda: consumer.poll(POLL_SECONDS))
         if message is None:
@@ -213,9 +213,9 @@ class Assigned(Reader):
 
 @attrs.define
 class Member(Reader):
-    """A member of a group; it commits by itself unless the client library does.
+    """A member of a group; it commits explicitly unless the client library does it.
 
-    A visitor leaves after so many seconds and joins again as another member.
+    With ``visit_seconds`` it leaves after that time and joins again as another member.
     """
 
     visit_seconds: float | None = None
@@ -277,7 +277,7 @@ class Member(Reader):
 
 @attrs.define
 class Observer(Reader):
-    """A client that asks for the committed offsets of groups again and again."""
+    """A client that reads the committed offsets of groups repeatedly."""
 
     groups: tuple[str, ...] = ()
 
@@ -286,7 +286,7 @@ class Observer(Reader):
         while not self.run.stop_reading.wait(0.1):
             for group, consumer in consumers.items():
                 self.ask(group, consumer)
-        for group, consumer in consumers.items():  # once more when the members are gone
+        for group, consumer in consumers.items():  # Once more after the members have left.
             self.ask(group, consumer)
             consumer.close()
 
@@ -296,7 +296,7 @@ class Observer(Reader):
         try:
             answer = self.timed("committed", 5, lambda: consumer.committed(places, 5))
         except KafkaException:
-            return  # the broker is away
+            return  # The broker is down.
         ended = time.monotonic()
         self.history.committed += [
             Committed(
@@ -347,7 +347,7 @@ class Run:
         return [client for client in self.clients if isinstance(client, Writer)]
 
     def wait_for_more(self, count: int) -> None:
-        """Until every producer has ``count`` acknowledgements more."""
+        """Wait until every producer has ``count`` more acknowledgements."""
         goals = {writer.name: writer.acknowledged() + count for writer in self.writers()}
         eventually(
             lambda: all(w.acknowledged() >= goals[w.name] for w in self.writers()),
@@ -356,7 +356,7 @@ class Run:
         )
 
     def is_drained(self, reader: Reader) -> bool:
-        """Whether everything was read by this reader, or by its group together."""
+        """Whether this reader, or its group together, has read all records."""
         if not self.ends:
             return False
         own = [c for c in self.clients if isinstance(c, Reader) and c.group == reader.group]
@@ -370,7 +370,7 @@ class Run:
         return [error for client in self.clients for error in client.errors]
 
     def finish(self, healed: float, seconds: float = 60.0) -> History:
-        """End the producers, let the consumers read to the end, and join what was seen."""
+        """End the producers, let the consumers read to the end, and join all observations."""
         self.stop_writing.set()
         for writer in self.writers():
             assert writer.thread is not None

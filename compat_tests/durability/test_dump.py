@@ -34,7 +34,7 @@ INTERNAL = {
 
 @pytest.fixture(params=["stop", "kill"])
 def left(request, tmp_path):
-    """What a node with many metadata snapshots leaves after a varied load."""
+    """A stopped or killed node with several metadata snapshots and a varied load."""
     node = prepare(
         tmp_path / "node",
         dynamic=request.param == "stop",

@@ -1,4 +1,4 @@
-"""A broker whose connections take every descriptor that they can get."""
+"""A broker whose connections take all available file descriptors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from compat_tests.harness.wait import eventually
 
 DESCRIPTORS = 256
 PARTITIONS = 100
-"""Their files are more than a process with so few descriptors keeps open."""
+"""The number of partitions; they have more files than the process has descriptors."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def poor_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 
 
 def test_flood_of_connections_leaves_served_clients_their_files(poor_broker, topic):
-    """Invariant 90: accepting pauses, served connections live, files reopen later."""
+    """Without descriptors, accepting pauses and served connections live (invariant 90)."""
     address = poor_broker.address
     create(address, topic, PARTITIONS)
     client = producer(address, acks="all", linger_ms=0)

@@ -1,5 +1,4 @@
-"""A broker whose volume is full: it refuses records, keeps everything else, and recovers by
-itself."""
+"""A broker with a full volume: it refuses records, serves all else, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ PARTITIONS = 2
 REFUSALS = {KafkaError.KAFKA_STORAGE_ERROR, KafkaError._MSG_TIMED_OUT}
 
 Acknowledged = dict[tuple[str, int, int], bytes]
-"""Values by topic, partition and offset."""
+"""Acknowledged values by topic, partition and offset."""
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def full_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 
 
 def test_full_disk_refuses_records_only_and_works_again_after_a_deletion(full_broker, topic):
-    """Invariant 88: no restart is needed, and one on the full disk serves."""
+    """A broker with a full disk serves, also after a restart, and recovers (invariant 88)."""
     address = full_broker.address
     kept, bulk = f"{topic}-kept", f"{topic}-bulk"
     for name in (kept, bulk):
@@ -77,12 +76,12 @@ def test_full_disk_refuses_records_only_and_works_again_after_a_deletion(full_br
 
 
 def delete(address: str, topic: str) -> None:
-    client = admin(address)  # held until the answer
+    client = admin(address)  # Kept until the answer.
     client.delete_topics([topic])[topic].result(30)
 
 
 def fill(address: str, topics: tuple[str, ...], acknowledged: Acknowledged) -> None:
-    """Send until the broker refuses; notes what it has acknowledged."""
+    """Send until the broker refuses a record; add the acknowledged ones to ``acknowledged``."""
     refused: list[Any] = []
 
     def done(error: Any, message: Any) -> None:
@@ -118,7 +117,7 @@ def impatient(address: str) -> Any:
 
 
 def send_one(address: str, topic: str) -> Any:
-    """Send a record; gives the message with the error that it met, if any."""
+    """Send a record; return the message, with its error if any."""
     reports: list[Any] = []
     client = impatient(address)
     client.produce(topic, os.urandom(1000), partition=0, on_delivery=lambda e, m: reports.append(m))
@@ -128,13 +127,13 @@ def send_one(address: str, topic: str) -> Any:
 
 
 def delivered(address: str, topic: str) -> Any:
-    """The record that was sent, None if it was refused."""
+    """Send a record and return it, or None if it was refused."""
     report = send_one(address, topic)
     return report if report.error() is None else None
 
 
 def read_all(address: str, topic: str, acknowledged: Acknowledged) -> int:
-    """Check that every acknowledged record of a topic is where it was said to be."""
+    """Check that every acknowledged record of a topic is at its offset."""
     expected = {place: value for place, value in acknowledged.items() if place[0] == topic}
     found: Acknowledged = {}
 

@@ -1,7 +1,7 @@
-"""Faults while clients write and read; what they saw together has no anomaly.
+"""Faults while clients write and read; their joined history has no anomaly.
 
-`compat_tests/durability/history.py` says what is looked for. `KWIRE_HISTORY_FAULTS=40` makes the
-run longer, `KWIRE_HISTORY_SEED` makes it another one.
+`compat_tests/durability/history.py` defines the anomalies. `KWIRE_HISTORY_FAULTS=40` makes the
+run longer, `KWIRE_HISTORY_SEED` sets the seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEED = int(os.environ.get("KWIRE_HISTORY_SEED", "1"))
 
 
 def run_with_faults(broker, topic: str, kinds: list[str]) -> History:
-    """Write down what all clients see while these faults happen to the broker in turn."""
+    """Record the observations of all clients while these faults happen to the broker in turn."""
     create(
         broker.address,
         topic,
@@ -59,7 +59,7 @@ def kill(broker, chance) -> None:
 
 def pause(broker, chance) -> None:
     broker.process.send_signal(signal.SIGSTOP)
-    time.sleep(1.5)  # not for anything to happen: how long it stands still
+    time.sleep(1.5)  # The length of the pause; nothing is awaited.
     broker.process.send_signal(signal.SIGCONT)
 
 
@@ -72,7 +72,7 @@ def stop(broker, chance) -> None:
 
 
 def stop_twice(broker, chance) -> None:
-    """A second signal, wherever the stop is by then."""
+    """Send a second signal at a random moment of the stop, and start again."""
     broker.process.send_signal(signal.SIGTERM)
     time.sleep(chance.random() / 10)
     broker.stop()
@@ -118,9 +118,9 @@ def test_clients_see_no_anomaly(own_broker, topic):
 
 
 def test_stop_may_be_cut_short_at_any_time(own_broker, topic):
-    """Invariant 109: a stop drains and leaves a clean marker, groups go on without a rebalance.
+    """A stop drains, leaves a clean marker, and causes no rebalance (invariant 109).
 
-    A second signal or a kill while it stops loses nothing either.
+    A second signal or a kill during the stop loses no record either.
     """
     kinds = ["stop", "stop twice", "stop", "kill while stopping"]
     history = run_with_faults(own_broker, topic, kinds)

@@ -1,4 +1,4 @@
-"""kill -9 while several producers send: nothing acknowledged is lost, and it goes on at once."""
+"""Kills with SIGKILL while several producers send: no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDS = int(os.environ.get("KWIRE_KILL_ROUNDS", "3"))
 
 
 def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic, group):
-    """Small segments, so that kills also fall into rolls."""
+    """Acknowledged records survive kills, with small segments so that some fall into rolls."""
     address = own_broker.address
     create(address, topic, PARTITIONS, internal_segment_bytes="60000", index_interval_bytes="500")
     waits = []
@@ -48,14 +48,14 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
 
 
 def test_kills_at_any_moment_of_starting_and_serving(own_broker, topic):
-    """A crash loop: some starts are killed before they are done."""
+    """Acknowledged records survive a crash loop in which some starts are killed too."""
     address = own_broker.address
     create(address, topic, PARTITIONS, internal_segment_bytes="20000", index_interval_bytes="500")
     moments = random.Random(ROUNDS)
     with loads(address, topic, PARTITIONS) as running:
         for _ in range(2 * ROUNDS):
             wait_for_more(running, 20)
-            time.sleep(moments.random() / 5)  # not for anything to happen: where the kill falls
+            time.sleep(moments.random() / 5)  # The random moment of the kill; nothing is awaited.
             own_broker.kill()
             for _ in range(2):
                 _die_starting(own_broker, moments.random() / 2)
@@ -65,7 +65,7 @@ def test_kills_at_any_moment_of_starting_and_serving(own_broker, topic):
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGSTOP"])
 def test_a_stop_or_a_pause_under_load(own_broker, topic, how):
-    """A clean stop finishes under load; a frozen broker goes on where it was."""
+    """A clean stop finishes under load; a paused broker continues when it is resumed."""
     address = own_broker.address
     create(address, topic, PARTITIONS, internal_segment_bytes="60000")
     stops = []
@@ -81,7 +81,7 @@ def test_a_stop_or_a_pause_under_load(own_broker, topic, how):
                 own_broker.start()
             else:
                 own_broker.process.send_signal(signal.SIGSTOP)
-                time.sleep(2)  # longer than a request of these producers is answered in
+                time.sleep(2)  # Longer than an answer to these producers takes.
                 own_broker.process.send_signal(signal.SIGCONT)
         wait_for_more(running, 100)
     print("seconds of a clean stop under load:", stops)
@@ -89,7 +89,7 @@ def test_a_stop_or_a_pause_under_load(own_broker, topic, how):
 
 
 def test_kills_during_retention_and_deletions_of_records(broker_kind, tmp_path, topic):
-    """Segments go while producers send; what was deleted stays so, what was not is all there."""
+    """Deleted records stay deleted and all others are there, with kills during the deletions."""
     settings = {"log.retention.check.interval.ms": "50", "log.segment.delete.delay.ms": "100"}
     own = make_broker(broker_kind, tmp_path / "broker", settings)
     try:
@@ -114,7 +114,7 @@ def test_kills_during_retention_and_deletions_of_records(broker_kind, tmp_path, 
 
 
 def _die_starting(broker, seconds):
-    """Start it and kill it so much later, wherever it is by then."""
+    """Start the broker and kill it ``seconds`` later, at any stage of its start."""
     command = [str(ROOT / "scripts" / "kwire"), "serve", "--config", "server.properties"]
     with (broker.directory / "server.log").open("ab") as log:
         process = subprocess.Popen(
@@ -145,7 +145,7 @@ def _starts(address, topic):
 
 
 def _delete_records(address, topic):
-    """Half of what each partition holds; the new starts."""
+    """Delete the first half of each partition's records; return the requested start offsets."""
     from confluent_kafka import TopicPartition
 
     wanted = [

@@ -1,4 +1,4 @@
-"""Kills while topics come and go and while a group rebalances."""
+"""Kills while topics are created and deleted, and while a group rebalances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUPS = 300
 
 @attrs.define
 class Churn:
-    """Creates and deletes topics without a pause; knows what each was last acknowledged to be."""
+    """A client that creates and deletes topics without pauses, with their acknowledged states."""
 
     address: str
     there: set[str] = attrs.field(factory=set)
@@ -49,7 +49,7 @@ class Churn:
                 self._ask(name, self.gone, self.there, self._create)
 
     def _ask(self, name, before, after, ask) -> None:
-        before.discard(name)  # what is asked for and not answered may be either
+        before.discard(name)  # Until there is an answer, the topic may exist or not.
         if ask(name):
             after.add(name)
             self.done += 1
@@ -65,7 +65,7 @@ class Churn:
 
 
 def _answered(future, settled) -> bool:
-    """Whether it is certain: done now, or done by an attempt whose answer was lost."""
+    """Whether the change is certain: done now, or by an earlier attempt without an answer."""
     try:
         future.result(5)
     except KafkaException as error:
@@ -96,7 +96,7 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
         assert churn.there <= found.keys(), churn.there - found.keys()
         assert not churn.gone & found.keys()
         assert all(led for _, _, led in found.values())
-        for name in churn.there | churn.gone:  # each can be used, deleted and made again
+        for name in churn.there | churn.gone:  # Each can be used, or created again.
             if name not in churn.there:
                 assert churn._create(name)
             deliver(producer(address), [{"topic": name, "value": b"1", "partition": 2}])
@@ -106,7 +106,7 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
 
 
 def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
-    """Deleted and created again under its name, with a kill between any two steps."""
+    """A topic deleted and created again has no old records, with kills between the steps."""
     address = own_broker.address
     client = admin(address)
     ids = set()
@@ -128,7 +128,7 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
 
 
 def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, group):
-    """Killed as soon as the deletion was acknowledged, hundreds of groups' offsets to remove."""
+    """After a kill right behind the deletion, no group has offsets of the deleted topic."""
     address = own_broker.address
     kept = f"{topic}-kept"
     groups = [f"{group}-{number}" for number in range(GROUPS)]
@@ -167,7 +167,7 @@ def _commit(client, group, topics, offset) -> None:
 
 
 def test_kills_while_a_group_rebalances(own_broker, topic, group):
-    """Members find together again and go on at what was committed; none is stuck."""
+    """Members rejoin after kills and continue at the committed offsets; none is stuck."""
     address = own_broker.address
     create(address, topic, 6)
     with loads(address, topic, 6) as running:
@@ -179,7 +179,7 @@ def test_kills_while_a_group_rebalances(own_broker, topic, group):
             ]
             for thread in threads:
                 thread.start()
-                time.sleep(0.1)  # so that joins fall into each other
+                time.sleep(0.1)  # So that the joins overlap.
             wait_for_more(running, 30)
             own_broker.kill()
             own_broker.start()
@@ -210,4 +210,4 @@ def _member(address, topic, group, stop):
             try:
                 reader.commit(asynchronous=False)
             except KafkaException:
-                continue  # nothing to commit, or the broker is away
+                continue  # There is nothing to commit, or the broker is down.
