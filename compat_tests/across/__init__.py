@@ -1,1 +1,1 @@
-"""Compatibility scenarios in which one client writes what the others read."""
+"""Compatibility scenarios in which one client writes records and the others read them."""

@@ -17,7 +17,7 @@ from compat_tests.harness.wait import eventually
 
 DESCRIPTORS = 256
 PARTITIONS = 100
-"""The number of partitions; they have more files than the process has descriptors."""
+"""Partitions of the topic; with few descriptors, a process cannot keep all their files open."""
 
 
 @pytest.fixture

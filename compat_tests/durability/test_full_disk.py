@@ -39,7 +39,7 @@ def full_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 
 
 def test_full_disk_refuses_records_only_and_works_again_after_a_deletion(full_broker, topic):
-    """A broker with a full disk serves, also after a restart, and recovers (invariant 88)."""
+    """A broker recovers from a full disk without a restart, and starts on one (invariant 88)."""
     address = full_broker.address
     kept, bulk = f"{topic}-kept", f"{topic}-bulk"
     for name in (kept, bulk):

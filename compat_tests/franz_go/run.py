@@ -2,9 +2,9 @@
 
     python -m compat_tests.franz_go.run --broker kwire|kafka|HOST:PORT
 
-The tests are compiled once into the cache. They learn by ApiVersions what a broker can do and leave
-out the groups of KIP-848, share groups and transactions where it cannot. Which tests a test holds
-shows only when it runs.
+The tests are compiled once into the cache. They read the broker's APIs from ApiVersions and leave
+out the groups of KIP-848, share groups and transactions that it does not serve. The subtests of a
+test are known only when it runs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from compat_tests.harness.suite import Suite, cache, main
 FOLDER = Path(__file__).resolve().parent
 MODULE, VERSION = "github.com/twmb/franz-go", "v1.22.2"
 SECONDS = 900
-RECORDS = "20000"  # instead of half a million
+RECORDS = "20000"  # Upstream uses half a million.
 
 
 def binary() -> Path:
-    """The compiled tests."""
+    """Return the path of the compiled tests; compile them first if needed."""
     folder = cache(f"franz-go-{VERSION}")
     built = folder / "kgo.test"
     if built.exists():
@@ -49,14 +49,14 @@ def binary() -> Path:
 
 
 def upstream() -> list[str]:
-    """Every test of the package."""
+    """Return every test of the package."""
     command = [str(binary()), "-test.list", "."]
     listed = subprocess.run(command, cwd=package(), capture_output=True, text=True, check=True)
     return [line for line in listed.stdout.splitlines() if line.startswith("Test")]
 
 
 def package() -> Path:
-    """The folder that the tests run in."""
+    """Return the folder in which the tests run."""
     return binary().parent / "source" / "pkg" / "kgo"
 
 

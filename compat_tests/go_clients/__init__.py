@@ -1,1 +1,1 @@
-"""Users' programs in Go: kafka-go, sarama and franz-go at versions pinned by their users."""
+"""Programs in Go as users write them: kafka-go, sarama and franz-go at pinned versions."""

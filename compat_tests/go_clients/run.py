@@ -1,11 +1,11 @@
-"""Go's three client libraries, at the protocol versions their users pin: ``scripts/test --all``.
+"""Go's three client libraries, at commonly pinned protocol versions: ``scripts/test --all``.
 
     python -m compat_tests.go_clients.run --broker kwire|kafka|HOST:PORT
 
 The program beside this file is compiled once per content into the cache; it needs Go, and the Go
-module proxy the first time. kafka-go speaks old versions of everything by its nature, sarama and
-franz-go those of the release of Kafka that they are told. Beside the scenarios the list names every
-operation of the libraries' clients for administrators that no scenario calls.
+module proxy the first time. kafka-go always uses old protocol versions, sarama and franz-go those
+of the configured release of Kafka. In addition to the scenarios, the list names every operation of
+the libraries' admin clients that no scenario calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 900
 
 
 def binary() -> Path:
-    """The compiled program."""
+    """Return the path of the compiled program; compile it first if needed."""
     sources = sorted([*FOLDER.glob("*.go"), FOLDER / "go.mod", FOLDER / "go.sum"])
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     built = cache("go-clients") / digest
@@ -43,7 +43,7 @@ SOURCES = {"kafka-go": "kafka_go.go", "sarama": "sarama.go", "franz": "franz.go"
 
 
 def upstream() -> list[str]:
-    """The program's scenarios, and the libraries' operations that none of them calls."""
+    """Return the program's scenarios, and the libraries' operations that none of them calls."""
     return [*_printed("scenarios"), *uncalled(_printed("operations"), SOURCES, FOLDER)]
 
 

@@ -1,1 +1,1 @@
-"""What the compatibility tests share: the broker under test, Java tools, small helpers."""
+"""Shared parts of the compatibility tests: the broker under test, Java tools, small helpers."""

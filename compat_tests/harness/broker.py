@@ -1,8 +1,8 @@
-"""The broker under test: kwire, Apache Kafka, or one that runs already at an address.
+"""The broker under test: kwire, Apache Kafka, or a running one at an address.
 
 Rules: kwire and Kafka start from the same properties file, on free ports, with data in a folder of
 the test run; every process that is started here is ended here. A broker at an address cannot be
-killed or restarted: tests that need that fail against it, saying so.
+killed or restarted: tests that need that fail with a message that says so.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ kafka = _load_kafka_script()
 
 
 class BrokerError(RuntimeError):
-    """The broker under test did not do what the harness needs of it."""
+    """The broker under test failed to start or stop, or cannot be controlled."""
 
 
 @attrs.define
 class Broker:
-    """One broker; ``address`` is what a client bootstraps from."""
+    """One broker; ``address`` is the bootstrap address for clients."""
 
     kind: str
     address: str
     directory: Path
     process: subprocess.Popen[bytes] | None = None
     prefix: tuple[str, ...] = ()
-    """What its command begins with, to see a volume that only some processes see."""
+    """The beginning of its command line, such as the one that enters a volume's namespace."""
 
     @property
     def data(self) -> Path:
@@ -68,11 +68,11 @@ class Broker:
             raise BrokerError(f"a broker at an address ({self.address}) cannot be restarted")
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """Send SIGKILL and wait for the end; the broker flushes nothing."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM and wait: a controlled shutdown."""
+        """Send SIGTERM and wait for the end of the controlled shutdown."""
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
@@ -81,7 +81,7 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """The end of the test: gently first, then not."""
+        """Stop the broker at the end of a test; kill it if it does not stop."""
         if self.process is None or self.process.poll() is not None:
             return
         try:
@@ -107,7 +107,7 @@ def make_broker(
     overrides: Mapping[str, str] | None = None,
     prefix: tuple[str, ...] = (),
 ) -> Broker:
-    """A running broker of ``kind``: kwire, kafka, or host:port."""
+    """Start a broker of ``kind`` kwire or kafka, or use the one at host:port."""
     if kind not in ("kwire", "kafka"):
         return Broker(kind="address", address=kind, directory=directory)
     (port,) = kafka.free_ports(1)
@@ -144,7 +144,7 @@ def _launch_kwire(directory: Path, prefix: tuple[str, ...] = ()) -> subprocess.P
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:
-    """The first line on stdout; the rest is drained so that the pipe never fills."""
+    """Return the first line on stdout; the rest is drained so that the pipe never fills."""
     lines: list[bytes] = []
     arrived = threading.Event()
     assert process.stdout is not None

@@ -25,7 +25,7 @@ TOOL_SECONDS = 120
 
 @attrs.frozen
 class Ran:
-    """How a tool ended and what it printed."""
+    """The exit code and the output of a tool."""
 
     code: int
     out: str
@@ -37,7 +37,7 @@ class Ran:
 
 
 def compiled() -> Path:
-    """The folder of the compiled Java sources."""
+    """Return the folder of the compiled Java sources; compile them first if needed."""
     sources = sorted(SOURCES.glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     classes = Path(kafka.cache_dir()).parent / f"compat-java-{digest}"

@@ -1,10 +1,10 @@
-"""The list of a foreign suite: every test it has, and what is expected of it.
+"""The list of a foreign suite's tests, with the expected result of each.
 
-``tests.txt`` holds one test a line: ``name``, or ``name  mark: reason; detail``. Without a mark it
-must pass. ``kafka``: it must pass against Apache Kafka, and is not run against kwire for what kwire
-lacks. ``flaky``: it may pass at a later try. ``excluded``: it is run against neither. Rules: the
-reason before the semicolon is what docs/compatibility.md counts by; a test that is neither run nor
-listed is a problem, and so is a line that names no test of the suite.
+``tests.txt`` has one test a line: ``name``, or ``name  mark: reason; detail``. Without a mark it
+must pass. ``kafka``: it must pass against Apache Kafka, and is not run against kwire because of a
+missing function. ``flaky``: it may pass at a later try. ``excluded``: it is run against neither.
+Rules: docs/compatibility.md counts by the reason before the semicolon; a test that is neither run
+nor listed is a problem, and so is a line that names no test of the suite.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Listed:
 
 
 def read(path: Path) -> list[Listed]:
-    """Read a tests.txt; raise ValueError for a line that says too little or a name twice."""
+    """Read a tests.txt; raise ValueError for a malformed line or a duplicate name."""
     listed: dict[str, Listed] = {}
     for line in path.read_text().splitlines():
         text = line.partition("#")[0].strip()
@@ -50,9 +50,9 @@ def read(path: Path) -> list[Listed]:
 
 
 def gaps(listed: Iterable[Listed], upstream: Iterable[str], ran: Iterable[str]) -> list[str]:
-    """Compare the list with the tests that the suite has and those that ran.
+    """Return the differences between the list, the suite's tests and the tests that ran.
 
-    A test may have parts (``name/part``) that only a run tells; they are listed each for itself.
+    A test may have parts (``name/part``) that are known only from a run; each part is listed.
     """
     names = {entry.name for entry in listed}
     whole, seen = set(upstream), set(ran)
@@ -63,7 +63,7 @@ def gaps(listed: Iterable[Listed], upstream: Iterable[str], ran: Iterable[str]) 
 
 
 def failures(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> list[str]:
-    """What was expected of a broker of ``kind`` and did not come true."""
+    """Return the expected tests that failed or did not run with a broker of ``kind``."""
     problems = []
     for entry in listed:
         if entry.is_expected(kind) and not results.get(entry.name, False):
@@ -73,7 +73,7 @@ def failures(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -
 
 
 def tally(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> dict[str, object]:
-    """Count the passed, the failed, and by reason those that are left out; together: every test."""
+    """Count the passed, the failed, and by reason the left out tests; the sum is all tests."""
     passed = failed = 0
     excluded: Counter[str] = Counter()
     for entry in listed:
@@ -87,7 +87,7 @@ def tally(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> d
 
 
 def uncalled(operations: Iterable[str], sources: Mapping[str, str], folder: Path) -> list[str]:
-    """The operations (``library/Type.method``) that the library's scenarios never call.
+    """Return the operations (``library/Type.method``) that the library's scenarios never call.
 
     ``sources`` name the file of each library's scenarios.
     """

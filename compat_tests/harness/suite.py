@@ -1,4 +1,4 @@
-"""Running other people's suites: fetch, run, compare with the list, report.
+"""The runner of foreign suites: fetch, run, compare with the list, report.
 
 ``tests.txt`` names every test of the suite (compat_tests/harness/listing.py). Rules: an expected
 test that did not run is a failure; a test is retried only if the list calls it flaky. The counts
@@ -27,7 +27,7 @@ RESULTS = ROOT / "compat_tests" / "results.json"
 
 
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""For unpacking archives; Python before 3.11.4 has no filters."""
+"""Arguments for unpacking archives; Python before 3.11.4 has no filters."""
 
 
 def cache(*parts: str) -> Path:
@@ -39,11 +39,11 @@ def cache(*parts: str) -> Path:
 
 @attrs.frozen
 class Suite:
-    """One suite.
+    """One foreign suite.
 
-    ``run`` takes an address and names and returns what passed of each test that ran; ``upstream``
-    lists every test that the suite has. ``settings`` are the broker's; ``variants`` are tests that
-    need others: settings by a name, and which tests.
+    ``run`` takes an address and names, and returns whether each test that ran has passed;
+    ``upstream`` returns every test of the suite. ``settings`` are the broker's; ``variants`` are
+    tests that need other settings.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Variant:
 def run_with_retries(
     suite: Suite, address: str, wanted: Sequence[listing.Listed]
 ) -> dict[str, bool]:
-    """Run these tests at one broker; those called flaky again until they pass or tries end."""
+    """Run tests with one broker; repeat failed flaky ones up to FLAKY_RETRIES times."""
     results = dict(suite.run(address, [entry.name for entry in wanted])) if wanted else {}
     for _ in range(FLAKY_RETRIES):
         flaky = [e.name for e in wanted if e.mark == "flaky" and not results.get(e.name)]
@@ -78,7 +78,7 @@ def run_with_retries(
 
 
 def run_all(suite: Suite, kind: str, wanted: Sequence[listing.Listed]) -> dict[str, bool]:
-    """Run the tests, each at a broker with the settings that it needs."""
+    """Run tests, each with a broker that has the required settings."""
     results: dict[str, bool] = {}
     groups: list[tuple[Mapping[str, str], list[listing.Listed]]] = []
     left = list(wanted)
@@ -101,14 +101,14 @@ def run_all(suite: Suite, kind: str, wanted: Sequence[listing.Listed]) -> dict[s
 
 
 def print_log(broker: Broker) -> None:
-    """Print the end of a broker's log, which is about to be removed."""
+    """Print the end of a broker's log before its directory is removed."""
     log = broker.directory / "server.log"
     if log.exists():
         print(f"the end of the broker's log:\n{log.read_text(errors='replace')[-4000:]}")
 
 
 def check(suite: Suite, kind: str) -> list[str]:
-    """Run what the list expects and write the counts; return the problems, one a line."""
+    """Run the expected tests and write the counts; return the problems, one a line."""
     listed = suite.listed()
     results = run_all(suite, kind, [entry for entry in listed if entry.is_expected(kind)])
     problems = listing.failures(listed, kind, results)
@@ -129,7 +129,7 @@ def record(name: str, kind: str, counts: Mapping[str, object]) -> None:
 
 
 def try_out(suite: Suite, kind: str, names: Iterable[str]) -> list[str]:
-    """Run these tests whatever the list says of them, and write no counts."""
+    """Run tests regardless of their marks, write no counts, and return the failed ones."""
     results = run_all(suite, kind, [listing.Listed(name) for name in names])
     for name, passed in sorted(results.items()):
         print("passed" if passed else "FAILED", name)

@@ -1,9 +1,9 @@
-"""A small volume of its own for a broker's data, which a test can fill.
+"""A small volume for a broker's data, which a test can fill.
 
-How one is had, in this order: root mounts a tmpfs; anybody else mounts one in a user namespace of
-its own, held open by a process that sleeps, and the broker is started inside it. Where neither is
-permitted the test fails: the rules for a full disk are tested on a simulated one everywhere
-(`tests/log/test_room.py`), that a whole broker keeps them only here.
+There are two ways, tried in this order: root mounts a tmpfs; any other user mounts one in a new
+user namespace, which a sleeping process holds open, and the broker starts inside it. If neither is
+permitted the test fails: the rules for a full disk are also tested on a simulated one
+(`tests/log/test_room.py`), but with a whole broker only here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @contextmanager
 def small_volume(path: Path, megabytes: int) -> Iterator[tuple[str, ...]]:
-    """Mount a volume at ``path``; gives what a command has to begin with to see it."""
+    """Mount a volume at ``path``; yield the beginning of a command line that can access it."""
     path.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
     refused = subprocess.run(mount, capture_output=True, text=True, check=False)

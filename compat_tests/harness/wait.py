@@ -1,6 +1,6 @@
-"""Waiting for something to come true: by deadline, never by a guess at how long it takes.
+"""Waits for a condition, with a deadline instead of a guessed duration.
 
-Rule: a deadline is only how long a broken broker may hold up the run; a working one never meets it.
+Rule: a deadline only limits the delay by a broken broker; a working one never reaches it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def eventually(check: Callable[[], T], what: str, seconds: float = DEADLINE_SECONDS) -> T:
-    """The first true-ish answer of ``check``, which should itself wait a little (a poll)."""
+    """Call ``check`` until its result is true and return that; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     answer = check()
     while not answer:
@@ -28,7 +28,7 @@ def eventually(check: Callable[[], T], what: str, seconds: float = DEADLINE_SECO
 def collect(
     poll: Callable[[], Iterable[T]], count: int, seconds: float = DEADLINE_SECONDS
 ) -> list[T]:
-    """At least ``count`` items out of repeated polls."""
+    """Poll until there are at least ``count`` items and return them; fail after ``seconds``."""
     found: list[T] = []
     deadline = time.monotonic() + seconds
     while len(found) < count:

@@ -1,1 +1,1 @@
-"""Data directories that change hands: Apache Kafka opens kwire's, kwire opens Apache Kafka's."""
+"""Data directories of one server opened by the other: kwire's by Apache Kafka, and the reverse."""

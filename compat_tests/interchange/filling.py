@@ -1,4 +1,4 @@
-"""A varied load that leaves something of every kind in a data directory."""
+"""A varied load that leaves data of every kind in a data directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASE_MS = 1_790_000_000_000
 
 
 def fill(address: str) -> None:
-    """Topics with all codecs, groups, deletions, changed settings; all acknowledged."""
+    """Write topics with all codecs, groups, deletions and changed settings; all acknowledged."""
     create(address, "plain", 3, internal_segment_bytes="9000", index_interval_bytes="300")
     create(address, "stamped", 1, message_timestamp_type="LogAppendTime")
     create(address, "compacted", 1, cleanup_policy="compact", max_message_bytes="100000")

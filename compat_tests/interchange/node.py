@@ -14,7 +14,7 @@ STATIC = "controller.quorum.voters"
 def prepare(
     directory: Path, *, dynamic: bool = False, overrides: Mapping[str, str] | None = None
 ) -> Broker:
-    """A node that is not started; ``dynamic``: with a quorum of kraft.version 1."""
+    """Make a node that is not started; ``dynamic``: with a quorum of kraft.version 1."""
     (port,) = kafka.free_ports(1)
     directory.mkdir(parents=True, exist_ok=True)
     properties = kafka.node_properties(directory, port, {**PLAIN_PROFILE, **(overrides or {})})
@@ -25,14 +25,14 @@ def prepare(
 
 
 def hand_over(node: Broker, kind: str) -> None:
-    """Start the other server on the same directory; what it logs begins anew."""
+    """Start the other server on the same directory, with a new log file."""
     (node.directory / "server.log").unlink(missing_ok=True)
     node.kind = kind
     node.start()
 
 
 def complaints(node: Broker) -> list[str]:
-    """Warnings and errors of Apache Kafka; what it says at every start is left out."""
+    """Return the warnings and errors in a node's log, except those of every start of Kafka."""
     ignored = ("Performing controller activation", "NetworkClient that has already been closed")
     return [
         line

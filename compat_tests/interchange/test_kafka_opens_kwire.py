@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 takes over kwire's data directory and serves what is in it."""
+"""Apache Kafka 4.3.1 takes over kwire's data directory and serves its content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_kafka_serves_what_kwire_wrote(tmp_path, dynamic, end):
         deliver(producer(node.address), [{"topic": "made-by-kafka", "value": b"1"}])
         filled = view.everything(node.address, filling.GROUPS)
         getattr(node, end)()
-        hand_over(node, "kwire")  # and back
+        hand_over(node, "kwire")  # And back.
         _same(filled, view.everything(node.address, filling.GROUPS))
         filling.send(node.address, "lz4", idempotent=True, number=10)
     finally:

@@ -1,7 +1,7 @@
-"""kwire opens directories that Apache Kafka 4.3.1 wrote, and clients see what they saw there.
+"""kwire opens directories that Apache Kafka 4.3.1 wrote, and clients see the same as with Kafka.
 
-The sets under tests/vectors/disk say beside the files what clients of Kafka saw (``observed``).
-Features that kwire does not serve are finalized in all of them.
+The sets under tests/vectors/disk have the files, and the observations of Kafka's clients
+(``observed``). Features that kwire does not serve are finalized in all of them.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from kwire.codec.messages.describe_producers import DescribeProducersRequest
 from kwire.testing.wire import WireClient
 
 SETS = {"clean": False, "killed": False, "quorum": True}
-"""Whether the quorum's voters are dynamic."""
+"""The sets of files, by name, and whether the quorum's voters are dynamic."""
 PRODUCERS_MS = 2_000_000_000
-"""How long producers are remembered; the setting cannot be much larger."""
+"""The expiration time of producers; the setting cannot be much larger."""
 AS_THEN = {
     "offsets.retention.minutes": "2000000000",
     "producer.id.expiration.ms": str(PRODUCERS_MS),
     "transactional.id.expiration.ms": "2000000000",
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-"""What was written years ago is not to expire before it is looked at; Kafka's heap is small."""
+"""Settings that keep data written years ago from expiring, and fit Kafka's small heap."""
 TOPIC_SOURCE = "DYNAMIC_TOPIC_CONFIG"
 
 
 @pytest.fixture(params=SETS)
 def taken_over(request, tmp_path):
-    """A node on a copy of a set, its name, and what clients saw of it."""
+    """A started node on a copy of a set, the set's name, and the observations of its clients."""
     name = request.param
     vectors = ROOT / "tests" / "vectors" / "disk"
     node = tmp_path / "node"
@@ -73,7 +73,7 @@ def test_clients_see_what_they_saw(taken_over):
     node.kill()
     node.start()
     _same(after, _everything(node, seen))
-    if name == "clean":  # and back: Kafka's log has nothing to say against it
+    if name == "clean":  # And back: Kafka logs no complaint.
         node.stop()
         hand_over(node, "kafka")
         _same(after, _everything(node, seen))
@@ -120,7 +120,10 @@ def _check_metadata(node, seen):
 
 
 def _readable_groups(seen):
-    """Those of the new protocol too: kwire does not run them, but keeps their offsets."""
+    """Return the observed groups whose offsets kwire serves, also of the new protocol.
+
+    kwire does not run groups of the new protocol, but keeps their offsets.
+    """
     return [name for name, group in seen["groups"].items() if group["type"] != "Share"]
 
 
@@ -147,9 +150,9 @@ def _check_offsets(node, seen):
 
 
 def _check_producers(node, seen):
-    """Whom Kafka knew is known, with the last sequence, unless it was too long ago.
+    """Check that Kafka's producers are known with their last sequence, unless they have expired.
 
-    An open transaction is never too long ago. (Kafka itself had forgotten some of the others.)
+    A producer with an open transaction never expires. (Some others had expired in Kafka itself.)
     """
     since = time.time() * 1000 - PRODUCERS_MS + 3_600_000
     with WireClient("127.0.0.1", node.port) as client:
@@ -179,7 +182,7 @@ def _check_producers(node, seen):
 
 
 def _go_on(node, topic):
-    """The broker is not a museum: produce, consume in a group, commit."""
+    """Check that the broker also takes new work: produce, consume in a group, commit."""
     client = producer(node.address, enable_idempotence=True, compression_type="lz4")
     sent = deliver(client, [{"topic": topic, "partition": 0, "value": b"new"}] * 20)
     with consumer(node.address, "of-kwire") as reader:

@@ -1,4 +1,4 @@
-"""What clients see of a broker, as plain values that two brokers can be compared by."""
+"""The state of a broker as clients see it, as plain values to compare two brokers by."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPOTS = {
 
 
 def topics(address: str) -> dict[str, tuple[str, int, bool]]:
-    """Id, partition count and whether all of them have a leader, by name."""
+    """Return each topic's id, partition count and whether all partitions have a leader."""
     client = admin(address)
     names = list(client.list_topics(timeout=30).topics)
     if not names:
@@ -42,7 +42,7 @@ def topics(address: str) -> dict[str, tuple[str, int, bool]]:
 
 
 def configs(address: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """What was set on topics."""
+    """Return the topics' own settings."""
     client = admin(address)
     wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     answers = client.describe_configs(wanted)
@@ -57,7 +57,7 @@ def configs(address: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def offsets(address: str, partitions: Iterable[Partition]) -> dict[str, dict[Partition, int]]:
-    """Start, end, last stable offset and the youngest record's offset of partitions."""
+    """Return start, end, last stable and latest-timestamp offset of partitions."""
     client = admin(address)
     places = [TopicPartition(*partition) for partition in partitions]
 
@@ -65,7 +65,7 @@ def offsets(address: str, partitions: Iterable[Partition]) -> dict[str, dict[Par
         answers = client.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation)
         try:
             return {(at.topic, at.partition): f.result(30).offset for at, f in answers.items()}
-        except KafkaException as error:  # a broker that just started tells a new epoch first
+        except KafkaException as error:  # A broker that just started has a new epoch.
             if error.args[0].code() not in TRANSIENT:
                 raise
             return None
@@ -79,7 +79,7 @@ def offsets(address: str, partitions: Iterable[Partition]) -> dict[str, dict[Par
 def records(
     address: str, partitions: Iterable[Partition], isolation: str = "read_uncommitted"
 ) -> dict[Partition, list[tuple[Any, ...]]]:
-    """Offset, key, value, headers and timestamp of every record."""
+    """Return offset, key, value, headers and timestamp of every record."""
     client = Consumer(
         {
             "bootstrap.servers": address,
@@ -115,9 +115,9 @@ def records(
 
 
 def committed(address: str, groups: Iterable[str]) -> dict[str, dict[Partition, tuple[int, str]]]:
-    """Offset and metadata that groups have committed.
+    """Return the offsets and metadata that groups have committed.
 
-    By raw requests: librdkafka's Python binding reads past the end of the metadata's text.
+    It sends raw requests: librdkafka's Python binding reads past the end of the metadata's text.
     """
     host, _, port = address.rpartition(":")
     asked = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -128,7 +128,7 @@ def committed(address: str, groups: Iterable[str]) -> dict[str, dict[Partition, 
 
             def ask(request=request):
                 (answer,) = client.call(request, 9).groups
-                return answer if answer.error_code == 0 else None  # its coordinator is loading
+                return answer if answer.error_code == 0 else None  # Its coordinator is loading.
 
             answer = eventually(ask, f"offsets of {group}")
             found[group] = {
@@ -140,7 +140,7 @@ def committed(address: str, groups: Iterable[str]) -> dict[str, dict[Partition, 
 
 
 def everything(address: str, groups: Iterable[str]) -> Mapping[str, Any]:
-    """All of the above, of every topic that is not internal."""
+    """Return all of the above, for every topic that is not internal."""
     known = eventually(
         lambda: found if (found := topics(address)) and all(t[2] for t in found.values()) else None,
         "leaders of all partitions",

@@ -1,4 +1,4 @@
-"""Kafka's own DumpLogSegments reads what kwire's log writes, without a complaint."""
+"""Kafka's own DumpLogSegments reads the files of kwire's log without a complaint."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ TIME_MS = 1_700_000_000_000
 
 
 def dump(*files: Path, sanity: bool = False) -> str:
-    """What the tool prints; it says what is wrong on its output and exits 0 all the same."""
+    """Return the tool's output, which has its complaints; the tool exits 0 even with some."""
     command = ["java", "-Xmx128m", "-cp", f"{LIBS}/*", "org.apache.kafka.tools.DumpLogSegments"]
     command += ["--files", ",".join(map(str, files))]
     command += ["--index-sanity-check"] if sanity else ["--deep-iteration"]
@@ -35,7 +35,7 @@ def append(log: PartitionLog, data: bytes, *, from_client: bool = True) -> None:
 
 
 def written(directory: Path) -> PartitionLog:
-    """Plain, idempotent and transactional batches in all codecs over several segments."""
+    """Write plain, idempotent and transactional batches in all codecs over several segments."""
     disk = RealDisk(str(directory))
     disk.make_directory("t-0")
     config = LogConfig(segment_bytes=9_000, index_interval_bytes=300)
@@ -85,7 +85,7 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 def test_the_files_of_a_killed_log(tmp_path: Path) -> None:
     log = written(tmp_path)
-    log.release()  # as after kill -9: the active segment's indexes were never written
+    log.release()  # As after kill -9: the active segment has no indexes.
     files = sorted((tmp_path / "t-0").iterdir())
     output = dump(*(f for f in files if f.suffix in SUFFIXES))
     assert output.count("baseOffset:") == 800

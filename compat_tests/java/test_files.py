@@ -19,7 +19,7 @@ TOPIC, GROUP = "dumped", "dumping-group"
 
 @pytest.fixture(scope="module")
 def stopped(broker_kind, tmp_path_factory):
-    """A broker that wrote several segments, a group's offsets and metadata, and was stopped."""
+    """A stopped broker that has written several segments, a group's offsets and metadata."""
     broker = make_broker(broker_kind, tmp_path_factory.mktemp("dumped"))
     noise = random.Random(20)
     try:

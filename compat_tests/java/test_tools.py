@@ -16,7 +16,7 @@ CONSUMER_GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture
 def tool(jvm, broker):
-    """Run a tool with --bootstrap-server; its output when it ends well."""
+    """A function that runs a tool with --bootstrap-server and returns its output."""
 
     def run(name, *arguments, stdin=""):
         full = name if name.startswith(("kafka.", "org.")) else f"{TOOLS}.{name}"
@@ -209,7 +209,7 @@ def test_cluster(jvm, broker):
 
 
 def test_apache_client_compatibility(jvm, broker, tool, topic):
-    """Apache's own check that a broker does what its advertised versions let a client expect."""
+    """Apache's own check that a broker's behaviour matches its advertised versions passes."""
     create(broker.address, topic)
     advertised = re.search(r"DescribeAcls\(29\): \d", tool("BrokerApiVersionsCommand"))
     acls = "true" if advertised else "false"

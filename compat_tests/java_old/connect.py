@@ -1,7 +1,7 @@
 """Kafka Connect in its distributed mode: from a file to a topic to a file, with restarts.
 
 The worker keeps its configuration, positions and states in three compacted topics, is a member of
-a group by a protocol of its own and is driven by its REST interface.
+a group with a protocol of its own, and is controlled through its REST interface.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Worker:
             process.wait()
 
     def ask(self, method: str, path: str, body: Any = None, **otherwise: Any) -> Any:
-        """The answer; with ``default``, that instead of an error."""
+        """Send a REST request and return the answer; with ``default``, that instead of an error."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             data=None if body is None else json.dumps(body).encode(),
@@ -87,7 +87,7 @@ class Worker:
         return json.loads(text) if text else {}
 
     def state(self, name: str) -> tuple[str, ...]:
-        """The states of a connector and its tasks."""
+        """Return the states of a connector and its tasks."""
         found = self.ask("GET", f"/connectors/{name}/status", default=None)
         if found is None:
             return ()
@@ -98,7 +98,7 @@ NAMES = ("connect/file-to-file", "connect/restart", "connect/exactly-once")
 
 
 def scenarios(address: str, names: Collection[str]) -> dict[str, bool]:
-    """Run what is asked for."""
+    """Run the named scenarios; return whether each has passed."""
     passed: dict[str, bool] = {}
     if "connect/exactly-once" in names:
         whole = in_turn(address, exactly_once_source_support="enabled")
@@ -109,7 +109,7 @@ def scenarios(address: str, names: Collection[str]) -> dict[str, bool]:
 
 
 def in_turn(address: str, **settings: str) -> dict[str, bool]:
-    """Run both parts: the second one goes on where the first one ended."""
+    """Run both parts; the second one continues with the state of the first."""
     passed: dict[str, bool] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -128,7 +128,7 @@ def in_turn(address: str, **settings: str) -> dict[str, bool]:
             try:
                 step()
                 passed[name] = True
-            except Exception as error:  # whatever it is, it is this scenario's result
+            except Exception as error:  # Any exception is this scenario's result.
                 log = folder / "worker.log"
                 tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
                 print(f"FAIL {name}: {error!r}\n{tail}")
@@ -160,7 +160,7 @@ def append(path: Path, text: str) -> None:
 
 
 def second_run(worker: Worker, source: Path, sink: Path) -> None:
-    """The worker finds its connectors and positions again; then the sink starts over."""
+    """Check that a restarted worker keeps its connectors and positions; then restart the sink."""
     with worker.running():
         append(source, "four\n")
         eventually(lambda: "four" in lines(sink), "the fourth line")

@@ -1,6 +1,6 @@
-"""Jars by their Maven coordinates, and what ``src`` compiles to against them.
+"""Jars by their Maven coordinates, and the classes of ``src`` compiled against them.
 
-Rules: both are made once and kept in the cache; a class path is named by what is on it.
+Rules: both are made once and kept in the cache; a class path's folder is named by its content.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def need(program: str, package: str) -> str:
 
 
 def jars(name: str, coordinates: Sequence[str]) -> Path:
-    """A folder with these artifacts and what they depend on."""
+    """Return a folder with these artifacts and their dependencies."""
     folder = cache("java-old", name)
     if not (folder / "ok").exists():
         maven = need("mvn", "maven (Debian: apt-get install maven)")
@@ -53,7 +53,7 @@ def _pom(coordinates: Sequence[str]) -> str:
 
 
 def classpath(libraries: Path, *sources: str) -> str:
-    """The class path of programs of ``src``, compiled against ``libraries``."""
+    """Return the class path of programs of ``src``, compiled against ``libraries``."""
     files = [SOURCES / f"{source}.java" for source in sources]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     classes = libraries.parent / f"classes-{digest}"
@@ -65,7 +65,7 @@ def classpath(libraries: Path, *sources: str) -> str:
 
 
 def java(path: str, *arguments: str) -> list[str]:
-    """A command line of a small JVM that starts quickly."""
+    """Return a command line of a small JVM that starts quickly."""
     level = os.environ.get("KAFKA_LOG_LEVEL", "error")
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     logging = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"

@@ -2,8 +2,8 @@
 
     python -m compat_tests.java_old.run --broker kwire|kafka|HOST:PORT
 
-A JDK and Maven are needed. The names in tests.txt say what runs: a client's version, ``streams`` or
-``connect``, and the scenario. Beside the scenarios the list names every operation of the clients'
+A JDK and Maven are needed. A name in tests.txt has a client's version, ``streams`` or ``connect``,
+and the scenario. In addition to the scenarios, the list names every operation of the clients'
 interfaces that no scenario calls.
 """
 
@@ -43,7 +43,7 @@ LOCAL = {
 
 
 def upstream() -> list[str]:
-    """The scenarios of each client, of Streams and Connect, and the operations not called."""
+    """Return the scenarios of each client, Streams and Connect, and the uncalled operations."""
     names = [*connect.NAMES, *(f"streams/{name}" for name in _scenarios("Streams"))]
     for version in VERSIONS:
         names += [f"{version}/{name}" for name in _scenarios("OldClients")]
@@ -57,12 +57,12 @@ def _scenarios(program: str) -> list[str]:
 
 
 def client(version: str) -> Path:
-    """The jars of the clients of ``version``."""
+    """Return the folder of the jars of the clients of ``version``."""
     return jars(version, [f"org.apache.kafka:kafka-clients:{version}"])
 
 
 def _operations(version: str) -> list[str]:
-    """What the interfaces of the clients of ``version`` can ask a broker for."""
+    """Return the operations in the interfaces of the clients of ``version``."""
     admin = "AdminClient" if version.startswith("2.0") else "Admin"
     interfaces = {
         "Admin": f"{CLIENTS}.admin.{admin}",
@@ -99,7 +99,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
 
 
 def program(path: str, name: str, *arguments: str) -> dict[str, bool]:
-    """Run one program of ``src``; what it said of each scenario."""
+    """Run one program of ``src``; return whether each scenario has passed."""
     with tempfile.TemporaryDirectory() as scratch:
         command = java(path, name, *arguments)
         command[1:1] = [f"-Djava.io.tmpdir={scratch}"]

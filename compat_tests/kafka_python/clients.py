@@ -49,7 +49,7 @@ def create(address: str, topic: str, partitions: int = 1, **configs: str) -> Non
 
 
 def fill(address: str, topic: str, values: Sequence[bytes], **send: Any) -> list[Any]:
-    """Send ``values`` and return where each was stored."""
+    """Send ``values`` and return each one's metadata with its partition and offset."""
     with producer(address) as client:
         futures = [client.send(topic, value=value, **send) for value in values]
         client.flush()
@@ -61,7 +61,7 @@ def poll(client: Any, timeout_ms: int = 2000) -> list[Any]:
 
 
 def read(address: str, topic: str, count: int, **settings: Any) -> list[Any]:
-    """``count`` records of the topic from its beginning, without a group."""
+    """Read ``count`` records of the topic from its beginning, without a group."""
     with consumer(address, topic, **settings) as client:
         return collect(lambda: poll(client), count)
 
@@ -69,7 +69,7 @@ def read(address: str, topic: str, count: int, **settings: Any) -> list[Any]:
 class Member:
     """A group member that polls in a thread of its own, as in an application.
 
-    Its polls are long: kafka-python 3.0.12 forgets an assignment that arrives between two polls.
+    Its polls are long: kafka-python 3.0.12 loses an assignment that arrives between two polls.
     """
 
     def __init__(self, client: Any) -> None:
@@ -131,7 +131,7 @@ def members(address: str, count: int, *topics: str, **settings: Any) -> Iterator
 
 
 def settle(group: Sequence[Member], sizes: list[int]) -> list[set[TopicPartition]]:
-    """The assignments once they are disjoint and of these sizes, in order of size."""
+    """Wait until the assignments are disjoint and of these sizes; return them in order of size."""
 
     def settled() -> list[set[TopicPartition]]:
         got = [member.assignment for member in group]

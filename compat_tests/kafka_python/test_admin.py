@@ -1,4 +1,4 @@
-"""kafka-python's admin client: every call changes or shows what it says."""
+"""kafka-python's admin client: every call has its documented effect or result."""
 
 from __future__ import annotations
 

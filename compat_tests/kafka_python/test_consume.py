@@ -1,4 +1,4 @@
-"""What a kafka-python consumer without a group promises its user."""
+"""The guarantees of a kafka-python consumer without a group to its user."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_beginning_and_end_offsets(broker, filled):
 @pytest.mark.parametrize(
     ("timestamp", "offset"),
     [
-        (0, 0),  # before the first
-        (1_000_000, 0),  # exactly the first
+        (0, 0),  # Before the first.
+        (1_000_000, 0),  # Exactly the first.
         (1_042_000, 42),
-        (1_041_001, 42),  # between two: the later one
+        (1_041_001, 42),  # Between two: the later one.
         (1_099_000, 99),
-        (1_099_001, None),  # after the last: no answer
+        (1_099_001, None),  # After the last: no offset.
     ],
 )
 def test_offset_by_time(broker, filled, timestamp, offset):
@@ -114,7 +114,7 @@ def test_small_fetches_still_make_progress(broker, filled):
 
 
 def test_a_fetch_waits_for_min_bytes_but_not_longer_than_max_wait(broker, topic):
-    """The lower bound is what Kafka promises; the upper one is only that it ends."""
+    """A fetch waits at least as long as Kafka promises; the upper bound only detects a hang."""
     create(broker.address, topic)
     fill(broker.address, topic, [b"x"])
     partition = TopicPartition(topic, 0)

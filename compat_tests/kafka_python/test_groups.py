@@ -1,4 +1,4 @@
-"""Consumer groups with kafka-python: who gets which partition, and what is remembered."""
+"""Consumer groups with kafka-python: assignments and committed offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COOPERATIVE = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
     [("range", [2, 4]), ("roundrobin", [3, 3]), ("sticky", [3, 3]), ("cooperative-sticky", [3, 3])],
 )
 def test_assignors(broker, unique, group, assignor, sizes):
-    """Two topics of three partitions over two members; every record is read once."""
+    """Every assignor shares two topics of three partitions; every record is read once."""
     first, second = unique("a"), unique("b")
     for topic in (first, second):
         create(broker.address, topic, 3)

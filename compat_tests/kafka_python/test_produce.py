@@ -1,4 +1,4 @@
-"""What a kafka-python producer promises its user."""
+"""The guarantees of a kafka-python producer to its user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_acks(broker, topic, acks):
     assert [record.value for record in read(broker.address, topic, 50)] == [
         b"%d" % i for i in range(50)
     ]
-    if acks != 0:  # without an answer the client cannot know
+    if acks != 0:  # Without an answer the client has no offset.
         assert offsets == list(range(50))
 
 

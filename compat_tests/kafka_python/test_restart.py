@@ -1,4 +1,4 @@
-"""What survives a stop, and what survives a kill in the middle of a load."""
+"""The data that survives a stop, and a kill in the middle of a load."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _offset(offset):
 
 
 def test_kill_during_a_load_loses_nothing_acknowledged(own_broker, topic, group):
-    """Two kills while one producer sends without a pause; the client retries by itself."""
+    """Two kills under a producer's load lose no acknowledged record; the client retries."""
     address = own_broker.address
     create(address, topic, 2)
     acknowledged: list[int] = []
@@ -88,7 +88,7 @@ def test_kill_during_a_load_loses_nothing_acknowledged(own_broker, topic, group)
         end = sum(reader.end_offsets(partitions).values())
         numbers = [(r.partition, int(r.value)) for r in collect(lambda: poll(reader), end)]
     assert set(acknowledged) <= {number for _, number in numbers}
-    for partition in (0, 1):  # idempotent: once each and in order, in spite of the retries
+    for partition in (0, 1):  # Idempotent: once each and in order, despite the retries.
         own = [number for at, number in numbers if at == partition]
         assert own == sorted(set(own))
 

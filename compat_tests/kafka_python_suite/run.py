@@ -27,7 +27,7 @@ VERSION = "4.3.0"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:trio"]
 PYTEST += ["-p", "no:faulthandler"]
 
-# The distribution lacks the module that starts brokers; with one that runs, its names are enough.
+# The distribution lacks the module that starts brokers; with a running one, its names are enough.
 SERVICE = '''"""Stands for the module that starts brokers: here one runs already."""
 
 
@@ -48,7 +48,7 @@ class SpawnedService:
 
 
 def source() -> Path:
-    """The unpacked tests of the installed version."""
+    """Return the folder of the unpacked tests of the installed version."""
     number = version("kafka-python")
     folder = cache(f"kafka-python-{number}")
     tree = folder / "tree"
@@ -66,15 +66,15 @@ def source() -> Path:
         path for path in folder.iterdir() if path.name.endswith(number) and path.is_dir()
     ]
     unpacked.rename(tree)
-    (tree / "test" / "__init__.py").touch()  # a package, lest the standard library's be found
+    (tree / "test" / "__init__.py").touch()  # Hides the standard library's package.
     (tree / "test" / "service.py").write_text(SERVICE)
-    (tree / "servers" / VERSION / "kafka-bin").mkdir(parents=True)  # looked for, never used
+    (tree / "servers" / VERSION / "kafka-bin").mkdir(parents=True)  # Must exist, is never used.
     (tree / "ok").touch()
     return tree
 
 
 def upstream() -> list[str]:
-    """Every integration test, with its parameters."""
+    """Return every integration test, with its parameters."""
     tree = source()
     command = [*PYTEST, "--collect-only", "-c", os.devnull, f"--rootdir={tree}", "test/integration"]
     listed = subprocess.run(
@@ -125,7 +125,7 @@ def _results(report: Path) -> dict[str, bool]:
     return results
 
 
-# As the suite configures its own brokers.
+# The suite configures its own brokers like this.
 SETTINGS = {"node.id": "0", "group.min.session.timeout.ms": "2000"}
 SUITE = Suite("kafka_python_suite", FOLDER, run, upstream, SETTINGS)
 

@@ -1,4 +1,4 @@
-"""kafka-python's own tests as one test of ours, so that the default run includes them."""
+"""kafka-python's own tests as one test here, so that the default run includes them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Users' programs in JavaScript: kafkajs and platformatic's client."""
+"""Programs in JavaScript as users write them: kafkajs and platformatic's client."""

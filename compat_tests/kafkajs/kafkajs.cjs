@@ -1,4 +1,4 @@
-// kafkajs 2.2.4: the last of the line, which speaks the non-flexible versions of everything.
+// kafkajs 2.2.4: the last release, which uses the non-flexible versions of all APIs.
 'use strict'
 const assert = require('node:assert/strict')
 const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')

@@ -1,4 +1,4 @@
-// Lists what the libraries can ask a broker for: "library/Client.method", one a line.
+// Lists the operations of the libraries' clients: "library/Client.method", one a line.
 import { Admin, Consumer, Producer } from '@platformatic/kafka'
 import kafkajs from 'kafkajs'
 

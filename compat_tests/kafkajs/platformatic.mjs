@@ -1,4 +1,4 @@
-// @platformatic/kafka: TypeScript's newest client, which speaks the flexible versions.
+// @platformatic/kafka: TypeScript's newest client, which uses the flexible versions.
 import assert from 'node:assert/strict'
 import { Admin, Consumer, MessagesStreamModes, Producer, ProduceAcks, stringDeserializers, stringSerializers } from '@platformatic/kafka'
 import shared from './scenarios.cjs'

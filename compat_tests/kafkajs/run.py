@@ -2,9 +2,9 @@
 
     python -m compat_tests.kafkajs.run --broker kwire|kafka|HOST:PORT
 
-kafkajs speaks the versions of 2019. The packages are installed once into the cache, by what
-package.json names, and the scripts are copied beside them. Beside the scenarios the list names
-every operation of the libraries' clients that no scenario calls.
+kafkajs uses the protocol versions of 2019. The packages of package.json are installed once into the
+cache, and the scripts are copied beside them. In addition to the scenarios, the list names every
+operation of the libraries' clients that no scenario calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def need(program: str) -> str:
 
 
 def installed() -> Path:
-    """The folder with the packages."""
+    """Return the folder with the packages; install them first if needed."""
     package = FOLDER / "package.json"
     digest = hashlib.sha256(package.read_bytes()).hexdigest()[:16]
     folder = cache("kafkajs", digest)
@@ -48,7 +48,7 @@ SOURCES = {"kafkajs": "kafkajs.cjs", "platformatic": "platformatic.mjs"}
 
 
 def upstream() -> list[str]:
-    """The scenarios, and the libraries' operations that none of them calls."""
+    """Return the scenarios, and the libraries' operations that none of them calls."""
     operations = _printed("operations.mjs")
     return [*_printed("main.cjs", "scenarios"), *uncalled(operations, SOURCES, FOLDER)]
 
@@ -61,7 +61,7 @@ def _printed(*arguments: str) -> list[str]:
 
 
 def with_scripts() -> Path:
-    """The folder with the packages and the scripts of this one."""
+    """Return the folder with the packages, after copying this folder's scripts into it."""
     folder = installed()
     for script in FOLDER.glob("*.?js"):
         shutil.copy(script, folder)

@@ -1,4 +1,4 @@
-// What the scenarios share: `node main.cjs ADDRESS [SCENARIO]...` prints PASS or FAIL of each,
+// Shared parts of the scenarios: `node main.cjs ADDRESS [SCENARIO]...` prints PASS or FAIL of each,
 // `node main.cjs scenarios` their names.
 'use strict'
 const { randomBytes } = require('node:crypto')

@@ -3,9 +3,9 @@
     python -m compat_tests.librdkafka.run --broker kwire|kafka|HOST:PORT
 
 The source with its tests comes from npm, in the package of Confluent's JavaScript client, which
-carries a release of librdkafka whole. Each test runs in a process of its own, in quick mode:
+contains a whole release of librdkafka. Each test runs in a process of its own, in quick mode:
 one that crashes or hangs fails alone. Tests of one number share a process. 0081_admin is one test
-upstream; here its parts are tests of their own, so that those about ACLs do not hide the others.
+upstream; here its parts are separate tests, so that failures about ACLs do not hide the others.
 Tests that call Kafka's shell scripts get scripts that start the same classes from Maven's jars.
 """
 
@@ -33,7 +33,7 @@ PACKAGE, VERSION = "@confluentinc/kafka-javascript@1.10.1", "2.15.1"
 TREE = "package/deps/librdkafka/"
 SECONDS = 240
 AT_ONCE = 3
-# The suite's own limits suit an idle machine: 0059 needs nine of its ten seconds even there.
+# The suite's own limits are for an idle machine: 0059 needs nine of its ten seconds even there.
 CONF = "bootstrap.servers={}\ntest.timeout.multiplier=4\n"
 SCRIPTS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
@@ -42,7 +42,7 @@ SCRIPTS = {
 }
 SPLIT = "0081_admin"
 WHOLE = {"0082"}
-"""Numbers that quick mode would skip."""
+"""Numbers of tests that quick mode would skip."""
 
 
 def _need(program: str, package: str) -> None:
@@ -51,7 +51,7 @@ def _need(program: str, package: str) -> None:
 
 
 def runner() -> Path:
-    """The compiled test runner."""
+    """Return the path of the compiled test runner; compile it first if needed."""
     folder = cache(f"librdkafka-{VERSION}")
     tests = folder / TREE / "tests"
     if (tests / "test-runner").exists():
@@ -78,7 +78,7 @@ def runner() -> Path:
 
 
 def upstream() -> list[str]:
-    """Every test of the suite by its name, 0081_admin by its parts."""
+    """Return every test of the suite by its name, 0081_admin by its parts."""
     names = [name for name, _ in _tests() if name != SPLIT]
     source = (runner().parent / "0081-admin.c").read_text()
     apis = source[source.index("static void do_test_apis(") :]
@@ -87,12 +87,12 @@ def upstream() -> list[str]:
 
 
 def without_auto_creation() -> Iterable[str]:
-    """The tests that the suite runs in its scenario `noautocreate` only."""
+    """Return the tests that the suite runs in its scenario `noautocreate` only."""
     return [name for name, scenario in _tests() if scenario == "noautocreate"]
 
 
 def _tests() -> list[tuple[str, str]]:
-    """The rows of the suite's table: a name and its scenario."""
+    """Return the rows of the suite's table: a name and its scenario."""
     table = (runner().parent / "test.c").read_text()
     rows = []
     for row in re.split(r"^ {4}_TEST\(", table, flags=re.MULTILINE)[1:]:
@@ -102,7 +102,7 @@ def _tests() -> list[tuple[str, str]]:
 
 
 def scripts() -> Path:
-    """A folder with Kafka's shell scripts in `bin`, as the suite calls them."""
+    """Return a folder with Kafka's shell scripts in `bin`, as the suite calls them."""
     folder = cache("kafka-scripts")
     (folder / "bin").mkdir(exist_ok=True)
     for name, main_class in SCRIPTS.items():
@@ -150,7 +150,7 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
 
 
 def _one(program: Path, logs: Path, address: str, process: Process) -> dict[str, bool]:
-    """Run one process; what passed of each test that the suite did not skip."""
+    """Run one process; return whether each test that the suite did not skip has passed."""
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": f"{program.parent}/../src:{program.parent}/../src-cpp",
@@ -182,7 +182,7 @@ def _one(program: Path, logs: Path, address: str, process: Process) -> dict[str,
 
 
 def _judge(log: str, process: Process, code: int) -> dict[str, bool]:
-    """Read the summary's rows; a process that died without one fails whatever had begun."""
+    """Return the results in the summary; without one, every test that had begun has failed."""
     rows = re.findall(r"\|[^|]*?(\d{4}_\w+)[^|]*\|\s*(PASSED|FAILED|SKIPPED)", log)
     if not rows:
         started = re.findall(r"=+ Running test (\d{4}_\w+)", log)

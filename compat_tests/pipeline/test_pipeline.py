@@ -1,4 +1,4 @@
-"""The pipeline as a user runs it: killed, the broker too, run again; each record is there once."""
+"""The pipeline as users run it: after kills of it and the broker, each record is written once."""
 
 import json
 import os
@@ -55,12 +55,12 @@ def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def committed(folder: Path) -> int:
-    """Epochs of both queries that are done."""
+    """Return the number of committed epochs of both queries."""
     return len(list(folder.glob("checkpoint/*/commits/[0-9]*")))
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, epochs: int, log: Path) -> None:
-    """SIGKILL the driver, JVM and all, once it has committed some epochs."""
+    """Kill the driver with its JVM once it has committed ``epochs`` epochs."""
     deadline = time.monotonic() + 180
     while committed(folder) < epochs:
         assert process.poll() is None, log.read_text(errors="replace")[-3000:]

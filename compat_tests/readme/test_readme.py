@@ -1,4 +1,4 @@
-"""The README's examples, as they would be pasted, but for the broker's address."""
+"""The README's examples, run unchanged except for the broker's address."""
 
 import os
 import re
@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.
 
 
 def example(marker: str) -> str:
-    """The one code block that contains ``marker``."""
+    """Return the one code block that contains ``marker``."""
     (found,) = [text for _, text in BLOCKS if marker in text]
     return found
 
@@ -59,7 +59,7 @@ def test_example(broker: Broker, tmp_path: Path, marker: str, said: str) -> None
 
 
 def test_from_a_topic_to_a_table(broker: Broker, tmp_path: Path) -> None:
-    """The commands of the pipeline's section, then the query and its answer."""
+    """The pipeline section's commands work, and its query gives the documented answer."""
     script = example("kwire-events --topic orders").replace("\\\n", " ")
     commands = [
         shlex.split(line, comments=True) for line in script.splitlines() if "bin/kwire" in line

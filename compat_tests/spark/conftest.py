@@ -1,4 +1,4 @@
-"""One Spark session with the Kafka connector for all Spark tests."""
+"""The Spark session with the Kafka connector, one for all Spark tests."""
 
 import os
 import sys

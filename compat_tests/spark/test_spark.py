@@ -25,7 +25,7 @@ def create(broker: Broker, topic: str, partitions: int = 3) -> None:
 
 
 def numbers(spark: SparkSession, start: int, end: int) -> DataFrame:
-    """Records whose value tells what they are."""
+    """Return records whose value contains their number."""
     return spark.range(start, end, numPartitions=2).select(
         F.col("id").cast("string").alias("key"),
         F.concat(F.lit("record "), F.col("id").cast("string")).alias("value"),
@@ -43,7 +43,7 @@ def read(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:
 
 
 def digest(frame: DataFrame) -> tuple[int, int, int]:
-    """Count, distinct keys, and a checksum that does not depend on order."""
+    """Return the count, the distinct keys, and a checksum that does not depend on order."""
     row = frame.select(
         F.count("*").alias("n"),
         F.countDistinct("key").alias("keys"),
@@ -56,7 +56,7 @@ def digest(frame: DataFrame) -> tuple[int, int, int]:
 def test_a_million_records_through_query_and_broker_restarts(
     spark: SparkSession, own_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """Written, read as a batch, and read as a stream that is stopped, with the broker killed."""
+    """Records are read once by a batch and by a stopped stream, despite a broker kill."""
     expected = digest(numbers(spark, 0, MILLION))
     create(own_broker, topic)
     write(numbers(spark, 0, MILLION // 2), own_broker, topic)
@@ -77,7 +77,7 @@ def test_a_million_records_through_query_and_broker_restarts(
 def stream(
     spark: SparkSession, broker: Broker, topic: str, folder: Path, batches: int | None
 ) -> None:
-    """Read the topic into a table until it is read up, or for some batches and then stop."""
+    """Read the topic into a table to its end, or for some batches and then stop."""
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", broker.address)
@@ -175,7 +175,7 @@ def test_ways_to_choose_partitions(spark: SparkSession, broker: Broker, filled: 
 def test_lost_data_is_noticed(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """A stream whose next offsets were deleted fails, unless it was told not to mind."""
+    """A stream whose next offsets were deleted fails with the default options."""
     create(broker, topic, 1)
     write(numbers(spark, 0, 1000), broker, topic)
     stream(spark, broker, topic, tmp_path, batches=None)

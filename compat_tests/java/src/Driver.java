@@ -60,7 +60,7 @@ public final class Driver {
     public static void main(String[] ignored) throws Exception {
         PrintStream answers = System.out;
         InputStream commands = System.in;
-        System.setOut(System.err); // what a tool's thread says after its end is no answer
+        System.setOut(System.err); // Output of a tool's thread after its end is not an answer.
         Exit.setExitProcedure((code, message) -> {
             exited(code);
             if (message != null) {

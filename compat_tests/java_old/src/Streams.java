@@ -108,7 +108,7 @@ public final class Streams {
         settings.put("default.key.serde", Serdes.StringSerde.class);
         settings.put("default.value.serde", Serdes.StringSerde.class);
         settings.putAll(setting);
-        if (setting.containsKey("group.protocol")) { // then the coordinator decides these
+        if (setting.containsKey("group.protocol")) { // Then the coordinator decides these.
             settings.remove("heartbeat.interval.ms");
             settings.remove("session.timeout.ms");
         }
