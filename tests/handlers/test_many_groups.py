@@ -31,7 +31,7 @@ Asked = OffsetFetchRequest.OffsetFetchRequestGroup
             FindCoordinatorRequest(key_type=0, coordinator_keys=GROUPS),
             "coordinators",
         ),
-        ("coordinator.groups", DeleteGroupsRequest(groups_names=GROUPS), "results"),
+        ("group.service", DeleteGroupsRequest(groups_names=GROUPS), "results"),
     ],
     ids=["describe", "fetch-offsets", "find", "delete"],
 )
