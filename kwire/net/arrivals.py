@@ -1,15 +1,15 @@
-"""Wakes the tasks of connections when something arrives on them, or their peer hangs up.
+"""Wakes the tasks of connections when bytes arrive on them, or their peer hangs up.
 
 The first :data:`DIRECT` connections of a node wait with trio itself, which is the shortest way for
-each request.  The others wait in one more epoll, registered once and for as long as they are open:
-trio runs everything that is ready before it looks again, so with thousands of them a turn of the
-loop would have no bound.  Here a turn wakes :data:`WAKES` of them in the order of their arrival,
-and only few of those whose peer hung up: thousands end together with their process, and nobody
-waits for that.
+each request.  The others wait in a second epoll, registered once and for as long as they are open:
+trio runs every ready task before it polls again, so with thousands of them a turn of the loop
+would have no bound.  Here a turn wakes :data:`WAKES` connections in the order of their arrival, and
+at most :data:`HANG_UPS` whose peer hung up: thousands end together with their process, and no
+client waits for that.
 
-All connections are watched for the hang-up, so that it is noticed while a request is still being
-answered and nobody reads.  An idle node is not woken.  Where there is no epoll every connection
-waits with trio, and a hang-up is noticed when an answer is sent.
+All connections are watched for the hang-up, so that it is noticed while a request is being
+answered and the connection is not read.  An idle node is not woken.  Where there is no epoll, every
+connection waits with trio, and a hang-up is noticed when an answer is sent.
 """
 
 import select
@@ -28,7 +28,7 @@ WAKES: Final = 32
 HANG_UPS: Final = 16
 """Connections whose peer hung up that are woken in one turn."""
 POLLED: Final = 512
-"""Events taken from the kernel in one turn; more than are worked off, to find the hang-ups."""
+"""Events taken from the kernel in one turn; more than one turn handles, to find the hang-ups."""
 _HAS_EPOLL: Final = hasattr(select, "epoll")
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR if _HAS_EPOLL else 0
 
@@ -39,18 +39,18 @@ def _epoll() -> "select.epoll | None":
 
 @attrs.define(eq=False)
 class Watched:
-    """One connection that is waited for."""
+    """One connection that is watched for arrivals."""
 
     descriptor: int
     hung_up: Callable[[], None]
     """Called once, when the peer has closed its side."""
     direct: bool
     arrived: bool = False
-    """Whether something came that the connection's task was not woken for."""
+    """Whether bytes came that the connection's task was not woken for."""
     ended: bool = False
     """Whether the peer has closed its side: from then on reading never has to wait."""
     queued: bool = False
-    """Whether it is among those that a turn is to wake."""
+    """Whether it is in the queue of connections to wake."""
     forgotten: bool = False
     _task: Task | None = None
 
@@ -60,7 +60,7 @@ class Watched:
         return self.ended and not self.direct
 
     async def readable(self) -> None:
-        """Wait until a read may bring something; a read may still find nothing."""
+        """Wait until a read may return bytes; a read may still find none."""
         if self.direct:
             await wait_readable(self.descriptor)
         elif self.arrived or self.ended:
@@ -71,7 +71,7 @@ class Watched:
             await trio.lowlevel.wait_task_rescheduled(self._abort)
 
     def wake(self) -> None:
-        """Let the connection's task read; if it does something else, its next wait is short."""
+        """Wake the connection's task; if it is not waiting, its next wait returns at once."""
         task, self._task = self._task, None
         if task is None:
             self.arrived = True
@@ -85,7 +85,7 @@ class Watched:
 
 @attrs.define(eq=False)
 class Arrivals:
-    """The connections of one node that something can arrive on."""
+    """The watched connections of one node."""
 
     _epoll: "select.epoll | None" = attrs.field(factory=_epoll)
     _watched: dict[int, Watched] = attrs.field(factory=dict)
@@ -95,7 +95,7 @@ class Arrivals:
     _ended: deque[Watched] = attrs.field(factory=deque)
 
     def watch(self, descriptor: int, hung_up: Callable[[], None]) -> Watched:
-        """Begin to wait for a new connection."""
+        """Begin to watch a new connection."""
         direct = self._epoll is None or self._direct < DIRECT
         watched = Watched(descriptor, hung_up, direct)
         if self._epoll is not None:
@@ -106,7 +106,7 @@ class Arrivals:
         return watched
 
     def forget(self, watched: Watched) -> None:
-        """Leave a connection that is about to be closed."""
+        """Stop watching a connection that is about to be closed."""
         if watched.forgotten:
             return
         watched.forgotten = True
@@ -120,7 +120,7 @@ class Arrivals:
             self._epoll.close()
 
     async def run(self) -> None:
-        """Wake tasks until cancelled; asleep while nothing arrives."""
+        """Wake tasks until cancelled; sleep while nothing arrives."""
         if self._epoll is None:
             return
         while True:
@@ -132,7 +132,7 @@ class Arrivals:
             self._wake()
 
     def _look(self, epoll: "select.epoll") -> None:
-        """Sort what has happened into those to read from and those that hung up."""
+        """Queue the connections with events: those to read from and those whose peer hung up."""
         for descriptor, events in epoll.poll(0, POLLED):
             watched = self._watched[descriptor]
             if events & _ENDED and not watched.ended:
@@ -143,7 +143,7 @@ class Arrivals:
                 self._ready.append(watched)
 
     def _wake(self) -> None:
-        """Wake this turn's share of both."""
+        """Wake this turn's share of both queues."""
         for _ in range(min(WAKES, len(self._ready))):
             watched = self._ready.popleft()
             watched.queued = False

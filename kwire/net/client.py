@@ -1,6 +1,6 @@
 """A connection to another node: requests in, responses out, in order and pipelined.
 
-The highest version that both sides speak is used.  When the connection ends, everything that waits
+The highest version that both sides speak is used.  When the connection ends, every waiting call
 fails with :class:`ConnectionLost`; the caller decides whether and when to connect again.
 """
 
@@ -30,9 +30,9 @@ _ENDS: Final = (OSError, Disconnect, MalformedError)
 
 
 class ConnectionLost(Exception):
-    """The other node is not there, or not any more.
+    """The connection to the other node failed or ended.
 
-    ``refused``: its host says that nobody listens there.
+    ``refused``: its host refused the connection, because no process listens on that port.
     """
 
     refused = False
@@ -65,7 +65,7 @@ class NodeClient:
     port: int
     client_id: str
     versions: dict[int, tuple[int, int]] = attrs.field(factory=dict)
-    """What the other node said it speaks."""
+    """The versions that the other node advertised, first and last, by API key."""
     lost: bool = False
     _outbox: list[bytes] = attrs.field(factory=list)
     _waiting: deque[_Waiting] = attrs.field(factory=deque)
@@ -73,7 +73,7 @@ class NodeClient:
     _next: int = 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Connect, learn the versions, report started, serve; ConnectionLost when it ends."""
+        """Connect, learn the versions, report started, serve; raise ConnectionLost at the end."""
         try:
             sock = await self._connected()
             with sock:
@@ -141,7 +141,7 @@ class NodeClient:
     async def _connected(self) -> socket.socket:
         try:
             stream = await trio.open_tcp_stream(self.host, self.port)
-        except UnicodeError as error:  # others told us where it is, and any text will pass
+        except UnicodeError as error:  # the host comes from other nodes and may be any text
             raise Disconnect(f"no name of a host: {error}") from error
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)

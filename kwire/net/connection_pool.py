@@ -1,8 +1,8 @@
 """Connections from this node to others: made on first use, kept, and left alone after failures.
 
-Rules: one connection an address and purpose; a request that is not answered in time takes its
-connection with it, for answers come in order and what is stuck would hold up all that follows; a
-node out of reach is tried again after 20 ms, then later and later up to a second, and meanwhile a
+Rules: one connection for each address and purpose; a request that is not answered in time closes
+its connection, for answers come in order and a missing one would hold up all that follow; a node
+out of reach is tried again after 20 ms, then with a doubled delay up to a second, and meanwhile a
 call fails at once.  A caller that is cancelled leaves the connection to the others.
 """
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 2.0
-"""How long a connection may take to be made; a longer silence is a node out of reach."""
+"""The time limit for making a connection; after it the node counts as out of reach."""
 
 
 class OutOfReach(Exception):
-    """The other node did not answer; whether it has seen the request is not known."""
+    """The other node did not answer; it may or may not have received the request."""
 
 
 class NobodyListens(OutOfReach):
-    """The other node's host refused the connection: its process is not there."""
+    """The other node's host refused the connection: its process does not run."""
 
 
 @attrs.define(eq=False)
 class _Link:
-    """One address: the connection to it, or when to try again."""
+    """One address: the connection to it, or the time of the next attempt."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class _Link:
 
 @attrs.define(eq=False)
 class Network:
-    """Where all of a node's connections to others live."""
+    """The nursery, clock and randomness that all of a node's connections to others share."""
 
     clock: Clock
     random: Random
@@ -76,20 +76,23 @@ class ConnectionPool:
     network: Network
     client_id: str
     timeout_s: float = 30.0
-    """How long an answer may take."""
+    """The time limit for an answer."""
     backoff_s: float = 0.02
     backoff_max_s: float = 1.0
     _links: dict[tuple[str, int], _Link] = attrs.field(factory=dict)
 
     async def call(self, host: str, port: int, request: Any) -> Any:
-        """Send a request; OutOfReach if no answer comes, UnsupportedVersion if none can."""
+        """Send a request and return its response.
+
+        Raises OutOfReach if no answer comes, UnsupportedVersion if the other node cannot read it.
+        """
         with trio.move_on_after(self.timeout_s):
             return await self._call(host, port, request)
         self.drop(host, port)
         raise OutOfReach(f"{host}:{port}: no answer for {self.timeout_s} s")
 
     def drop(self, host: str, port: int) -> None:
-        """End the connection to an address; whoever waits there for an answer gets none."""
+        """Close the connection to an address; calls that wait for an answer there fail."""
         link = self._links.get((host, port))
         if link is not None and link.client is not None:
             link.client = None
@@ -105,7 +108,7 @@ class ConnectionPool:
         try:
             return await client.call(request)
         except ConnectionLost as error:
-            await self._connected(link)  # which tells whether anybody listens there still
+            await self._connected(link)  # raises NobodyListens if the process is gone
             raise OutOfReach(str(error)) from error
 
     async def _connected(self, link: _Link) -> NodeClient:
@@ -164,12 +167,15 @@ class ConnectionPool:
 
 @attrs.define(eq=False)
 class RaftPeers:
-    """The network of the metadata quorum."""
+    """The metadata quorum's connections to its other nodes."""
 
     links: ConnectionPool
 
     async def call(self, node: Node, request: OwnRequest) -> RaftResponse | None:
-        """The answer of another node of the quorum, or None; ConnectionRefusedError."""
+        """Return the answer of another node of the quorum, or None if there is none.
+
+        Raises ConnectionRefusedError if the node's host refused the connection.
+        """
         from kwire.errors import UnsupportedVersion
 
         try:

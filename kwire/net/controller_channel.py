@@ -1,9 +1,9 @@
-"""Asks whoever is the active controller, wherever it is, and follows it when it moves.
+"""Sends requests to the active controller, on whichever node it is, and follows its changes.
 
-Rules: an attempt ends when another leader is announced, so a node that hangs holds nobody up; an
-attempt without an answer may have been carried out, and is repeated as Kafka's brokers do; a node
-that does not lead loses its connection; what is passed on for clients has a connection of its own,
-for it may take longer than a session lasts.
+Rules: an attempt ends when another leader is announced, so a node that hangs delays no request; an
+attempt without an answer may have been carried out, and is repeated as Kafka's brokers do; the
+connection to a node that does not lead is closed; requests that are forwarded for clients have a
+connection of their own, for they may take longer than a session lasts.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
 LOOK_SECONDS: Final = 0.5
-"""How long hosts have to say that nobody listens there."""
+"""The time limit for hosts to refuse a connection, in :meth:`ControllerChannel.is_gone`."""
 _NOT_CONTROLLER: Final = errors.NotController.code
 
 
 class ControllerChannel:
-    """The way from one node to the active controller; a listener of the quorum.
+    """The channel from one node to the active controller; a listener of the quorum.
 
-    ``asking`` carries what this node says for itself, ``forwarding`` what may take longer.
+    ``asking`` carries this node's own requests, ``forwarding`` those that may take longer.
     """
 
     def __init__(
@@ -50,27 +50,27 @@ class ControllerChannel:
         self._forwarding = forwarding
         self._moved = trio.Event()
         self._attempts: dict[trio.CancelScope, Node] = {}
-        """Attempts under way, with the controller that each asks."""
+        """Attempts under way, each with the controller that it is sent to."""
         self._refused: set[int] = set()
-        """Controllers whose hosts said last that nobody listens there."""
+        """Controllers whose hosts refused the last connection."""
         quorum.add_listener(self)
 
     async def ask(self, request: Any) -> Any:
-        """For this node itself: as long as one heartbeat may take."""
+        """Send a request of this node itself; the time limit is that of one heartbeat."""
         try:
             return await self._insist(self._asking, request)
         except errors.RequestTimedOut:
             node = self._quorum.leader_node()
-            if node is not None:  # a late answer would hold up what is asked next
+            if node is not None:  # a late answer would hold up the next request
                 self._asking.drop(node.host, node.port)
             raise
 
     async def insist(self, request: Any) -> Any:
-        """For clients: as long as a request may take."""
+        """Send a request for a client; the time limit is that of a request."""
         return await self._insist(self._forwarding, request)
 
     async def _insist(self, links: ConnectionPool, request: Any) -> Any:
-        """Attempts until there is an answer of an active controller; RequestTimedOut."""
+        """Try until an active controller answers; raise RequestTimedOut after the time limit."""
         with trio.move_on_after(links.timeout_s):
             while True:
                 node = self._quorum.leader_node()
@@ -82,7 +82,7 @@ class ControllerChannel:
         raise errors.RequestTimedOut("no answer from a controller")
 
     async def forward(self, frame: bytes, principal: tuple[str, str], host: str) -> bytes:
-        """Pass a client's request on as it came (KIP-590); the answer as it is to be sent."""
+        """Forward a client's frame unchanged (KIP-590) and return the frame of the answer."""
         from kwire.codec.compile import encode
         from kwire.codec.messages.envelope import EnvelopeRequest
         from kwire.codec.messages.principal import DefaultPrincipal
@@ -97,14 +97,14 @@ class ControllerChannel:
         response = await self.insist(request)
         if response.error_code == errors.UnsupportedVersion.code:
             raise Disconnect("the controller speaks other versions; the client is to ask again")
-        if response.error_code != errors.NONE:  # about the envelope: not the client's business
+        if response.error_code != errors.NONE:  # of the envelope, not of the client's request
             logger.warning("envelope refused code=%d", response.error_code)
             raise errors.UnknownServerError
         answer: bytes = response.response_data
         return answer
 
     async def insist_for(self, request: Any, requester: Requester) -> Any:
-        """For a client that did not send this request itself, but led to it."""
+        """Send a request that a client caused but did not send, in that client's name."""
         from kwire.codec.frame import request_frame, response_to
         from kwire.codec.schema import spec_of
 
@@ -118,7 +118,7 @@ class ControllerChannel:
         return response_to(frame, answer)
 
     async def _attempt(self, links: ConnectionPool, node: Node, request: Any) -> Any:
-        """An answer, or None: the other is out of reach or does not lead any more."""
+        """Return the answer, or None if the node is out of reach or does not lead any more."""
         answer = None
         with trio.CancelScope() as attempt, suppress(OutOfReach):
             self._attempts[attempt] = node
@@ -132,7 +132,7 @@ class ControllerChannel:
         return answer
 
     async def is_gone(self) -> bool:
-        """Whether so many controllers' processes are not there that none can be active."""
+        """Whether too few controllers' processes run for one of them to be active."""
         voters = self._quorum.voters
         with trio.move_on_after(LOOK_SECONDS):
             async with trio.open_nursery() as nursery:
@@ -141,7 +141,7 @@ class ControllerChannel:
         return not voters.has_majority(set(voters.ids) - self._refused)
 
     async def _look(self, node: Node) -> None:
-        """Whether anybody listens there; a host that says nothing leaves it as it was known."""
+        """Note whether the node's process listens; without an answer the last finding stays."""
         from kwire.codec.messages.api_versions import ApiVersionsRequest
         from kwire.net.client import SOFTWARE
 
@@ -158,16 +158,16 @@ class ControllerChannel:
             self._refused.discard(node.id)
 
     async def _news(self) -> None:
-        """A moment, or less when a leader is announced."""
+        """Wait :data:`RETRY_SECONDS`, or less if a leader is announced."""
         with trio.move_on_after(RETRY_SECONDS):
             await self._moved.wait()
 
-    # What the quorum says -------------------------------------------------------------------
+    # Notifications of the quorum ------------------------------------------------------------
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Of no interest here."""
+        """Ignore committed batches."""
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Of no interest here."""
+        """Ignore snapshots."""
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if leader.leader_id is None:
@@ -176,12 +176,12 @@ class ControllerChannel:
         self._moved = trio.Event()
         active = self._quorum.leader_node()
         for attempt, node in self._attempts.items():
-            if node != active:  # one that was asked before it was announced is heard out
+            if node != active:  # an attempt at the new leader itself goes on
                 attempt.cancel()
 
 
 def _codes(response: Any) -> set[int]:
-    """An answer's error codes: the whole's, or those of its topics where it has none."""
+    """Return the error code of an answer, or those of its topics if it has no code of its own."""
     if hasattr(response, "error_code"):
         return {response.error_code}
     return {topic.error_code for topic in response.topics}

@@ -1,9 +1,9 @@
 """Framing: bytes of a connection in, whole frames out.  Pure: no socket, no clock.
 
-A frame is four bytes of size and that many bytes.  Memory follows what arrived, never what was
-announced: a frame that is not whole yet lies in a buffer of at most four times its bytes so far,
-or in one of a few that are kept for reuse.  Small frames are slices of the chunk they came in; the
-bytes of a large one are received straight into its own buffer, where its records stay.
+A frame is four bytes of size and that many bytes.  Memory follows the bytes that arrived, never
+the announced size: an incomplete frame is in a buffer of at most four times its bytes so far, or in
+one of a few that are kept for reuse.  Small frames are slices of the chunk they came in; the bytes
+of a large one are received straight into its own buffer, where its records stay.
 """
 
 from struct import Struct
@@ -14,15 +14,15 @@ _FIRST_BUFFER: Final = 4096
 _GROWTH: Final = 4
 _NOTHING: Final = memoryview(b"")
 SPARES_MAX: Final = 64
-"""Spares at the same time; larger numbers of large frames get memory of their own."""
+"""The number of spares in use at the same time; further large frames get memory of their own."""
 SPARE_BYTES: Final = 2 << 20
 """Room for a request of the usual 1 MB and its header."""
 _SPARE_FROM: Final = 16 << 10
-"""Who holds a spare must have sent this much: announcing is not enough."""
+"""The bytes of a frame that must have arrived before it gets a spare."""
 
 
 class Disconnect(Exception):
-    """The connection cannot go on; the text says why, for the one log line about it."""
+    """The connection cannot go on; the text is the reason in the one log line about it."""
 
 
 class Spare(bytearray):
@@ -32,11 +32,11 @@ class Spare(bytearray):
 
 
 class Spares:
-    """Buffers that are used again and again, by all connections of a node.
+    """The reusable buffers that all connections of a node share.
 
-    Fresh memory for each large frame would cost two to four times what receiving it costs, nearly
-    all of it page faults.  As many are kept as were in use at the same time since the last
-    :meth:`trim`.
+    Fresh memory for each large frame would cost two to four times as much as receiving it, nearly
+    all of it in page faults.  As many buffers are kept as were in use at the same time since the
+    last :meth:`trim`.
     """
 
     __slots__ = ("_free", "_in_use", "_peak")
@@ -48,11 +48,11 @@ class Spares:
 
     @property
     def kept(self) -> int:
-        """How many wait to be used again."""
+        """The number of free buffers."""
         return len(self._free)
 
     def take(self, size: int) -> Spare | None:
-        """A buffer of at least ``size`` bytes, unless it is too large or all are in use."""
+        """Return a buffer of ``size`` bytes or more; None if too large or all are in use."""
         if size > SPARE_BYTES or self._in_use >= SPARES_MAX:
             return None
         self._in_use += 1
@@ -60,7 +60,7 @@ class Spares:
         return self._free.pop() if self._free else Spare(SPARE_BYTES)
 
     def give(self, buffer: bytearray) -> None:
-        """Take a spare back after use; it is kept only if nobody looks into it any more."""
+        """Take a spare back after use; it is dropped if a view of it is still exported."""
         if not isinstance(buffer, Spare):
             return
         self._in_use -= 1
@@ -72,7 +72,7 @@ class Spares:
         self._free.append(buffer)
 
     def trim(self) -> None:
-        """Free what was not needed since the last call."""
+        """Free the buffers that were not needed since the last call."""
         del self._free[max(0, self._peak - self._in_use) :]
         self._peak = self._in_use
 
@@ -93,12 +93,12 @@ class Framer:
 
     @property
     def held(self) -> int:
-        """Bytes of memory a frame in the making occupies."""
+        """The bytes of memory that the buffer of an incomplete frame occupies."""
         return 0 if self._body is None else len(self._body)
 
     @property
     def ready(self) -> bool:
-        """Whether another whole frame is there already."""
+        """Whether another whole frame has arrived."""
         start = self._pos + 4
         chunk = self._chunk
         if start > len(chunk):
@@ -108,17 +108,17 @@ class Framer:
 
     @property
     def partial(self) -> bool:
-        """Whether something of a frame is there, but not all of it."""
+        """Whether bytes have arrived that :meth:`take` has not returned."""
         return self._body is not None or self._pos < len(self._chunk)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they came.  Only while there is no :meth:`target`."""
+        """Add received bytes.  Only while there is no :meth:`target`."""
         if self._pos < len(self._chunk):
             data = bytes(self._chunk[self._pos :]) + data
         self._chunk, self._pos = memoryview(data), 0
 
     def target(self) -> memoryview | None:
-        """Where the next bytes of a large frame go, or None: then they are to be fed."""
+        """Return the memory for the next bytes of a large frame; None if they are to be fed."""
         if self._body is None:
             return None
         if self._have == len(self._body):
@@ -126,18 +126,21 @@ class Framer:
         return memoryview(self._body)[self._have : self._size]
 
     def filled(self, count: int) -> None:
-        """So many bytes were written to the :meth:`target`."""
+        """Note that ``count`` bytes were written to the :meth:`target`."""
         self._have += count
 
     def take(self) -> memoryview | None:
-        """The next whole frame, without its size; Disconnect if it cannot be one."""
+        """Return the next whole frame, without its size, or None.
+
+        Raises Disconnect if the size is not positive or over the limit.
+        """
         if self._body is not None:
             return self._take_body()
         chunk = self._chunk
         start = self._pos + 4
         if start > len(chunk):
             if self._pos == len(chunk):
-                self._chunk, self._pos = _NOTHING, 0  # an idle connection holds nothing
+                self._chunk, self._pos = _NOTHING, 0  # an idle connection holds no memory
             return None
         (size,) = _INT32.unpack_from(chunk, self._pos)
         if not 0 < size <= self._max_bytes:
@@ -150,13 +153,13 @@ class Framer:
         return chunk[start:end]
 
     def drop(self) -> None:
-        """The connection is gone: give back what it had."""
+        """Give the buffer back; the connection is closed."""
         if self._body is not None and self._spares is not None:
             self._spares.give(self._body)
         self._body = None
 
     def _moved(self, part: bytearray | memoryview) -> bytearray:
-        """A larger buffer with the frame's bytes so far."""
+        """Return a larger buffer with the frame's bytes so far."""
         have = len(part)
         body: bytearray | None = None
         if have >= _SPARE_FROM and self._spares is not None:

@@ -1,4 +1,4 @@
-"""Lets few tasks a turn of the loop through, when many become ready at the same moment."""
+"""Lets only a few tasks go on in each turn of the loop when many become ready together."""
 
 import attrs
 from trio.lowlevel import ParkingLot, checkpoint
@@ -6,9 +6,9 @@ from trio.lowlevel import ParkingLot, checkpoint
 
 @attrs.define(eq=False)
 class Gate:
-    """Tasks wait at :meth:`enter`; :meth:`run` lets so many go on in each turn.
+    """Tasks wait at :meth:`enter`; :meth:`run` lets ``a_turn`` of them go on in each turn.
 
-    Who enters before :meth:`run` has begun waits for it.
+    A task that enters before :meth:`run` has begun waits for it.
     """
 
     a_turn: int
@@ -22,7 +22,7 @@ class Gate:
         await self._waiting.park()
 
     async def run(self) -> None:
-        """Serve until cancelled; asleep while nobody waits."""
+        """Serve until cancelled; sleep while no task waits."""
         while True:
             if not self._waiting:
                 await self._arrived.park()

@@ -1,7 +1,7 @@
-"""Small answers to requests that came together, so that they leave together.
+"""Holds small answers to requests that came together back, so that they are sent together.
 
-An answer is held back while the connection's next request is being looked at, but no longer than
-the connection's task runs: when it waits for anything, :meth:`HeldBack.run` has its turn.
+An answer is held back while the connection's next request is handled, but no longer than the
+connection's task runs: when that task waits for anything, :meth:`HeldBack.run` has its turn.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class HeldBack:
     _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def add(self, sender: Sender, parts: Sequence[bytes]) -> None:
-        """Keep a small answer for the next one; not while the sender drains."""
+        """Hold a small answer back until the next one; not while the sender drains."""
         if not self._senders:
             self._to_flush.unpark()
         if not sender.unsent:
@@ -36,7 +36,7 @@ class HeldBack:
         sender.unsent += parts
 
     async def run(self) -> None:
-        """Flush when a task that held something back waits or is done; mostly nothing is left."""
+        """Flush the senders when their task waits or ends; usually they have nothing left."""
         async with trio.open_nursery() as nursery:
             while True:
                 if not self._senders:

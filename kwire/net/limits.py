@@ -1,8 +1,8 @@
-"""Who may connect: counts per node, listener and address, and how fast (KIP-402, KIP-612).
+"""Limits of connections: their number per node, listener and address, and their rate.
 
-Pure: ``now`` is an argument.  A connection over a listener's or the node's limit waits in the
-kernel's backlog; one over its address's limit is closed at once.  The listener that brokers use
-among themselves is protected: it takes the place of somebody else's idle connection.
+KIP-402, KIP-612.  Pure: ``now`` is an argument.  A connection over a listener's or the node's limit
+waits in the kernel's backlog; one over its address's limit is closed at once.  The listener that
+brokers use among themselves is protected: its connections replace idle ones of other listeners.
 """
 
 from collections import Counter
@@ -14,17 +14,17 @@ UNLIMITED = (1 << 31) - 1
 
 
 def last_descriptor(descriptors: int) -> int:
-    """The highest descriptor that a connection may have, of a process that may have so many.
+    """Return the highest descriptor for connections, in a process limited to ``descriptors``.
 
-    The kernel gives the lowest one that is free, so those above are for files: a broker that is
-    flooded with connections still serves the ones it has.
+    The kernel gives the lowest free one, so those above are for files: a broker that is flooded
+    with connections still serves the ones it has.
     """
     return descriptors - max(descriptors // 8, 64)
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What bounds a node's, or one listener's, connections; named as Kafka's settings."""
+    """The limits of a node's, or one listener's, connections; named as Kafka's settings."""
 
     max_connections: int = UNLIMITED
     max_connections_per_ip: int = UNLIMITED
@@ -40,7 +40,7 @@ class Limits:
 
 @attrs.define
 class Rate:
-    """At most so many a second, evened out: a bucket that holds one second's worth."""
+    """A token bucket of ``per_second`` events a second, which holds one second's worth."""
 
     per_second: int
     _tokens: float = attrs.field(init=False)
@@ -50,7 +50,7 @@ class Rate:
         self._tokens = self.per_second
 
     def wait(self, now: float) -> float:
-        """Seconds until one more may come."""
+        """Return the seconds until one more event is allowed."""
         if self.per_second >= UNLIMITED:
             return 0.0
         if self.per_second == 0:

@@ -1,9 +1,8 @@
-"""A small HTTP server for what watches a node: metrics and whether it lives and is ready.
+"""A small HTTP server for monitoring: metrics, liveness and readiness.
 
 It answers GET and HEAD of the pages it is given and closes after each answer.  A page that fails
-is logged and answered with 500: whoever watches a node must not end it.  At most
-:data:`CLIENTS_MAX` connections are accepted at a time; others wait in the kernel, where they cost
-no descriptor.
+is logged and answered with 500: monitoring must not end a node.  At most :data:`CLIENTS_MAX`
+connections are open at a time; others wait in the kernel, where they cost no descriptor.
 """
 
 import logging
@@ -20,7 +19,7 @@ REQUEST_BYTES_MAX: Final = 16 << 10
 PATIENCE_S: Final = 10.0
 CLIENTS_MAX: Final = 64
 EXHAUSTED_PAUSE_S: Final = 0.25
-"""How long nobody is accepted after that failed for want of descriptors."""
+"""The pause before the next accept after one failed for lack of descriptors."""
 _REASONS: Final = {
     200: "OK",
     404: "Not Found",
@@ -38,7 +37,7 @@ class Page(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
-"""By path."""
+"""The functions that make the pages, by path."""
 
 
 async def serve_pages(
@@ -47,7 +46,7 @@ async def serve_pages(
     pages: Pages,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve these pages until cancelled; started with the port.  No host is every interface."""
+    """Serve these pages until cancelled; report the port.  An empty host means every interface."""
     listeners = await trio.open_tcp_listeners(port, host=host or None)
     places = trio.Semaphore(CLIENTS_MAX)
     async with trio.open_nursery() as nursery:
@@ -59,7 +58,7 @@ async def serve_pages(
 async def _accept(
     pages: Pages, places: trio.Semaphore, listener: trio.SocketListener, clients: trio.Nursery
 ) -> None:
-    """Accept while there are places; each listener keeps one for its next client."""
+    """Accept while places are free; each listener keeps one for its next client."""
     async with listener:
         while True:
             await places.acquire()
@@ -113,7 +112,7 @@ def _message(method: bytes, status: int, body: bytes) -> bytes:
 
 
 async def _body(lines: Iterable[str]) -> bytes:
-    """All lines; a node with many partitions has many."""
+    """Join all lines, in slices: a node with many partitions has many."""
     body = bytearray()
     slices = Slices()
     for line in lines:
@@ -124,7 +123,7 @@ async def _body(lines: Iterable[str]) -> bytes:
 
 
 async def _head(stream: trio.SocketStream) -> bytes:
-    """A whole request head, or nothing if none came."""
+    """Return a whole request head, or no bytes if the client closed before its end."""
     head = bytearray()
     while b"\r\n\r\n" not in head and len(head) < REQUEST_BYTES_MAX:
         more = await stream.receive_some(REQUEST_BYTES_MAX)

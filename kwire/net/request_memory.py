@@ -1,9 +1,9 @@
 """Bounds the memory of requests in flight: queued.max.request.bytes (KIP-72).
 
-Bytes count as they arrive, not as they are announced.  When the bound is reached, connections are
-not read further until answers free some.  Frames that are all incomplete could wait for each
-other for ever; so while nothing is being answered, or after a while of nothing but long polls, one
-of them may pass the bound, and if that one stops sending it is closed.
+Bytes count when they arrive, not when they are announced.  When the bound is reached, connections
+are not read until answers free some.  Incomplete frames could wait for each other for ever; so
+while no request is being answered, or after :data:`STALLED_S` without freed bytes (as with only
+long polls), one connection may pass the bound, and if it stops sending it is closed.
 """
 
 from collections.abc import Callable
@@ -34,22 +34,22 @@ class _Claim:
 
 @attrs.define
 class Memory:
-    """The bytes all connections of one node hold."""
+    """The bytes that the requests of all connections of one node hold."""
 
     limit: int
     now: Callable[[], float] = trio.current_time
     used: int = 0
     answering: int = 0
-    """How many frames are being answered; each of them will free its bytes."""
+    """The number of frames that are being answered; each will free its bytes."""
     _exempt: Holder | None = None
     _waiting: dict[_Claim, None] = attrs.field(factory=dict)
-    """In the order in which they are granted: nobody is woken in vain."""
+    """Claims in the order in which they are granted; only a granted claim is woken."""
 
     def fits(self, count: int) -> bool:
         return self.used + count <= self.limit
 
     async def claim(self, count: int, holder: Holder) -> None:
-        """Count bytes of ``holder``, waiting while there are too many."""
+        """Count bytes of ``holder``; wait while they do not fit."""
         while not self.fits(count) and self._exempt is not holder:
             if self._exempt is None and not self.answering:
                 self._exempt = holder
@@ -63,7 +63,7 @@ class Memory:
         self.used += count
 
     async def _granted(self, claim: _Claim) -> bool:
-        """Wait until the bytes are counted; False after a while in which they were not."""
+        """Whether the claim was granted within :data:`STALLED_S`; waits until then."""
         self._waiting[claim] = None
         try:
             with trio.move_on_after(STALLED_S):
@@ -77,7 +77,7 @@ class Memory:
         return claim.granted.is_set()
 
     def free(self, count: int, holder: Holder) -> None:
-        """The holder's frame is answered or its connection is gone."""
+        """Release the bytes of a frame that is answered, or whose connection is closed."""
         self.used -= count
         if self._exempt is holder:
             self._exempt = None
@@ -85,7 +85,7 @@ class Memory:
             self._grant()
 
     def _grant(self) -> None:
-        """Count the claims that fit now; one that waits first may pass the bound in the end."""
+        """Grant the claims that fit now; the first may pass the bound if nothing is answered."""
         while self._waiting:
             claim = next(iter(self._waiting))
             if not self.fits(claim.count):

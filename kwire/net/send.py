@@ -26,11 +26,11 @@ Bytes = bytes | bytearray | memoryview
 
 JOINED_BYTES: Final = 64 << 10
 READ_BYTES: Final = 64 << 10
-"""Regions up to this size that are cached are read and leave in one call with what is around."""
+"""The size up to which a cached region is read and sent in one call with its neighbours."""
 PIECE_BYTES: Final = 512 << 10
-"""How much one call sends at most, and one turn of a connection: about 0.15 ms over loopback."""
+"""The most that one call, or one turn of a connection, sends: about 0.15 ms over loopback."""
 CALL_BYTES: Final = 16 << 10
-"""What a call costs beside its bytes, in bytes: a turn of many small regions ends as well."""
+"""The fixed cost of a call, in bytes, so that a turn of many small regions ends as well."""
 _SENDFILE: Final = getattr(os, "sendfile", None) if sys.platform == "linux" else None
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -39,10 +39,10 @@ class Source(Protocol):
     """An open file."""
 
     def fileno(self) -> int:
-        """Its descriptor, or -1 where there is none."""
+        """Return its descriptor, or -1 if there is none."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
+        """Return up to ``size`` bytes; fewer only at the end of the file."""
 
 
 class Region(Protocol):
@@ -75,16 +75,16 @@ class Sender:
     now: Callable[[], float] = trio.current_time
     sendfile: SendFile | None = _SENDFILE
     active_at: float = float("-inf")
-    """When the socket last became full, or the peer made room in it."""
+    """The time when the socket last became full, or the peer made room in it."""
     unsent: list[Bytes] = attrs.field(factory=list)
-    """Small answers that leave with the next one."""
+    """Small answers that are sent with the next one."""
     draining: trio.CancelScope | None = None
-    """Ends :meth:`drain`; None while nobody but the connection's own task sends."""
+    """The scope of :meth:`drain`; None while only the connection's own task sends."""
     _turn_bytes: int = 0
-    """What this turn has cost."""
+    """The cost of this turn so far."""
 
     async def send(self, parts: Sequence[Part]) -> None:
-        """Send what was held back, then all of ``parts``, and close the regions among them."""
+        """Send the answers held back, then all of ``parts``; close the regions among them."""
         self.stop_draining()
         if self.unsent:
             parts = [*self.unsent, *parts]
@@ -114,7 +114,7 @@ class Sender:
                     part.close()
 
     def flush(self) -> None:
-        """Send what was held back, as far as the kernel takes it."""
+        """Send as much of the answers held back as the kernel takes."""
         if not self.unsent:
             return
         data = b"".join(self.unsent)
@@ -122,12 +122,12 @@ class Sender:
             rest = data[self.sock.send(data) :]
         except BlockingIOError:
             rest = data
-        except OSError:  # the connection is lost, which its own task finds out
+        except OSError:  # the connection is lost, as its own task will notice
             rest = b""
         self.unsent = [rest] if rest else []
 
     async def drain(self, scope: trio.CancelScope) -> None:
-        """Send what :meth:`flush` left, as the peer makes room; the next :meth:`send` ends it."""
+        """Send the rest that :meth:`flush` left, until the next :meth:`send` takes over."""
         with scope:
             while self.unsent and not scope.cancel_called:
                 await self.wait_writable()
@@ -136,7 +136,7 @@ class Sender:
             self.draining = None
 
     def stop_draining(self) -> None:
-        """Leave what is unsent to the caller; nobody waits for the socket any more."""
+        """Cancel :meth:`drain`; the caller sends the rest."""
         if self.draining is not None:
             self.draining.cancel()
             self.draining = None
@@ -149,7 +149,7 @@ class Sender:
         self._turn_bytes = 0
 
     async def _send_bytes(self, data: Bytes, flags: int = 0) -> None:
-        """Send all of ``data``; ``MSG_MORE`` among the flags says that more follows at once."""
+        """Send all of ``data``; ``MSG_MORE`` in ``flags`` means that more follows at once."""
         view = data
         while view:
             await self._pause()
@@ -180,9 +180,9 @@ class Sender:
             left -= sent
 
     async def _read_cached(self, region: Region) -> bytes | None:
-        """The bytes of a small region, or None if it is large or would wait for the disk.
+        """Return the bytes of a small region, or None if it is large or would wait for the disk.
 
-        One call less, and no packet of its own for the few bytes that follow the last region.
+        This saves a call, and a separate packet for the few bytes that follow the last region.
         """
         size = len(region)
         if not size:
@@ -197,7 +197,7 @@ class Sender:
         return data
 
     async def _send_piece(self, region: Region, position: int, size: int) -> int:
-        """Send some of a region; how many bytes left, 0 at the end of the file."""
+        """Send part of a region; return how many bytes were sent, 0 at the end of the file."""
         source = region.file.fileno()
         cached = region.is_cached(position, size)
         if source < 0 or self.sendfile is None:

@@ -1,10 +1,10 @@
 """Listeners and connections: one task each, frames answered one after the other.
 
-A connection's turn is at most 16 frames or a millisecond, then others come; its next frame is
-looked at when the previous answer has been handed to the kernel, so a slow reader holds one answer
-and nothing more.  Only small answers to frames that came together leave together, at the end of the
-turn or as soon as its task waits for anything.  Whatever goes wrong on a connection ends that
-connection with one log line.
+A connection's turn is at most 16 frames or a millisecond, then others have theirs; its next frame
+is read when the previous answer has been handed to the kernel, so a slow reader holds one answer
+and nothing more.  Only small answers to frames that came together are sent together, at the end of
+the turn or as soon as its task waits for anything.  An error on a connection ends that connection
+with one log line.
 """
 
 import errno
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
 RECEIVED_BYTES: Final = 64 << 10
-"""How much one call receives at most, unless it is of a large frame."""
+"""The most that one call receives, unless it is of a large frame."""
 ACCEPT_BATCH: Final = 8
 """Connections accepted in one turn of the loop; each has its first request ready in the next."""
 CLOSE_BATCH: Final = 16
-"""Connections closed in one turn: thousands may end at the same moment, with their process."""
+"""Connections closed in one turn; thousands may end together with their process."""
 EXHAUSTED_PAUSE_S: Final = 0.25
 _IDLE_SCANS: Final = 64
-"""Idle connections are looked for at most so many times per idle time."""
+"""The most scans for idle connections per idle time."""
 
 
 class Session(Protocol):
@@ -50,14 +50,14 @@ class Session(Protocol):
     muted_s: float
 
     async def answer(self, frame: memoryview) -> Sequence[Any] | None:
-        """The parts to send, None for no answer; Disconnect ends the connection."""
+        """Return the parts to send, or None for no answer; Disconnect ends the connection."""
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Whether a request changes nothing, so that it may be dropped when its client is gone."""
+        """Whether a request changes nothing and may be cancelled when its client is gone."""
 
 
 class Address(NamedTuple):
-    """Where a listener can be reached on this machine."""
+    """The host and port of a listener on this machine."""
 
     host: str
     port: int
@@ -79,15 +79,15 @@ class Connection:
     answering: memoryview | None = None
     """The request that is being answered."""
     busy: bool = False
-    """Whether the client waits for the broker, so that it cannot be called idle."""
+    """Whether the client waits for the broker, so that the connection is not idle."""
     hung_up: bool = False
     claimed: int = 0
-    """Bytes counted for a frame in the making."""
+    """The bytes of memory counted for an incomplete frame."""
     reason: str = ""
 
     @property
     def used_at(self) -> float:
-        """When the client last sent something, was answered, or took a part of an answer."""
+        """The time when the client last sent bytes, was answered, or took part of an answer."""
         return max(self.last_active, self.sender.active_at)
 
     def close(self, reason: str) -> None:
@@ -96,9 +96,10 @@ class Connection:
         self.scope.cancel()
 
     def noticed_hang_up(self) -> None:
-        """The peer closed its side: nobody waits for an answer unless more was sent before.
+        """Close the connection if the peer closed its side while a mere read is answered.
 
-        Only reading ends then. A producer without acknowledgements closes as soon as it has sent.
+        Requests that change something go on, as do reads with more bytes received after them: a
+        producer without acknowledgements closes as soon as it has sent.
         """
         self.hung_up = True
         request = self.answering
@@ -118,7 +119,7 @@ class Connection:
 
 @attrs.define(eq=False)
 class Listener:
-    """A bound socket and who answers what comes in on it."""
+    """A bound socket, its limits, and the factory of the sessions that answer on it."""
 
     name: str
     sock: socket.socket
@@ -180,10 +181,10 @@ class NetService:
         limits: Limits | None = None,
         protected: bool = False,
     ) -> Address:
-        """Take an address; connections wait in the kernel until :meth:`accept`.
+        """Bind a listener's address; connections wait in the kernel until :meth:`accept`.
 
-        ``limits`` are this listener's own ones.  A ``protected`` listener is let in when the
-        node is full of connections of the others.
+        ``limits`` are this listener's own ones.  A ``protected`` listener still accepts when the
+        connections of other listeners fill the node.
         """
         own = limits or self.limits
         listener = Listener(
@@ -200,7 +201,7 @@ class NetService:
         return listener.address
 
     def relimit(self, limits: Limits) -> None:
-        """Change how many may connect, and how fast; those that are connected stay."""
+        """Change the limits of connections and of their rate; open connections stay."""
         before = self.limits
         self.limits = self.admission.node = limits
         self._rate.per_second = limits.max_connection_creation_rate
@@ -275,7 +276,7 @@ class NetService:
                 await self._closed.park()
 
     def _is_crowded(self, listener: Listener) -> bool:
-        """Whether the descriptors that are left are for files."""
+        """Whether only the descriptors that are reserved for files are left."""
         if 2 * len(self.connections) < self.last_descriptor:
             return False
         try:
@@ -286,7 +287,7 @@ class NetService:
         return descriptor > self.last_descriptor
 
     def _make_room(self, listener: Listener) -> None:
-        """Close what was idle longest on another listener, for a protected one."""
+        """Close the least recently used unprotected connection, for a protected listener."""
         if self.admission.per_listener[listener.name] >= listener.limits.max_connections:
             return
         others = (c for c in self.connections if not c.listener.protected and not c.reason)
@@ -376,7 +377,7 @@ class NetService:
         self._closed.unpark_all()
 
     async def _converse(self, connection: Connection) -> None:
-        """Read, answer, until the peer hangs up."""
+        """Read and answer until the peer hangs up."""
         sock, framer = connection.sock, connection.framer
         while True:
             await connection.arrivals.readable()
@@ -396,7 +397,7 @@ class NetService:
                     await checkpoint()
 
     async def _claim(self, connection: Connection) -> None:
-        """Count what the frame in the making has grown by."""
+        """Claim the memory by which the incomplete frame's buffer has grown."""
         grown = connection.framer.held - connection.claimed
         if grown > 0:
             connection.busy = True
@@ -405,7 +406,7 @@ class NetService:
             connection.claimed += grown
 
     async def _turns(self, connection: Connection) -> None:
-        """Answer every whole frame that is there, in turns."""
+        """Answer every whole frame that has arrived, in turns."""
         framer, started, count = connection.framer, connection.last_active, 0
         answered = False
         while (frame := framer.take()) is not None:
@@ -454,7 +455,7 @@ class NetService:
             session.muted_s = 0.0
 
     async def _decided(self, connection: Connection, frame: memoryview) -> Sequence[Any] | None:
-        """What the session answers; a mere read is cancelled when the peer hangs up meanwhile."""
+        """Return the session's answer; a mere read is cancelled when the peer hangs up."""
         self._memory.answering += 1
         connection.answering = frame
         try:
@@ -466,7 +467,7 @@ class NetService:
             self._memory.answering -= 1
 
     async def _close_idle(self) -> None:
-        """Close what was not used for the idle time; sleeps until the next one can be due."""
+        """Close connections unused for the idle time; sleep until the next one can be due."""
         while True:
             self._spares.trim()
             if not self.connections:
@@ -483,9 +484,9 @@ class NetService:
 
 
 def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
-    """Receive once; how many bytes came, and whether more may be there.
+    """Receive once; return how many bytes came, and whether more may have arrived.
 
-    Neither the bytes nor the buffer may be held afterwards: a connection can wait for long.
+    The caller keeps neither the bytes nor the buffer, since a connection can wait for long.
     """
     target = framer.target()
     if target is None:
@@ -498,7 +499,7 @@ def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
 
 
 def _memory_bound(limits: Limits) -> int:
-    """The setting, or a quarter of this machine's memory when it says "no limit"."""
+    """Return the setting, or a quarter of this machine's memory if it is "no limit"."""
     if limits.queued_max_request_bytes > 0:
         return limits.queued_max_request_bytes
     try:
@@ -508,7 +509,7 @@ def _memory_bound(limits: Limits) -> int:
 
 
 def _bound(host: str, port: int, limits: Limits) -> socket.socket:
-    """A listening socket; an empty host means every interface."""
+    """Return a listening socket; an empty host means every interface."""
     family, address = _resolved(host, port)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
