@@ -1,8 +1,8 @@
-"""What this node serves: one row per API and kind of listener.
+"""The APIs that a node serves: one row per API and kind of listener.
 
 ApiVersions and docs/protocol.md are computed from :data:`HANDLERS`; an API that is not in it
-stands in :mod:`kwire.handlers.unserved` with a reason.  A handler's module is imported when its
-API is first asked for, so a fresh broker loads what its clients use.
+is listed in :mod:`kwire.handlers.unserved` with a reason.  A handler's module is imported at the
+first request of its API, so a fresh broker loads only what its clients use.
 """
 
 import enum
@@ -12,7 +12,7 @@ import attrs
 
 
 class ListenerType(enum.Flag):
-    """Which kind of listener a request came in on."""
+    """The kind of listener that a request came in on."""
 
     BROKER = enum.auto()
     CONTROLLER = enum.auto()
@@ -25,11 +25,11 @@ class Row:
 
     key: int
     module: str
-    """Of :mod:`kwire.handlers`; it holds the API's Handler."""
+    """The module in :mod:`kwire.handlers` that holds the API's Handler."""
     versions: str
     sides: ListenerType
     advertised_min: int | None = None
-    """The first version advertised, where it is not the first one served."""
+    """The first version advertised, if it is not the first one served."""
 
     @property
     def first(self) -> int:
@@ -101,5 +101,5 @@ HANDLERS: Final = (
 
 
 def served_on(side: ListenerType) -> dict[int, Row]:
-    """The rows of one kind of listener, by API key; with BOTH those that serve on either alike."""
+    """Return the rows of one kind of listener, by API key; with BOTH, those of either kind."""
     return {row.key: row for row in HANDLERS if side in row.sides}

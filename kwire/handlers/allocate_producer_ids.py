@@ -1,4 +1,4 @@
-"""AllocateProducerIds (API key 67): a broker needs a block of producer ids."""
+"""AllocateProducerIds (API key 67): gives a broker a block of producer ids."""
 
 from kwire import errors
 from kwire.codec.messages.allocate_producer_ids import (

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (API key 49): limits of users, client ids and addresses; kept in metadata."""
+"""AlterClientQuotas (API key 49): changes limits of users, client ids and addresses in metadata."""
 
 from kwire import errors
 from kwire.codec.messages.alter_client_quotas import (

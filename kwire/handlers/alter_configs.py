@@ -1,4 +1,4 @@
-"""AlterConfigs (API key 33): settings are replaced; what is not named goes back to its default."""
+"""AlterConfigs (API key 33): replaces settings; those not named go back to their defaults."""
 
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from kwire.errors import KafkaError

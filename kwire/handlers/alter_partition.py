@@ -1,4 +1,4 @@
-"""AlterPartition (API key 56): a leader tells the controller who is in sync."""
+"""AlterPartition (API key 56): a leader reports in-sync replica sets to the controller."""
 
 from kwire import errors
 from kwire.codec.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse

@@ -1,6 +1,6 @@
-"""ApiVersions (API key 18): what this listener speaks, and the cluster's features.
+"""ApiVersions (API key 18): the APIs and versions of this listener, and the cluster's features.
 
-Computed from the table of handlers, so nothing is advertised that is not served.
+They are computed from the table of handlers, so nothing is advertised that is not served.
 """
 
 import re
@@ -19,7 +19,7 @@ def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsRespons
 
 
 def _finalized(context: Context) -> dict[str, int]:
-    """The levels in force; the quorum's own one is not in the metadata's records."""
+    """Return the feature levels in force; kraft.version comes from the quorum, not the image."""
     return {**context.image.features, "kraft.version": context.quorum.kraft_version}
 
 

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (API key 73): a broker tells where its replicas lie."""
+"""AssignReplicasToDirs (API key 73): a broker reports the log directories of its replicas."""
 
 from kwire import errors
 from kwire.codec.messages.assign_replicas_to_dirs import (

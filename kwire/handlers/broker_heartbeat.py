@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (API key 63): a broker lives, and says what it wants."""
+"""BrokerHeartbeat (API key 63): a broker reports that it is alive, and the state it wants."""
 
 from kwire import errors
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse

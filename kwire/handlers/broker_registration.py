@@ -1,4 +1,4 @@
-"""BrokerRegistration (API key 62): a broker starts and tells the controller of itself."""
+"""BrokerRegistration (API key 62): a broker that starts registers with the controller."""
 
 from kwire import errors
 from kwire.codec.messages.broker_registration import (

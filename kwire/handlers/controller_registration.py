@@ -1,4 +1,4 @@
-"""ControllerRegistration (API key 70): a controller names its addresses and what it supports."""
+"""ControllerRegistration (API key 70): a controller reports its addresses and features."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """CreateTopics (API key 19): answered when this node serves the new topics.
 
-One bad topic fails alone. A name that stands twice in a request fails, and so does the name of
+One bad topic fails alone. A name that occurs twice in a request fails, and so does the name of
 the metadata log. A topic that may be created but not described is answered without its settings.
 """
 
@@ -45,7 +45,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
 
 
 def _refused(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
-    """Topics that the controller is not asked for."""
+    """Return the results of topics that are refused without asking the controller, by name."""
     names = [asked.name for asked in request.topics]
     counts: dict[str, int] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""DeleteGroups (API key 42): groups without members go, with all their offsets."""
+"""DeleteGroups (API key 42): deletes groups without members, and all their offsets."""
 
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kwire.errors import GroupAuthorizationFailed, KafkaError

@@ -1,8 +1,8 @@
 """DeleteRecords (API key 21): moves the start of logs forward.
 
-The new start counts at once and is written down before the answer; segments below it go with the
-next round of retention. -1 deletes everything that is committed. Topics that are only compacted
-keep their records, as in Kafka.
+The new start offset holds at once and is written to disk before the answer; the next round of
+retention deletes the segments below it. -1 deletes everything that is committed. Topics that are
+only compacted keep their records, as in Kafka.
 """
 
 from kwire.codec.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse

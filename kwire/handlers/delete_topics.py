@@ -1,4 +1,4 @@
-"""DeleteTopics (API key 20): topics by name or by id; one bad topic fails alone."""
+"""DeleteTopics (API key 20): deletes topics by name or id; one bad topic fails alone."""
 
 from functools import partial
 
@@ -44,7 +44,10 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
 
 
 def _denied(context: Context, asked: Asked) -> Result | None:
-    """What must not be deleted; a topic that must not be seen keeps its name to itself."""
+    """Return the refusal of a topic that the client may not delete, or None if it may.
+
+    The name of a topic given by id is left out if the client may not describe it.
+    """
     found = context.image.topics.get(asked.topic_id)
     name = asked.name if asked.name is not None or found is None else found.name
     if name is None or context.authorize("Delete", "Cluster", CLUSTER):

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (API key 48): limits of users, client ids and addresses.
 
 Each component of the filter asks for an exact name, the default, or any name of an entity type;
-``strict`` leaves out entities with types that were not asked for.
+``strict`` leaves out entities with types that the filter does not name.
 """
 
 from typing import Final
@@ -76,7 +76,7 @@ def _check(components: list[Component]) -> None:
 
 
 def _check_match(component: Component) -> None:
-    """A name goes with an exact match, and with nothing else."""
+    """Raise InvalidRequest unless a name is given with an exact match, and only then."""
     kind, name = component.match_type, component.match
     if kind not in _MATCHES:
         raise errors.InvalidRequest(f"Unknown match type {kind}")

@@ -1,6 +1,7 @@
-"""DescribeConfigs (API key 32): settings, where they come from, and what they mean.
+"""DescribeConfigs (API key 32): settings, their sources, and their meanings.
 
-Of brokers a node knows only itself, and the settings for all; loggers are this process's.
+A node describes its own broker settings and the defaults for all brokers, but not those of other
+brokers; loggers are this process's.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """DescribeGroups (API key 15): classic groups with their members; each fails alone.
 
-What members said is shown while the group is stable, what they were last assigned also while it
+The members' metadata is shown while the group is stable, their last assignments also while it
 rebalances. A group that does not exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
 """
 
@@ -20,7 +20,7 @@ _OPERATIONS: Final = (
     ("DescribeConfigs", 10),
     ("AlterConfigs", 11),
 )
-"""What can be done with a group, each with its bit in ``authorized_operations``."""
+"""The operations on a group, each with its bit in ``authorized_operations``."""
 
 
 def _refused(group_id: str, error: KafkaError) -> Described:

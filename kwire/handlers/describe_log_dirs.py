@@ -1,8 +1,8 @@
-"""DescribeLogDirs (API key 35): what lies in which log directory, and how much room is left.
+"""DescribeLogDirs (API key 35): the partitions of each log directory, and its free space.
 
-A directory that is offline is named with its error and without partitions. The sizes are those of
-the segment files. The lag is how far a log ends before its high watermark, as in Kafka: 0 on a
-leader.
+An offline directory is listed with its error and without partitions. The sizes are those of the
+segment files. The lag is how far the log end offset is below the high watermark, as in Kafka: 0 on
+a leader.
 """
 
 from kwire.codec.messages.describe_log_dirs import (
@@ -72,6 +72,6 @@ async def _described(
 
 
 def _chosen(directory: Directory, wanted: set[tuple[str, int]] | None) -> list[PartitionLog]:
-    """The logs as they are now: the directory may change between slices."""
+    """Return a copy of the list of logs: the directory may change between slices."""
     logs = directory.logs.values()
     return [log for log in logs if wanted is None or log.partition in wanted]

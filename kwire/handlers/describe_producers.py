@@ -1,4 +1,4 @@
-"""DescribeProducers (API key 61): who writes to a partition idempotently or in transactions."""
+"""DescribeProducers (API key 61): the idempotent and transactional producers of partitions."""
 
 from kwire.codec.messages.describe_producers import (
     DescribeProducersRequest,

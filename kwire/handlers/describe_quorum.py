@@ -1,4 +1,4 @@
-"""DescribeQuorum (API key 55): who votes, who leads, how far each has come."""
+"""DescribeQuorum (API key 55): the metadata quorum's leader, voters and observers, with offsets."""
 
 from kwire import errors
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (API key 75): topics in pages, with eligible leader replicas.
 
-Topics come by name, a page ends at the limit of partitions, and its cursor says where the next
-one begins. A topic that is named and unknown has an error; of all topics only known ones come.
+Topics are sorted by name; a page ends at the limit of partitions, and its cursor is the start of
+the next page. A named topic that does not exist has an error.
 """
 
 from kwire import errors

@@ -1,9 +1,9 @@
 """Turns a frame into an answer: lookup, decode, handler, error mapping, encode.
 
-A handler sees the newest shape of a request only, raises :class:`~kwire.errors.KafkaError` for
-what the protocol has a code for, and returns ``None`` when nothing is to be answered.  Anything
-else that it raises is a bug: logged once with its traceback, answered as UnknownServerError.
-Cancellation is never caught.  What cannot be answered at all raises :class:`Disconnect`.
+A handler sees only the newest shape of a request, raises :class:`~kwire.errors.KafkaError` for
+errors that the protocol has a code for, and returns ``None`` when no answer is to be sent.  Any
+other exception is a bug: logged once with its traceback, answered as UnknownServerError.
+Cancellation is never caught.  A frame that cannot be answered at all raises :class:`Disconnect`.
 """
 
 import logging
@@ -60,12 +60,12 @@ Resp = TypeVar("Resp")
 
 _API_VERSIONS: Final = 18
 _LONG_POLLS: Final = (1,)
-"""Fetch. What else waits has changed something, or is about to."""
+"""The API keys of long polls that change nothing: Fetch."""
 _HEAD: Final = struct.Struct(">hhi")
 
 
 class Principal(NamedTuple):
-    """Who asks."""
+    """The identity of a client, as in Kafka: User:ANONYMOUS."""
 
     kind: str
     name: str
@@ -75,20 +75,20 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
 def _absent() -> Any:
-    """A part this node does not have; the table keeps requests for it away."""
+    """Return None for a part that this node lacks; the table lists no API that needs it."""
     return None
 
 
 @attrs.define(kw_only=True)
 class Services:
-    """The parts of one node that requests may use; the server fills it, one per node."""
+    """The parts of one node that requests may use; one per node, filled by the server."""
 
     config: "BrokerConfig" = attrs.field(factory=_absent)
-    """The current snapshot of the settings; swapped when they change."""
+    """The current snapshot of the settings; replaced when they change."""
     clock: Clock = attrs.field(factory=SystemClock)
     metrics: Metrics = attrs.field(factory=Metrics)
     image: "MetadataImage" = attrs.field(factory=_absent)
-    """The published metadata; swapped on each publication."""
+    """The published metadata; replaced on each publication."""
     replicas: "ReplicaService" = attrs.field(factory=_absent)
     groups: "GroupCoordinator" = attrs.field(factory=_absent)
     controller: "Controller" = attrs.field(factory=_absent)
@@ -96,7 +96,7 @@ class Services:
     logs: "LogManager" = attrs.field(factory=_absent)
     producer_ids: "ProducerIds" = attrs.field(factory=_absent)
     forwarding: "Forwarding | None" = None
-    """How requests reach the active controller when that is another node."""
+    """The forwarding of requests to an active controller on another node."""
     cluster_id: str = ""
     supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
     """Feature name to the smallest and largest level this node can work at."""
@@ -104,18 +104,18 @@ class Services:
 
 @attrs.frozen(kw_only=True)
 class Context:
-    """What one request may use: the parts of the node, and who asks over which listener."""
+    """The context of one request: the parts of the node, the client and its listener."""
 
     services: Services
     side: ListenerType = ListenerType.BROKER
     listener: str = "PLAINTEXT"
     client_id: str = ""
     api_version: int = 0
-    """Of a request that the controller answers; 0 for others."""
+    """The version of a request that the controller answers; may be 0 for others."""
     client_host: str = "127.0.0.1"
     principal: Principal = ANONYMOUS
     may_forward: bool = False
-    """Whether a request that this node turns out not to be the controller for is passed on."""
+    """Whether NotController is raised to the caller, which forwards the request, not answered."""
 
     @property
     def config(self) -> "BrokerConfig":
@@ -127,7 +127,7 @@ class Context:
 
     @property
     def image(self) -> "MetadataImage":
-        """The current metadata; take it once per request, for it may change at an await."""
+        """The current metadata; read it once per request, for it may change at an await."""
         return self.services.image
 
     @property
@@ -153,21 +153,24 @@ class Context:
     async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
         """Have the active controller decide on a request.
 
-        A client of this broker is answered when the broker works by the decision; another node,
-        or a client of the controller, when it is committed.
+        On a broker's listener the answer waits until this broker has applied the decision; on a
+        controller's listener until the decision is committed.
         """
         return await self.controller.call(
             decide, request, in_force=self.side is ListenerType.BROKER
         )
 
     def mutation_permit(self, strict_since: int) -> "Permit":
-        """What the client may create and delete now, refused or slowed by its request's version."""
+        """Return the client's permit to create and delete topics and partitions.
+
+        From version ``strict_since`` on a client over its quota is refused, before that slowed.
+        """
         strict = self.api_version >= strict_since
         return self.controller.permit(self.requester, strict=strict)
 
     @property
     def requester(self) -> Requester:
-        """Who asks, for what is created on the way."""
+        """The client, as the controller's mutation quota counts it."""
         return Requester(self.principal, self.client_id, self.client_host)
 
     def authorize(self, operation: str, resource_type: str, name: str) -> bool:
@@ -177,21 +180,22 @@ class Context:
 
 
 def _holds_nothing(response: Any) -> None:
-    """Most answers are made of memory alone."""
+    """Do nothing: most answers hold only memory."""
 
 
 @attrs.frozen
 class Handler(Generic[Req, Resp]):
-    """One API: its request, the versions served, what answers it, and how it fails."""
+    """One API: its request type, the versions served, its function, and its answer to errors."""
 
     request_type: type[Req]
     versions: str
     function: Callable[[Context, Req], Awaitable[Resp | None]]
     failed: Callable[[Req, KafkaError], Resp | None]
     refused: Callable[[Context, Req], list[Any]] | None = None
-    """What a broker itself refuses of a request that it passes on: taken out of it, answered."""
+    """Removes from a request the resources that a broker refuses itself before it forwards the
+    rest; returns the results for them."""
     discard: Callable[[Resp], None] = _holds_nothing
-    """Gives back what an answer holds that will not be sent."""
+    """Releases the resources of an answer that will not be sent."""
 
     @property
     def key(self) -> int | None:
@@ -219,7 +223,7 @@ def handles(
     refused: Callable[[Context, Req], list[Any]] | None = None,
     discard: Callable[[Resp], None] = _holds_nothing,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]:
-    """Make an ``async def`` the handler of one API; ``failed`` says how it fails as a whole."""
+    """Make an ``async def`` the handler of one API; ``failed`` makes its answer to an error."""
 
     def decorate(function: Callable[[Context, Req], Awaitable[Resp | None]]) -> Handler[Req, Resp]:
         return Handler(request_type, versions, function, failed, refused, discard)
@@ -228,7 +232,7 @@ def handles(
 
 
 def handler_of(row: Row) -> Handler[Any, Any]:
-    """The handler that a row names, imported on first use."""
+    """Return the handler that a row names, imported on first use."""
     module = import_module(f"kwire.handlers.{row.module}")
     for value in vars(module).values():
         if isinstance(value, Handler) and value.key == row.key:
@@ -247,7 +251,7 @@ class Route:
     count: Cell
     seconds: Histogram
     forwarded: bool
-    """Whether brokers leave it to the active controller."""
+    """Whether brokers forward this API to the active controller."""
 
     @classmethod
     def build(cls, row: Row, version: int, metrics: Metrics) -> "Route":
@@ -265,7 +269,7 @@ class Route:
 
 
 def _unthrottled(context: Context, api_key: int, frame_bytes: int) -> int:
-    """No quotas yet."""
+    """Return 0: there are no quotas of requests and bytes yet."""
     del context, api_key, frame_bytes
     return 0
 
@@ -284,14 +288,14 @@ class Dispatcher:
         self._rows = served_on(self.side)
 
     def session(self, listener: str, client_host: str) -> "Session":
-        """What answers the frames of one new connection."""
+        """Return the session that answers the frames of one new connection."""
         context = Context(
             services=self.services, side=self.side, listener=listener, client_host=client_host
         )
         return Session(self, context)
 
     def route(self, key: int, version: int) -> Route:
-        """How to serve a request; Disconnect if it is not served here."""
+        """Return the route of a version of an API; Disconnect if it is not served here."""
         found = self._routes.get((key, version))
         if found is None:
             row = self._row(key, version)
@@ -299,9 +303,9 @@ class Dispatcher:
         return found
 
     async def prepared(self, key: int, version: int) -> Route:
-        """The same; what the first request of an API imports and compiles is made piece by piece.
+        """Return the route as :meth:`route` does, but import and compile it piece by piece.
 
-        All of it takes up to 15 ms, and others have their turns in between.
+        For the first request of an API all pieces take up to 15 ms; other tasks run in between.
         """
         if (key, version) not in self._routes:
             row, api = self._row(key, version), BY_KEY[key]
@@ -336,12 +340,12 @@ class Session:
     dispatcher: Dispatcher
     context: Context
     muted_s: float = 0.0
-    """How long the connection is not to be read after the answer (quotas)."""
+    """The seconds for which the connection is not read after the answer (quotas)."""
 
     async def answer(self, frame: memoryview) -> "list[Part] | None":
-        """The pieces to send, or None if the request asks for no answer.
+        """Return the pieces to send, or None if the request asks for no answer.
 
-        Raises Disconnect for what no answer exists to.
+        Raises Disconnect for a frame that has no answer.
         """
         if len(frame) < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
@@ -384,7 +388,7 @@ class Session:
             raise
 
     async def _by_controller(self, route: Route, request: Any, frame: memoryview) -> Any:
-        """The answer of this node's controller, or as a list of parts that of another node's."""
+        """Return the answer of this node's controller, or another node's as a list of parts."""
         context, forwarding = self.context, self.context.services.forwarding
         assert forwarding is not None
         if self.dispatcher.side is not ListenerType.BROKER:
@@ -398,11 +402,11 @@ class Session:
             return route.serve.failed(request, error)
 
     def only_reads(self, frame: memoryview) -> bool:
-        """Whether a request changes nothing and may be left when nobody waits for its answer."""
+        """Whether a request changes nothing and may be cancelled when its client is gone."""
         return len(frame) >= _HEAD.size and _HEAD.unpack_from(frame)[0] in _LONG_POLLS
 
     def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
-        """The one place that every answer's throttle time passes."""
+        """Set the throttle time of an answer, and mute the connection; every answer passes here."""
         wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
         told_ms = getattr(response, "throttle_time_ms", None)
         if told_ms is not None:
@@ -410,25 +414,25 @@ class Session:
         self._mute(max(wait_ms, told_ms or 0))
 
     def _mute(self, wait_ms: int) -> None:
-        """Read nothing more for as long as the client is told to wait: an old one would not."""
+        """Mute the connection for the throttle time, since old clients would not wait."""
         if wait_ms > 0:
             self.muted_s = wait_ms / 1000
 
 
 _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}
-"""The APIs that count for controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions;
-from which version on their answers begin with the throttle time."""
+"""The first version in which the answer begins with the throttle time, by API key, for the APIs
+that count for controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions."""
 
 
 def throttle_ms_of(key: int, version: int, parts: "list[Part]") -> int:
-    """How long another node's controller tells the client to wait."""
+    """Return the throttle time in an answer of another node's controller, or 0."""
     if version < _THROTTLED_SINCE.get(key, version + 1):
         return 0
     return leading_int32(key, version, memoryview(parts[0])[4:])
 
 
 def _version_refused(correlation_id: int) -> "list[Part]":
-    """A client that speaks a newer ApiVersions learns in version 0 which ones there are."""
+    """Return the answer to a newer ApiVersions, in version 0: the versions that are served."""
     from kwire.handlers.shared.advertised import version_refused
 
     return response_parts(_API_VERSIONS, 0, correlation_id, version_refused())

@@ -1,9 +1,10 @@
-"""Envelope (API key 58): a request that a broker passes on for its client (KIP-590).
+"""Envelope (API key 58): a request that a broker forwards for its client (KIP-590).
 
-The request inside is answered as if the client had asked the controller itself; its answer goes
-back unopened.  Only what brokers do forward is taken, and only by the active controller; one that
-ceased to be active meanwhile leaves it to the broker to ask the next one.  What is inside and
-cannot be read is of a version not known here; the broker is told so, and hangs up on its client.
+The request inside is answered as if the client had sent it to the controller; its answer goes back
+unopened.  Only the APIs that brokers forward are taken, and only by the active controller; if it
+resigns meanwhile, the answer is NOT_CONTROLLER and the broker asks the next one.  A request that
+cannot be read is of a version not known here: UNSUPPORTED_VERSION, and the broker closes the
+client's connection.
 """
 
 import ipaddress
@@ -63,7 +64,7 @@ def _host(request: EnvelopeRequest) -> str:
 
 
 def _principal(request: EnvelopeRequest) -> Principal:
-    """Stored with its version before it."""
+    """Decode the client's principal; its version comes before it, in two bytes."""
     data = request.request_principal or b""
     try:
         stored = decode(DefaultPrincipal, data[2:], int.from_bytes(data[:2], "big"))

@@ -1,13 +1,13 @@
 """Fetch (API key 1): ranges of logs, for consumers and followers.
 
-What is answered are regions of files, sent without being read. A request that finds fewer than
-``min_bytes`` waits until they are there, once, at most ``max_wait_ms``, and is then answered with
-whatever there is. At least one batch is given even if it is larger than every limit (KIP-74), so
-that nobody is stuck. Sessions (KIP-227) leave out partitions with nothing new to say.
+The answer's records are regions of files, sent without being read. A request that finds fewer than
+``min_bytes`` waits for them once, at most ``max_wait_ms``, and is then answered with the bytes that
+are there. At least one batch is returned even if it is larger than every limit (KIP-74), so that
+no reader is stuck. Sessions (KIP-227) leave out partitions without changes.
 
-Consumers that one append completes and that ask alike share the bytes and the fields of a
-partition's answer, as long as the partition is what it was for the first of them. What is a
-request's own (its session, the bytes it has left, whether it may read the topic) is not shared.
+Consumers that one append completes and whose requests are alike share the bytes and the fields of
+a partition's answer, while the partition is in the same state as for the first of them. The rest
+of a request (its session, the bytes it has left, its permission to read the topic) is not shared.
 
 One partition costs 35 us, from the decoding to the pieces to send (``benchmarks/data_path.py``).
 """
@@ -47,9 +47,10 @@ _NO_SNAPSHOT: Final = Answer.SnapshotId()
 _NOT_EVEN_LOOKED: Final = (UnknownTopicOrPartition, UnknownTopicId, TopicAuthorizationFailed)
 """Errors for which Kafka answers an empty list of aborted transactions instead of none."""
 _TURN_PARTITIONS: Final = 64
-"""So many are read before others have a turn, about a millisecond."""
+"""The number of partitions read before other tasks have a turn, about a millisecond."""
 _SHARED_BYTES: Final = 64 << 10
-"""Answers up to this size are read once for all who share them; larger ones leave by sendfile."""
+"""The size up to which an answer is read once for all requests that share it; larger ones are sent
+by sendfile."""
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 
@@ -59,7 +60,7 @@ def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
 
 
 def discard(response: FetchResponse) -> None:
-    """Let go of the files of an answer that will not be sent."""
+    """Close the files of an answer that will not be sent."""
     for topic in response.responses:
         for partition in topic.partitions:
             if isinstance(partition.records, FileRegion):
@@ -95,7 +96,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         answers = await reading.all_in_turns(asked)
     may_wait = request.max_wait_ms > 0
     if may_wait and reading.missing_bytes > 0 and reading.is_stale():
-        # Nothing may change between the reading and the wait, or nobody would end the wait.
+        # An append between the reading and the wait would not end the wait, so read again.
         reading.drop()
         reading = _Reading(context, request, upto, max_bytes, replica)
         answers = reading.all(asked)
@@ -152,7 +153,7 @@ def _forgotten(request: FetchRequest) -> list[Ref]:
 
 
 def _grouped(sent: list[tuple[Asked, Answer]]) -> list[TopicAnswer]:
-    """Neighbours of the same topic share an entry; the order is the session's."""
+    """Group the answers by topic, in the session's order; only neighbours share an entry."""
     topics: list[TopicAnswer] = []
     before: Asked | None = None
     for asked, answer in sent:
@@ -167,24 +168,24 @@ def _grouped(sent: list[tuple[Asked, Answer]]) -> list[TopicAnswer]:
 
 
 class _SharedRead(NamedTuple):
-    """An answer for one partition that several requests are given."""
+    """An answer for one partition that several requests share."""
 
     state: tuple[object, ...]
-    """What the partition was when it was read."""
+    """The partition's state when it was read."""
     answer: Answer
     size: int
     end_offset: int
 
 
 def _small(region: object) -> bytes | None:
-    """The bytes of a small region that is cached, which is closed then; None of any other."""
+    """Return the bytes of a small cached region and close it; None for any other."""
     if not isinstance(region, FileRegion) or len(region) > _SHARED_BYTES:
         return None
     try:
         if not region.is_cached(region.position, len(region)):
             return None
         data = region.read()
-    except OSError:  # what is wrong shows when it is sent, as for others
+    except OSError:  # sending the region fails too and reports the error
         return None
     if len(data) < len(region):
         return None
@@ -193,7 +194,7 @@ def _small(region: object) -> bytes | None:
 
 
 async def _warmed(cold: "_Reading", request: FetchRequest, max_bytes: int) -> "_Reading":
-    """Have threads read what lookups would have waited for; the next reading finds it."""
+    """Have threads read what lookups would have waited for; return a new reading that finds it."""
     cold.drop()
     await cold.context.replicas.warm(cold.cold)
     return _Reading(cold.context, request, cold.upto, max_bytes, cold.replica, cold.wake)
@@ -222,16 +223,17 @@ class _Reading:
         self.left = max_bytes
         self.wait = wait
         self.cold: list[WouldWait] = []
-        """Lookups that would have waited for a disk: the answers of this pass are of no use."""
+        """Lookups that would have waited for a disk; if any, this pass's answers are unusable."""
         self.total = 0
         self.urgent = False
-        """Whether something has to be said at once: an error, or a diverging log."""
+        """Whether the answer must not wait: an error, a diverging log, or a high watermark that
+        the follower does not have."""
         self.partitions: list[Partition] = []
         self.ends: list[int] = []
-        """How far each of the partitions could be read."""
+        """The exclusive end offset up to which each of the partitions could be read."""
         self.sizes: list[tuple[Partition, int]] = []
         self.regions: list[FileRegion] = []
-        """Each holds a file open until it is sent or dropped."""
+        """The regions of the answers; each holds a file open until it is sent or dropped."""
         self.failed: list[tuple[Asked, Answer, KafkaError]] = []
 
     def all(self, asked: list[Asked]) -> list[Answer]:
@@ -244,7 +246,7 @@ class _Reading:
         return answers
 
     async def all_in_turns(self, asked: list[Asked]) -> list[Answer]:
-        """Read many partitions with turns for others in between."""
+        """Read many partitions and let other tasks run in between."""
         if len(asked) <= _TURN_PARTITIONS:
             return self.all(asked)
         answers: list[Answer] = []
@@ -262,7 +264,7 @@ class _Reading:
         return self.min_bytes - self.total
 
     def is_stale(self) -> bool:
-        """Whether there is more to read by now, or a partition is led no longer."""
+        """Whether a partition has other bytes to read since, or is not led here any more."""
         return any(
             partition.leader is None or partition.readable_end(self.upto) != end
             for partition, end in zip(self.partitions, self.ends, strict=True)
@@ -292,7 +294,7 @@ class _Reading:
             return self._refused(asked, KafkaStorageError())
 
     def _shared(self, wake: Wake, partition: Partition, asked: Asked) -> Answer:
-        """Answer as somebody was who asked the same, or read and keep that for others."""
+        """Return the answer to an equal request, or read and keep the answer for the others."""
         max_bytes = min(self.left, asked.max_bytes)
         key = (
             partition,
@@ -381,13 +383,13 @@ class _Reading:
             log_start=asked.log_start,
             broker_epoch=self.broker_epoch,
         )
-        # A follower that knows less of the high watermark than we do is told at once (KIP-1166).
+        # A follower with a lower high watermark than the leader's is answered at once (KIP-1166).
         if asked.known_high_watermark < partition.high_watermark:
             self.urgent = True
 
     def _refused(self, asked: Asked, error: KafkaError) -> Answer:
-        # Of what is not there at all a waiting fetch learns in the end, as in Kafka; a client that
-        # asks for such a partition again and again would not be slowed down by anything else.
+        # A partition that does not exist is reported only when the wait ends, as in Kafka: nothing
+        # else would slow down a client that fetches such a partition again and again.
         if not isinstance(error, _NOT_EVEN_LOOKED):
             self.urgent = True
         answer = Answer(
@@ -401,13 +403,13 @@ class _Reading:
         return answer
 
     def count(self) -> None:
-        """Count what consumers are sent; replication has its own figures."""
+        """Count the bytes sent to consumers; replication has its own metrics."""
         if self.replica == _CONSUMER:
             for partition, size in self.sizes:
                 partition.traffic.bytes_out.value += size
 
     def drop(self) -> None:
-        """Let go of the files of answers that will not be sent."""
+        """Close the files of answers that will not be sent."""
         for region in self.regions:
             region.close()
 

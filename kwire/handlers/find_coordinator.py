@@ -1,8 +1,8 @@
-"""FindCoordinator (API key 10): which broker to ask about a group.
+"""FindCoordinator (API key 10): the broker that coordinates a group.
 
-The first request makes `__consumer_offsets`; while its partition has no leader yet the answer is
-COORDINATOR_NOT_AVAILABLE, and clients ask again. So it is for transactions and share groups,
-which have no coordinator here.
+The first request creates `__consumer_offsets`; while its partition has no leader yet the answer is
+COORDINATOR_NOT_AVAILABLE, and clients ask again. Transactions and share groups have no coordinator
+here and get the same answer.
 """
 
 import logging
@@ -31,11 +31,11 @@ MALFORMED: Final = (
     "This most likely occurs because of a request being malformed by the client library or the"
     " message was sent to an incompatible broker. See the broker logs for more details."
 )
-"""What Kafka says to a request that makes no sense."""
+"""Kafka's error text for an invalid request."""
 
 
 class KeyType(IntEnum):
-    """What is to be coordinated."""
+    """The kind of key: a group, a transactional id or a share partition."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -84,9 +84,9 @@ async def find_coordinator(
 
 
 async def _create(context: Context) -> None:
-    """Make the topic; if that fails the client is told to come back.
+    """Create the topic; if that fails the client's answer is to try again.
 
-    Raises InvalidReplicationFactor when coming back would not help: there are as many brokers as
+    Raises InvalidReplicationFactor when trying again would not help: there are as many brokers as
     the topic is to have replicas, and yet it cannot have them.
     """
     try:

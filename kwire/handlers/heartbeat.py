@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12): a member says it is alive, and learns of rebalances."""
+"""Heartbeat (API key 12): a member reports that it is alive, and learns of rebalances."""
 
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import GroupAuthorizationFailed, KafkaError

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (API key 44): settings are set, deleted, appended to, subtracted from."""
+"""IncrementalAlterConfigs (API key 44): sets, deletes, appends to and subtracts from settings."""
 
 from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

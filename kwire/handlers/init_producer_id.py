@@ -1,8 +1,8 @@
 """InitProducerId (API key 22): an id for an idempotent producer.
 
 Without a transactional id every request gets a fresh id with epoch 0, whatever id it names, as
-in Kafka. With one it is refused: transactions are not available, and UNSUPPORTED_VERSION is what
-every client takes as final (a coordinator error would make it try for ever).
+in Kafka. With one it is refused: transactions are not available, and every client takes
+UNSUPPORTED_VERSION as final (a coordinator error would make it retry for ever).
 """
 
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -1,4 +1,4 @@
-"""LeaveGroup (API key 13): members go, several at once; each has an outcome of its own."""
+"""LeaveGroup (API key 13): one or several members leave; each has a result of its own."""
 
 from kwire.codec.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kwire.errors import GroupAuthorizationFailed, KafkaError

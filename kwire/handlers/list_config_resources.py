@@ -1,7 +1,7 @@
-"""ListConfigResources (API key 74): which resources have settings of their own.
+"""ListConfigResources (API key 74): the resources that have settings of their own.
 
 Topics and brokers are listed whether they have any or not; groups and client-metrics
-subscriptions only if they do. None asked for means all kinds.
+subscriptions only if they do. A request without kinds asks for all kinds.
 """
 
 from collections.abc import Iterator

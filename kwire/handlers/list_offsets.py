@@ -1,8 +1,8 @@
-"""ListOffsets (API key 2): where a log begins and ends, and where a time is in it.
+"""ListOffsets (API key 2): the start and end offsets of a log, and the offset for a timestamp.
 
 -1 is the end (the last stable offset for read_committed), -2 the start, -3 the record with the
-largest timestamp, -4 the start of what is stored here, -5 and -6 speak of remote storage, of
-which there is none; other negative numbers mean nothing.
+largest timestamp, -4 the start of what is stored here; -5 and -6 are for remote storage, of which
+there is none; other negative numbers are refused.
 """
 
 from collections import Counter

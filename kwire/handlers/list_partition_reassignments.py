@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (API key 46): partitions on the move, of all topics if null."""
+"""ListPartitionReassignments (API key 46): ongoing reassignments, of all topics if null."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""Metadata (API key 3): brokers, topics and who leads their partitions.
+"""Metadata (API key 3): brokers, topics and the leaders of their partitions.
 
-Topics are named by name or, from version 12 on, by id; none named means none, null means all.
+Topics are given by name or, from version 12 on, by id; an empty list means none, null means all.
 Unknown names are created if both sides allow it, and then the answer already has them: Kafka
 makes the client ask again, for its answer is older than the creation.
 
@@ -35,7 +35,7 @@ Broker = MetadataResponse.MetadataResponseBroker
 
 _UNASKED: Final = -2147483648
 _PARTITIONS_AT_ONCE: Final = 128
-"""Between two looks at the clock: about a quarter of a millisecond."""
+"""Partitions between two checks of the clock: about a quarter of a millisecond."""
 
 
 def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -89,7 +89,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 async def _create_missing(
     context: Context, asked: list[MetadataRequest.MetadataRequestTopic]
 ) -> Collection[str]:
-    """Create the topics that are named and unknown; whatever fails is simply still unknown.
+    """Create the topics whose names are unknown; those that fail stay unknown.
 
     Return those of them that cannot have as many replicas as they are to have.
     """
@@ -166,9 +166,9 @@ async def _topic(view: View, topic: TopicImage, slices: Slices) -> Topic:
 
 
 def _brokers(context: Context, image: MetadataImage) -> list[Broker]:
-    """Who serves; this node where nobody does.
+    """Return the live brokers, or this node alone if there are none.
 
-    It answers, after all, and a client that is told of nobody may never ask again (librdkafka).
+    A client that gets no broker at all may never ask again (librdkafka), and this node answers.
     """
     found = []
     own = image.brokers.get(context.config.node_id)

@@ -1,7 +1,7 @@
-"""OffsetCommit (API key 8): how far a group has read.
+"""OffsetCommit (API key 8): stores the offsets up to which a group has read.
 
-A topic is named, or from version 10 on given by its id; both are stored, so that offsets of a
-deleted topic are never taken for a later one's of the same name.  Partitions that do not exist
+A topic is given by name, or from version 10 on by id; both are stored, so that the offsets of a
+deleted topic are never used for a later topic of the same name.  Partitions that do not exist
 fail alone.
 """
 
@@ -23,7 +23,7 @@ Asked = OffsetCommitRequest.OffsetCommitRequestTopic
 Done = OffsetCommitResponse.OffsetCommitResponseTopic
 
 Codes = dict[tuple[str, int], int]
-"""Topic name and partition -> the outcome."""
+"""The error code by topic name and partition."""
 
 
 def _refused(topic: Asked, error: KafkaError) -> Done:
@@ -83,13 +83,13 @@ def _find(context: Context, topic: Asked) -> TopicImage | KafkaError:
 
 
 def _known(topic: Asked, image: TopicImage) -> Asked:
-    """The topic with its name and its id, and those partitions that it has."""
+    """Return the topic with its name and its id, and only the partitions that exist."""
     there = [spot for spot in topic.partitions if spot.partition_index in image.partitions]
     return Asked(name=image.name, topic_id=image.id, partitions=there)
 
 
 async def _commit(context: Context, request: OffsetCommitRequest, topics: list[Asked]) -> Codes:
-    """The outcome for each of these partitions; what fails as a whole fails for them alone."""
+    """Commit these partitions and return their error codes; a KafkaError fails only these."""
     if not topics:
         return {}
     known = OffsetCommitRequest(

@@ -1,4 +1,4 @@
-"""OffsetDelete (API key 47): forget what a group committed for topics it reads no longer."""
+"""OffsetDelete (API key 47): deletes a group's offsets for topics that it reads no longer."""
 
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.errors import (
@@ -64,7 +64,7 @@ def _spot(topic: Asked, spot: Spot) -> tuple[str, int]:
 
 
 def _error(context: Context, topic: str, partition: int) -> int:
-    """Why the coordinator need not be asked about this partition; 0 if it must."""
+    """Return the error code that refuses this partition; 0 if the coordinator must be asked."""
     if not context.authorize("Read", "Topic", topic):
         return TopicAuthorizationFailed.code
     found = context.image.topic(topic)

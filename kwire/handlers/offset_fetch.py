@@ -1,6 +1,6 @@
-"""OffsetFetch (API key 9): how far groups have read, of some partitions or of all.
+"""OffsetFetch (API key 9): the committed offsets of groups, for some partitions or for all.
 
-Each group fails alone. A topic is named, or from version 10 on given by its id.
+Each group fails alone. A topic is given by name, or from version 10 on by id.
 """
 
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -58,7 +58,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
 
 
 async def _all(context: Context, group_id: str, require_stable: bool) -> list[Topic]:
-    """Everything there is, of topics the asker may see."""
+    """Return all offsets of a group, of the topics that the client may describe."""
     topics = await context.groups.fetch(group_id, None, require_stable=require_stable)
     ids = context.image.topic_ids
     for topic in topics:
@@ -69,7 +69,7 @@ async def _all(context: Context, group_id: str, require_stable: bool) -> list[To
 async def _some(
     context: Context, group: AskedGroup, asked: list[AskedTopic], require_stable: bool
 ) -> list[Topic]:
-    """What was asked for, in the order it was asked for."""
+    """Return the offsets of the requested topics, in the request's order."""
     answers: list[Topic | None] = []
     known: list[tuple[str, list[int]]] = []
     for topic in asked:
@@ -87,7 +87,7 @@ async def _some(
 
 
 def _name(context: Context, topic: AskedTopic) -> str:
-    """The topic's name; one that is gone may still have offsets under it."""
+    """Return the topic's name; a name is not looked up: a deleted topic may still have offsets."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         found = context.image.topics.get(topic.topic_id)

@@ -1,12 +1,12 @@
 """Produce (API key 0): appends one batch per partition.
 
-Every partition succeeds or fails alone. All batches are in the page cache before anything is
-waited for: first for the disk, where a topic's ``flush.messages`` asks for it, all logs at the same
-time; then, with acks=all, for the in-sync replicas, at most the request's timeout. acks=0 is never
-answered, but any error closes the connection, or its producer would never know.
+Every partition succeeds or fails alone. All batches are in the page cache before the handler waits:
+first for the disk, where a topic's ``flush.messages`` asks for it, for all logs at the same time;
+then, with acks=all, for the in-sync replicas, at most the request's timeout. acks=0 is never
+answered, but any error closes the connection, for its producer would not learn of it otherwise.
 
-Differences to Kafka: null records are refused (Kafka never answers them), and transactional
-batches are, as long as transactions are not available.
+Differences to Kafka: null records are refused (Kafka never answers them), and so are transactional
+batches, while transactions are not available.
 """
 
 from typing import Final, NamedTuple
@@ -44,12 +44,13 @@ INTERNAL_TOPICS: Final = frozenset(
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_LEADER: Final = Leader()
 _TURN_COST: Final = 64
-"""What is appended before others have a turn, about a millisecond: each batch costs one and one
-more for every :data:`_COST_BYTES`."""
+"""The cost of the batches appended before other tasks have a turn, about a millisecond: each batch
+costs one, and one more for every :data:`_COST_BYTES`."""
 _COST_BYTES: Final = 16 << 10
 _ACKS: Final = (-1, 0, 1)
 _TOLD_THE_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
-"""What is found out against the log itself. Nothing awaits between that and the answer."""
+"""The errors that the log itself raises. The handler does not await between them and the answer,
+so the log start offset in it is that of the append."""
 
 
 def _refused(index: int, error: KafkaError, log_start: int = -1) -> Answer:
@@ -82,7 +83,7 @@ def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None
 
 
 class _Waiting(NamedTuple):
-    """A batch that has its place here, and whose answer stands unless disk or replicas fail."""
+    """An appended batch, whose answer is replaced if the wait for disk or replicas fails."""
 
     partition: Partition
     produced: Produced
@@ -167,7 +168,7 @@ async def _append(
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
-    """Where the log begins, which an idempotent producer wants to know after a gap; else -1."""
+    """Return the log start offset, which an idempotent producer needs after a gap; else -1."""
     if not isinstance(error, _TOLD_THE_START):
         return -1
     if topic.name:
@@ -185,7 +186,7 @@ def _check_transaction(context: Context, transactional_id: str | None) -> None:
         "Write", "TransactionalId", transactional_id
     ):
         raise TransactionalIdAuthorizationFailed
-    # Without a coordinator nobody would ever end the transaction, and readers would hang.
+    # Without a coordinator the transaction would never end, and read_committed readers would hang.
     raise InvalidTxnState("transactions are not available")
 
 
@@ -207,7 +208,7 @@ def _hint(
 async def _acknowledged(
     context: Context, waiting: list[_Waiting], acks: int, timeout_s: float
 ) -> None:
-    """Wait for all of them, for replicas under one deadline."""
+    """Wait until all batches are acknowledged; one deadline holds for all waits for replicas."""
     replicas = context.replicas
     deadline = replicas.now() + timeout_s
     for partition, produced, answers, position in waiting:

@@ -1,7 +1,7 @@
-"""What the metadata quorum answers itself: Vote, BeginQuorumEpoch, EndQuorumEpoch, its own Fetch
-and FetchSnapshot, and the requests that change its voters.
+"""The requests that the metadata quorum answers itself: Vote, BeginQuorumEpoch, EndQuorumEpoch,
+its own Fetch and FetchSnapshot, and the requests that change its voters.
 
-Nothing is decided here: each goes to the raft node, which sees it in the order it came.
+Nothing is decided here: the raft node gets each request, in the order of arrival.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ from kwire.handlers.shared.describing import CLUSTER
 def _by_the_quorum(
     request_type: type[Any], response_type: type[Any], *, versions: str, operation: str
 ) -> Handler[Any, Any]:
-    """A handler that passes the request on; as a whole it fails with its error code."""
+    """Return a handler that passes the request to the quorum; an error is the whole answer's."""
 
     def failed(request: Any, error: KafkaError) -> Any:
         return response_type(error_code=error.code)

@@ -1,4 +1,4 @@
-"""SaslHandshake (API key 17): refused, for no listener asks for a proof of identity yet."""
+"""SaslHandshake (API key 17): refused, for no listener asks for authentication yet."""
 
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.errors import IllegalSaslState, KafkaError

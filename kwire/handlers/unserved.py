@@ -1,6 +1,6 @@
 """The APIs that no handler serves yet, each with a reason.
 
-Together with the table of handlers this covers every API there is; docs/protocol.md shows both.
+Together with the table of handlers this covers every API of Kafka; docs/protocol.md shows both.
 """
 
 from typing import Final
@@ -52,4 +52,4 @@ UNSERVED: Final = {
     93: _LATER,  # StreamsGroupTopologyDescriptionUpdate
     94: _LATER,  # UnregisterController
 }
-"""API key to the reason."""
+"""The reason by API key."""

@@ -1,4 +1,4 @@
-"""UpdateFeatures (API key 57): feature levels up or down, all that are asked for or none.
+"""UpdateFeatures (API key 57): changes feature levels, either all of the request's or none.
 
 The quorum keeps its own level, kraft.version, in records of its own, and raises it after the rest.
 """

@@ -1,6 +1,6 @@
-"""What the two requests that change settings share: who may change which, and on which broker.
+"""The shared part of the two requests that change settings: which changes a node takes.
 
-One bad resource fails alone; the results come in the order in which the resources were asked.
+One bad resource fails alone; the results come in the order of the request's resources.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Asked = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
 
 def wrong(kind: Any, resource: Any, error: KafkaError) -> Any:
-    """The result (of that kind) for a resource whose settings are not changed."""
+    """Return the result, of type ``kind``, for a resource whose settings are not changed."""
     return kind(
         error_code=error.code,
         error_message=error.text,
@@ -27,14 +27,14 @@ def wrong(kind: Any, resource: Any, error: KafkaError) -> Any:
 
 
 def take_out_other_brokers(context: Context, request: Asked, kind: Any) -> list[Any]:
-    """Takes settings of other brokers out of a request that is passed on, and refuses them."""
+    """Remove other brokers' settings from a request to be forwarded; return their refusals."""
     return _take_out(request, kind, lambda resource: check_broker(context, *_name(resource)))
 
 
 async def alter(context: Context, request: Any, decide: Any, kind: Any) -> Any:
-    """Change the settings that may be changed; the others are refused."""
+    """Change the settings that the client may change; refuse the others."""
     order = [_name(resource) for resource in request.resources]
-    request = copy(request)  # as it came, it may have to be passed on
+    request = copy(request)  # the original may have to be forwarded
     denied = _take_out(request, kind, lambda resource: check_alter(context, *_name(resource)))
     response = await context.decide(decide, request)
     response.responses += denied
@@ -47,7 +47,7 @@ def _name(resource: Any) -> tuple[int, str]:
 
 
 def _take_out(request: Any, kind: Any, check: Callable[[Any], None]) -> list[Any]:
-    """Leaves in the request what passes a check; the results of the others."""
+    """Keep the resources that pass a check in the request; return the results of the others."""
     allowed, denied = [], []
     for resource in request.resources:
         try:

@@ -1,7 +1,7 @@
-"""What several handlers say of the cluster: partitions as clients see them, permitted operations.
+"""Answers that several handlers share: partitions as clients see them, permitted operations.
 
-Listener-dependent: a broker without an address on the client's listener cannot be reached, so
-its partitions have no leader there and its replicas are offline.
+They depend on the listener: a broker without an address on the client's listener cannot be reached,
+so its partitions have no leader there and its replicas are offline.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -63,7 +63,7 @@ CLUSTER: Final = "kafka-cluster"
 
 
 def authorized_operations(context: "Context", resource_type: str, name: str) -> int:
-    """The operations the asker may do on a resource, as a bit field."""
+    """Return the operations that the client may do on a resource, as a bit field."""
     bits = 0
     for operation in _BY_RESOURCE[resource_type]:
         if context.authorize(operation, resource_type, name):
@@ -72,7 +72,7 @@ def authorized_operations(context: "Context", resource_type: str, name: str) -> 
 
 
 class Seen(NamedTuple):
-    """A partition as it is seen from a listener."""
+    """A partition as clients of a listener see it."""
 
     error_code: int
     leader: int
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 
 
 class View:
-    """An image as it is seen from a listener; made once per request, asked per partition."""
+    """An image as clients of a listener see it; made once per request."""
 
     def __init__(self, image: "MetadataImage", listener: str) -> None:
         brokers = image.brokers.values()
@@ -91,12 +91,12 @@ class View:
             for broker in brokers
             if broker.id in self._reachable and not broker.fenced
         }
-        """Where replicas may lie, of brokers that serve; None is anywhere."""
+        """The online log directories of reachable unfenced brokers; None means any directory."""
         self._seen: dict[tuple[object, ...], Seen] = {}
-        """Most partitions of a cluster lie like many others."""
+        """Results by leader, replicas and directories, since many partitions have the same."""
 
     def seen(self, partition: "PartitionImage") -> Seen:
-        """Who leads that can be reached, and which replicas cannot."""
+        """Return the leader if it can be reached, and the replicas that are offline."""
         place = partition.leader, partition.replicas, partition.directories
         found = self._seen.get(place)
         if found is None:
@@ -119,12 +119,12 @@ class View:
 
 
 _ANY_DIRECTORY: Final = (ZERO_UUID, METADATA_TOPIC_ID)
-"""Directory ids that say nothing."""
+"""Directory ids that name no directory: migrating and unassigned (KIP-858)."""
 _NOWHERE: Final[frozenset[bytes]] = frozenset()
 
 
 def why_unknown(name: str) -> int:
-    """The error code for a topic that is not there: some names none could have."""
+    """Return the error code for a topic that does not exist: invalid name, or unknown."""
     try:
         check_topic_name(name)
     except InvalidTopicException as error:
@@ -133,14 +133,14 @@ def why_unknown(name: str) -> int:
 
 
 def some_controller(context: "Context", image: "MetadataImage") -> int:
-    """A live broker to send admin requests to: this one, for any passes them on."""
+    """Return a live broker for admin requests: this one if it is live, for any forwards them."""
     own = context.config.node_id
     live = [broker.id for broker in image.live_brokers()]
     return own if own in live else live[0] if live else -1
 
 
 def check_alter(context: "Context", resource_type: int, name: str) -> None:
-    """Whether the asker may change a resource's settings, here; KafkaError if not."""
+    """Raise a KafkaError unless the client may change a resource's settings on this node."""
     if context.side is ListenerType.BROKER:
         check_broker(context, resource_type, name)
     if resource_type == TOPIC and not context.authorize("AlterConfigs", "Topic", name):
@@ -153,13 +153,13 @@ def check_alter(context: "Context", resource_type: int, name: str) -> None:
 
 
 def check_broker(context: "Context", resource_type: int, name: str) -> None:
-    """Whether a resource is no other broker; one without a name stands for all brokers."""
+    """Raise InvalidRequest if a resource is another broker; an empty name means all brokers."""
     if resource_type == BROKER and name:
         check_own_id(context, name)
 
 
 def check_own_id(context: "Context", name: str) -> None:
-    """A broker's settings are changed through that broker, which judges them."""
+    """Raise InvalidRequest unless ``name`` is this node's id: each broker checks its own."""
     own = context.config.node_id
     try:
         broker = int(name)

@@ -1,8 +1,8 @@
-"""Passes on what only the active controller can answer (KIP-590).
+"""Forwards the requests that only the active controller can answer (KIP-590).
 
-The client's request goes on unopened, in an Envelope, until an active controller has answered it or
-``request.timeout.ms`` is over: a failover in between is the client's business only as a delay. What
-this broker refuses itself does not go on; the answer has it in its place.
+The client's request is sent unopened, in an Envelope, until an active controller has answered it or
+``request.timeout.ms`` is over: for the client a failover in between is only a delay. Resources that
+this broker refuses itself are not forwarded; their results are in the answer in their places.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Forwarding:
-    """The way that admin requests take from this node's listeners."""
+    """The forwarding of admin requests from this node's listeners."""
 
     def __init__(self, controller: Controller, channel: ControllerChannel) -> None:
         self._controller = controller
@@ -37,7 +37,10 @@ class Forwarding:
         request: Any,
         serve: Handler[Any, Any],
     ) -> "list[Part] | Any":
-        """The active controller's answer, as parts or made whole; KafkaError if there is none."""
+        """Forward a request; return the answer as parts, or as a response with results added.
+
+        Raises KafkaError if no active controller answers.
+        """
         if serve.refused is not None:
             asked = [(one.resource_type, one.resource_name) for one in request.resources]
             results = serve.refused(context, request)
@@ -54,7 +57,7 @@ class Forwarding:
     async def _rest(
         self, context: Context, frame: memoryview, request: Any, serve: Handler[Any, Any]
     ) -> Any:
-        """The answer to what was not refused here."""
+        """Forward the resources that were not refused here and return the answer."""
         if not request.resources:
             return BY_KEY[read_header(frame)[0].api_key].response(responses=[])
         try:

@@ -1,7 +1,7 @@
-"""Who leads instead (KIP-951): what Produce and Fetch add to an error so that clients need not ask.
+"""The current leader, which Produce and Fetch add to errors so that clients need not ask: KIP-951.
 
-Only errors that mean "not here" or "not any more" carry a hint, and only a leader that this
-listener has an address of is named.
+Only errors that mean "not here" or "not any more" carry a hint, and it names only a leader with
+an address on this listener.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from kwire.handlers.dispatch import Context
 
 
 class Hint(NamedTuple):
-    """A partition's leader, and where it is."""
+    """A partition's leader and its address."""
 
     leader_id: int
     leader_epoch: int
@@ -23,7 +23,7 @@ class Hint(NamedTuple):
 def leader_hint(
     context: Context, error: KafkaError, topic: str, topic_id: bytes, partition: int
 ) -> Hint | None:
-    """The leader to try, if the error is about that and the metadata knows one."""
+    """Return the leader to try, or None if the error is another or no leader can be reached."""
     if not isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
         return None
     image = context.image
