@@ -1,4 +1,4 @@
-"""What only brokers have: partitions, groups, producer ids, a life towards the controller."""
+"""The broker half of a node: partitions, groups, producer ids, the session with the controller."""
 
 from typing import Final
 
@@ -28,16 +28,16 @@ SESSION_EVICTION_S: Final = 120.0
 
 @attrs.define(eq=False)
 class BrokerHalf:
-    """The broker of one node; made before the node runs."""
+    """The broker half of one node; made before the node runs."""
 
     core: Core
     replicas: ReplicaService = attrs.field(init=False)
     groups: GroupCoordinator = attrs.field(init=False)
     lifecycle: BrokerLifecycle = attrs.field(init=False)
     opened: bool = False
-    """Whether the logs are: of what was never read, nothing can be said to be in order."""
+    """Whether the logs have been opened; unopened logs cannot be recorded as cleanly closed."""
     caught_up: bool = False
-    """Whether the metadata has everything that was committed before this node started."""
+    """Whether the metadata includes all records that were committed before this node started."""
 
     def __attrs_post_init__(self) -> None:
         core, services = self.core, self.core.services
@@ -70,7 +70,7 @@ class BrokerHalf:
         self.lifecycle.directory_failed(directory.directory_id)
 
     def log_config(self, topic: str) -> LogConfig:
-        """A topic's settings as the newest metadata has them."""
+        """Return a topic's settings, as of the newest metadata."""
         overrides = self.core.publisher.image.config(TOPIC, topic)
         return log_config(overrides, self.core.services.config)
 
@@ -79,9 +79,10 @@ class BrokerHalf:
         counts: dict[bytes, int] = {}
 
         def partitions() -> int:
-            """As when it was first asked for: groups stay where they are if the topic grows.
+            """Return the partition count of the groups' topic as of the first call.
 
-            As in Apache Kafka, they move when the node is started again.
+            Groups keep their partition if the topic grows.  As in Apache Kafka, they move when the
+            node is started again.
             """
             topic = core.publisher.image.topic(GROUPS_TOPIC)
             if topic is None:
@@ -128,7 +129,7 @@ class BrokerHalf:
             self.groups.topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Open the logs, take the metadata up, join the cluster; then clients can be served."""
+        """Open the logs, apply the metadata, join the cluster; then clients can be served."""
         core = self.core
         await core.logs.open(self.log_config)
         self.opened = True
@@ -147,12 +148,12 @@ class BrokerHalf:
         await nursery.start(self.lifecycle.run)
 
     def _serves(self, image: MetadataImage) -> bool:
-        """Whether this incarnation is known as serving, here too."""
+        """Whether the image has this incarnation of the broker, unfenced."""
         own = image.brokers.get(self.core.config.node_id)
         return own is not None and own.epoch == self.lifecycle.epoch and not own.fenced
 
     def _is_known(self, partition: TopicPartition, topic_id: bytes) -> bool:
-        """Whether the metadata knows a partition that lies in a directory."""
+        """Whether the metadata has a partition that was found in a log directory."""
         topic = self.core.publisher.image.topic(partition.topic)
         return (
             topic is not None

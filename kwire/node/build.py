@@ -1,4 +1,4 @@
-"""What each part is built with, from the configuration: pure, one function a part."""
+"""The settings of each part of a node, from the configuration: pure, one function per part."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,18 +15,19 @@ from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterS
 from kwire.storage_format.directories import Identity
 
 AdvertisedListener = listeners.Endpoint
-"""An address as others are told it."""
+"""An address as it is advertised to clients and other nodes."""
 
 _FIRST_BOOTSTRAP_ID: Final = -2
 _SOCKET_BUFFER_BYTES: Final = 512 << 10
-"""Where the file says nothing (docs/decisions/0011-socket-buffers.md)."""
+"""The size of socket buffers if the configuration names none
+(docs/decisions/0011-socket-buffers.md)."""
 _BACKLOG_AT_LEAST: Final = 1024
-"""Kafka has a thread that does nothing but accept; here a busy millisecond must not fill the queue,
-for whoever finds it full comes back only a second later."""
+"""The smallest backlog.  Kafka has a thread that only accepts; here a busy millisecond must not
+fill the queue, for a client that finds it full retries only a second later."""
 
 
 def limits(config: BrokerConfig) -> Limits:
-    """What bounds connections and requests."""
+    """Return the limits of connections and requests."""
     return Limits(
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
@@ -42,7 +43,7 @@ def limits(config: BrokerConfig) -> Limits:
 
 
 def _buffer(config: BrokerConfig, name: str) -> int:
-    """What the file says, -1 being the kernel's choice, else a size that suits large answers."""
+    """Return the configured buffer size, -1 for the kernel's choice; else one for large answers."""
     given: int = getattr(config, name.replace(".", "_"))
     return given if config.given(name) else _SOCKET_BUFFER_BYTES
 
@@ -56,7 +57,7 @@ def log_settings(config: BrokerConfig) -> LogSettings:
 
 
 def metadata_log(config: BrokerConfig) -> LogConfig:
-    """The settings of the metadata log."""
+    """Return the settings of the metadata log."""
     small = config.internal_metadata_log_segment_bytes
     return LogConfig(
         segment_bytes=config.metadata_log_segment_bytes if small is None else small,
@@ -65,14 +66,14 @@ def metadata_log(config: BrokerConfig) -> LogConfig:
 
 
 def metadata_retention(config: BrokerConfig) -> MetadataRetention:
-    """How much of the metadata's past may be kept."""
+    """Return the limits of the metadata log's size and age."""
     return MetadataRetention(
         max_bytes=config.metadata_max_retention_bytes, max_ms=config.metadata_max_retention_ms
     )
 
 
 def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
-    """How often the metadata is written down as a whole."""
+    """Return how often a snapshot of the metadata is written."""
     return SnapshotCadence(
         max_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         max_seconds=config.metadata_log_max_snapshot_interval_ms / 1000,
@@ -82,7 +83,7 @@ def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
 def advertised(
     config: BrokerConfig, bound: Mapping[str, int], this_host: str
 ) -> tuple[AdvertisedListener, ...]:
-    """What clients and other nodes are told, with the ports that were really bound."""
+    """Return the advertised addresses, with the ports that were really bound."""
     return tuple(
         endpoint._replace(
             host=endpoint.host if endpoint.host not in ("", "0.0.0.0", "::") else this_host,
@@ -95,7 +96,7 @@ def advertised(
 def raft_config(
     config: BrokerConfig, identity: Identity, directory_id: bytes, told: tuple[Endpoint, ...]
 ) -> RaftConfig:
-    """This node in the quorum; ``told`` are its controller listeners."""
+    """Return this node's quorum settings; ``told`` are its controller listeners."""
     return RaftConfig(
         node_id=config.node_id,
         directory_id=directory_id,
@@ -119,12 +120,12 @@ def raft_config(
 
 
 def _controller_listener(config: BrokerConfig) -> str:
-    """The listener that controllers are reached by: the first that is named."""
+    """Return the listener at which controllers are reached: the first that is named."""
     return config.controller_listener_names[0].upper() if config.controller_listener_names else ""
 
 
 def configured_voters(config: BrokerConfig) -> VoterSet:
-    """The fixed voters, if that is how the quorum is configured."""
+    """Return the voters of ``controller.quorum.voters``; none if the quorum is dynamic."""
     listener = _controller_listener(config)
     return VoterSet.of(
         Voter(ReplicaKey(node), (Endpoint(listener, address.host, address.port),))

@@ -1,6 +1,7 @@
-"""What every node has: directories, addresses, its part in the quorum, the way to the controller.
+"""The parts that every node has: directories, listeners, quorum, channel to the controller.
 
-Rules: what only several nodes need is made, but neither loaded nor woken, for one that is alone.
+Rules: on a single-node cluster the parts that only several nodes need are made, but their modules
+are not loaded and their tasks not woken.
 """
 
 import errno
@@ -51,7 +52,7 @@ from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
 
 @attrs.define(eq=False)
 class Core:
-    """One node's part in the metadata, and its listeners."""
+    """One node's metadata, quorum, controller and listeners."""
 
     config: BrokerConfig
     identity: Identity
@@ -61,7 +62,7 @@ class Core:
     logs: LogManager
     net: NetService
     endpoints: tuple[build.AdvertisedListener, ...]
-    """As others are told them."""
+    """The advertised addresses of all listeners."""
     network: Network
     publisher: MetadataPublisher
     quorum: RaftService
@@ -82,27 +83,27 @@ class Core:
 
     @property
     def controller_listeners(self) -> list[build.AdvertisedListener]:
-        """Where other controllers and brokers reach this controller."""
+        """The addresses at which other controllers and brokers reach this controller."""
         names = {endpoint.name for endpoint in self.config.controller_endpoints}
         return [endpoint for endpoint in self.endpoints if endpoint.name in names]
 
     @property
     def broker_listeners(self) -> list[build.AdvertisedListener]:
-        """Where clients and other brokers reach this broker."""
+        """The addresses at which clients and other brokers reach this broker."""
         told = self.controller_listeners
         return [endpoint for endpoint in self.endpoints if endpoint not in told]
 
     def registration(self) -> Any:
-        """What this controller tells the active one about itself."""
+        """Return the request with which this controller registers with the active one."""
         told = self.controller_listeners
         return controller_registration(self.config, self.incarnation_id, told, SUPPORTED)
 
 
 def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
-    """Claim addresses and directories; CannotOpenError or ConfigError says what is wrong.
+    """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
-    In this order: what can be looked at without a change, addresses, locks, and only then the
-    formatting of empty directories.  So a start that fails leaves no directory formatted.
+    In this order: checks that change nothing, addresses, locks, and only then the formatting of
+    empty directories.  So a start that fails leaves no directory formatted.
     """
     clock = SystemClock()
     examine(config, cluster_id)
@@ -170,7 +171,7 @@ def _assemble(
 
 
 def _lock_directories(config: BrokerConfig, clock: SystemClock) -> LogManager:
-    """Claim the directories, making those that are missing; their ids are not known yet."""
+    """Lock the directories and make those that are missing; their ids are not known yet."""
     data = [os.path.abspath(path) for path in config.data_directories]
     descriptors = Descriptors(files_limit(raise_descriptor_limit()))
     opened = [
@@ -197,7 +198,7 @@ def _lock_directories(config: BrokerConfig, clock: SystemClock) -> LogManager:
 
 
 def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
-    """The data directory that an error is about."""
+    """Return the name of the data directory that an error is about."""
     path = str(error.filename or "")
     return next((d.name for d in directories if path.startswith(d.name)), directories[0].name)
 
@@ -205,7 +206,7 @@ def _directory_of(error: OSError, directories: list[LogDirectory]) -> str:
 def _bind(
     config: BrokerConfig, services: Services, net: NetService
 ) -> tuple[build.AdvertisedListener, ...]:
-    """Take every address; connections wait in the kernel until the node is ready."""
+    """Bind every address; connections wait in the kernel until the node is ready."""
     controllers = {endpoint.name for endpoint in config.controller_endpoints}
     sides = {
         side: Dispatcher(services, side) for side in (ListenerType.BROKER, ListenerType.CONTROLLER)
@@ -228,7 +229,7 @@ def _bind(
 
 
 def _unbound(endpoint: str, error: OSError) -> str:
-    """One line for an operator: which address cannot be had, why, and what to do."""
+    """Return one line for an operator: the address that cannot be bound, why, and what to do."""
     what = f"cannot listen on {endpoint}: {error.strerror or error}"
     if isinstance(error, socket.gaierror):
         return f"{what}; name this host or an address of it in listeners"

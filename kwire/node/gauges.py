@@ -1,7 +1,7 @@
-"""What a node tells of itself when it is asked: numbers that are kept elsewhere anyway.
+"""The gauges of a node: numbers that other modules keep anyway, read when metrics are requested.
 
-Loaded only with ``--metrics-port``. Every function looks once through what it counts, and makes
-nothing: a partition that is still to be made has no numbers.
+Loaded only with ``--metrics-port``. Every function iterates once over the items it counts and
+creates none: a partition that does not exist yet has no numbers.
 """
 
 import platform
@@ -32,7 +32,7 @@ from kwire.replica.service import ReplicaService
 
 
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
-    """Make a node's metrics show everything that is declared."""
+    """Make a node's metrics show every declared metric."""
     metrics = core.services.metrics
     metrics.ask(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
     _of_controller(metrics, core)
@@ -82,7 +82,7 @@ def add_group_gauges(
     """Show offsets of the groups that this node coordinates, of partitions that it leads."""
 
     def committed() -> Iterator[tuple[tuple[str, str, str], int, int]]:
-        """Labels, committed offset and high watermark; groups may change between two of them."""
+        """Yield labels, committed offset and high watermark; groups may change meanwhile."""
         for machine in groups.service.machines():
             for group in machine.offsets.groups():
                 for topic, partitions in list(machine.offsets.of(group).items()):
@@ -99,7 +99,7 @@ def add_group_gauges(
 
 
 def _of_controller(metrics: m.Metrics, core: Core) -> None:
-    """What every controller knows, active or not; a node without that role shows zeros."""
+    """Add the gauges of a controller, active or not; a node without that role shows zeros."""
     metrics.ask(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
     if not core.config.is_controller:
         return
@@ -152,7 +152,7 @@ def _of_quorum(metrics: m.Metrics, core: Core) -> None:
 
 @attrs.define(eq=False)
 class Elections:
-    """Measures how long the node knows no leader."""
+    """Measures the time for which the node knows no leader of the quorum."""
 
     _clock: Clock
     _spread: m.Histogram

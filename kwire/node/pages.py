@@ -1,4 +1,4 @@
-"""The pages of a node with ``--metrics-port``: metrics, whether it lives, whether it serves."""
+"""The pages of a node with ``--metrics-port``: metrics, liveness and readiness."""
 
 import trio
 
@@ -10,7 +10,7 @@ from kwire.node.server import Server
 
 
 def pages(server: Server) -> Pages:
-    """Make a node's pages; ``/livez`` answers as soon as the loop turns."""
+    """Make a node's pages; ``/livez`` answers as soon as the loop runs."""
     core = server.core
     metrics, clock = core.services.metrics, core.clock
     add_process(metrics, clock)

@@ -1,4 +1,4 @@
-"""What the operating system knows of this process, read when somebody asks.
+"""The operating system's figures of this process, read when metrics are requested.
 
 Names and meanings are those of Prometheus' client libraries.  Figures that a platform does not
 have are left out.
@@ -15,10 +15,10 @@ from kwire.clock import Clock
 
 PROC: Final = Path("/proc/self")
 _RESIDENT: Final = 1
-"""Fields of ``statm``, in pages."""
+"""The index of the field in ``statm``, in pages; so is :data:`_VIRTUAL`."""
 _VIRTUAL: Final = 0
 _START_TICKS: Final = 19
-"""Field of ``stat`` after the name: clock ticks from the start of the machine."""
+"""The index of the field in ``stat`` after the name: clock ticks since the machine's start."""
 
 
 def add_process(metrics: m.Metrics, clock: Clock) -> None:
@@ -37,7 +37,7 @@ def add_process(metrics: m.Metrics, clock: Clock) -> None:
 
 
 def open_files() -> int:
-    """How many descriptors are open; newer kernels tell without listing them."""
+    """Return the number of open descriptors; newer kernels give it as the directory's size."""
     return (PROC / "fd").stat().st_size or len(os.listdir(PROC / "fd"))
 
 

@@ -1,9 +1,9 @@
-"""Runs one node in this process until a signal ends it: SIGTERM or SIGINT stop it in order, a
-second one at once.
+"""Runs one node in this process until a signal ends it: the first SIGTERM or SIGINT stops it in
+order, a second one at once.
 
-A disk that refuses what the node cannot do without (its metadata log) ends it with one clear line.
-The parts of a node are imported by the functions that need them: the signals have to be looked at
-before anything is made, and so before those are there.
+A disk error in files that the node needs (its metadata log) ends it with one clear line.  The parts
+of a node are imported by the functions that need them, so that the signal handlers are installed
+before anything is imported or made.
 """
 
 import errno
@@ -26,10 +26,10 @@ OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.
 
 
 class StopSignals:
-    """SIGTERM and SIGINT of this process, from before something is made until it is gone.
+    """The handlers of SIGTERM and SIGINT, installed from before a node is made until it has ended.
 
-    The first one is noted and ends nothing by itself, so nothing is left half made; who runs the
-    node stops it in order.  A second one ends the process at once.  For the main thread alone.
+    The first signal is only noted, so nothing is left half made; the caller that runs the node
+    stops it in order.  A second one ends the process at once.  Only for the main thread.
     """
 
     NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -38,8 +38,8 @@ class StopSignals:
         self.received: int | None = None
         """The first signal."""
         self.at_once: Callable[[], None] | None = None
-        """What a second signal does before it ends the process, which runs no other cleaning up;
-        None while a second one has to wait as well."""
+        """Called by a second signal before it ends the process, which runs no other clean-up; while
+        None, a second signal does nothing."""
         self._on_first: Callable[[], object] | None = None
         self._former: dict[int, Any] = {}
 
@@ -57,7 +57,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def notify(self, on_first: Callable[[], object] | None) -> None:
-        """Call ``on_first`` at the first signal, now if there was one; None: nothing any more."""
+        """Call ``on_first`` at the first signal, at once if it came already; None unsets it."""
         self._on_first = on_first
         if on_first is not None and self.received is not None:
             on_first()
@@ -81,7 +81,7 @@ def run_until_signal(
     metrics_host: str | None = None,
     ready: Callable[[str, int], None],
 ) -> None:
-    """Run one node in this process until the first of the ``signals``, which are entered."""
+    """Run one node in this process until the first signal; ``signals`` must be entered."""
     import trio
 
     from kwire.storage_format.directories import CannotOpenError
@@ -123,7 +123,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Whether the controller refuses this broker for good, or another one has taken its id."""
+    """Whether the controller refuses this broker for good, or another broker has its id."""
     from kwire.errors import (
         DuplicateBrokerRegistration,
         InconsistentClusterId,
@@ -175,7 +175,7 @@ async def _until_signal(
 
 
 async def show(nursery: "trio.Nursery", server: "Server", host: str | None, port: int) -> int:
-    """Show metrics, by default where clients reach the node and nowhere else; return the port."""
+    """Serve the metrics pages, by default on the clients' host only; return the port."""
     from kwire.net.metrics import serve_pages
     from kwire.node.pages import pages
     from kwire.storage_format.directories import CannotOpenError

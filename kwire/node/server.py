@@ -1,8 +1,8 @@
 """Builds the halves of one node, starts their parts in order and stops them in order.  No logic.
 
-Rules: a node is an object, without globals or signal handlers, so that several live in one
-process; "ready" is said when every request would be answered; a part that fails takes the node
-down with a clear last line.
+Rules: a node is an object, without globals or signal handlers, so that several can run in one
+process; it is ready when every request would be answered; a part that fails ends the node with a
+clear last line.
 """
 
 import logging
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 BROKER: Final = 4
 """A type of config resources."""
 WAITING_TOLD_SECONDS: Final = 5.0
-"""After which a node says that it waits for a leader; later on it says so less often."""
+"""The time after which a node first logs that it waits for a leader; later lines are rarer."""
 HAND_OVER_SECONDS: Final = 10.0
-"""How long handing over leaderships may take in a stop."""
+"""The time limit for handing over leaderships in a stop."""
 
 
 class Server:
     """One node: controller, broker or both."""
 
     def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
-        """Claim addresses and directories; CannotOpenError or ConfigError says what is wrong."""
+        """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason."""
         self.config = config
         self.core: Core = make_core(config, cluster_id)
         self.services = self.core.services
@@ -48,7 +48,7 @@ class Server:
 
     # Following the metadata -----------------------------------------------------------------
     async def _reconfigure(self, delta: MetadataDelta) -> None:
-        """Settings of brokers that changed come first: the other parts read them."""
+        """Apply changed broker settings; the first applier, since the other parts read them."""
         own = str(self.config.node_id)
         if {(BROKER, ""), (BROKER, own)} & delta.configs:
             image = delta.after
@@ -66,13 +66,13 @@ class Server:
     # Running --------------------------------------------------------------------------------
     @property
     def address(self) -> Address:
-        """Where clients reach the node: its first listener that is not the controllers'."""
+        """The clients' address: the node's first broker listener, or else controller listener."""
         told = self.config.broker_endpoints or self.config.controller_endpoints
         return self.core.net.listeners[told[0].name].address
 
     @property
     def is_serving(self) -> bool:
-        """Whether every request would be answered, and the node does not stop."""
+        """Whether every request would be answered, and the node is not stopping."""
         return self.ready.is_set() and not self._stop.is_set()
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class Server:
         self._stop.set()
 
     async def run(self, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until :meth:`stop`; started with the clients' address when ready."""
+        """Serve until :meth:`stop`; report the clients' address when ready."""
         self.core.logs.claim()
         try:
             await self._run(task_status)
@@ -106,7 +106,7 @@ class Server:
             await self.core.logs.close(self.broker.lifecycle.epoch)
 
     async def _stop_early(self, starting: trio.CancelScope) -> None:
-        """A node that waits for others to come up can be stopped as well."""
+        """Cancel the start when :meth:`stop` is called while the node waits for others."""
         await self._stop.wait()
         starting.cancel()
 
@@ -132,7 +132,7 @@ class Server:
                 core.net.accept(name)
 
     async def _join(self, nursery: trio.Nursery) -> None:
-        """Take part in a quorum of several: the others need this node to come up themselves."""
+        """Join a quorum of several nodes; accept first, as the others need this node to start."""
         core = self.core
         for endpoint in core.controller_listeners:
             core.net.accept(endpoint.name)
@@ -144,7 +144,7 @@ class Server:
             waiting.cancel_scope.cancel()
 
     async def _tell_of_waiting(self) -> None:
-        """A node that waits for others says so, at first soon."""
+        """Log that the node waits for others: after 5 seconds, then every 30."""
         quorum = self.core.quorum
         await trio.sleep(WAITING_TOLD_SECONDS)
         while True:
@@ -157,7 +157,7 @@ class Server:
             await trio.sleep(6 * WAITING_TOLD_SECONDS)
 
     async def _hand_over(self) -> None:
-        """The leaderships go, and until then others are served; then nobody waits for an answer."""
+        """Hand the leaderships over while requests are served, then end every waiting answer."""
         log.info("stopping node=%d", self.config.node_id)
         with trio.move_on_after(HAND_OVER_SECONDS):
             if self.broker is None or await self.broker.lifecycle.stop():

@@ -1,6 +1,6 @@
 """A real broker in a process of its own, for tests that need one: start, kill, restart.
 
-The process is ended with the context it was started in, and everything it said is kept.
+The process is ended with the context it was started in, and its whole log is kept.
 """
 
 import signal
@@ -21,25 +21,25 @@ STOP_S: Final = 30.0
 
 
 class NotReady(Exception):
-    """The broker ended before it was ready; the text is what it said."""
+    """The broker ended before it was ready; the text is the end of its log."""
 
 
 @attrs.define(eq=False)
 class BrokerProcess:
-    """One broker; after ``start`` it can be reached at ``host`` and ``port``."""
+    """One broker process; after ``start`` its address is ``host`` and ``port``."""
 
     directory: Path
     overrides: Mapping[str, str] = attrs.field(factory=dict)
     host: str = ""
     port: int = 0
-    """Any free one at first; the same again after a restart."""
+    """Any free port at the first start; the same one after a restart."""
     said: list[str] = attrs.field(factory=list)
     """The lines of its log."""
     _process: subprocess.Popen[str] | None = None
     _reader: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start and wait until it says it is ready."""
+        """Start the process and wait until it reports that it is ready."""
         arguments = [f"--override=log.dirs={self.directory}", f"--port={self.port}"]
         arguments += [f"--override={key}={value}" for key, value in self.overrides.items()]
         self._process = subprocess.Popen(
@@ -60,15 +60,15 @@ class BrokerProcess:
         raise NotReady("\n".join(self.said[-20:]))
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM, wait for the end and return the exit code."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed."""
+        """Send SIGKILL, so that nothing is flushed, and wait for the end."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """End it, if it still runs, and start it on the same data and port."""
+        """Stop the process, if it runs, and start it on the same data and port."""
         self.stop()
         self.start()
 
@@ -77,7 +77,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def client(self) -> WireClient:
-        """A raw connection to it."""
+        """Return a raw connection to the broker."""
         return WireClient(self.host, self.port)
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
@@ -104,7 +104,7 @@ class BrokerProcess:
 
 @contextmanager
 def broker(directory: Path, **overrides: str) -> Iterator[BrokerProcess]:
-    """A running broker; ``num_partitions="4"`` sets ``num.partitions``."""
+    """Run a broker in the context; ``num_partitions="4"`` sets ``num.partitions``."""
     named = {name.replace("_", "."): value for name, value in overrides.items()}
     process = BrokerProcess(directory, named)
     try:

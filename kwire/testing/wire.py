@@ -1,6 +1,6 @@
-"""A raw client of the wire: sends requests, or any bytes, and shows what comes back.
+"""A raw client of the wire: sends requests, or any bytes, and returns the responses.
 
-It knows frames and messages and nothing else: no retries, no negotiation, no background work.
+It handles frames and messages only: no retries, no negotiation, no background work.
 :class:`WireClient` blocks; :class:`TrioWireClient` is the same for tests that run inside trio.
 """
 
@@ -23,14 +23,14 @@ class Closed(Exception):
 
 
 def key_of(request: Any) -> int:
-    """The API key of a request message."""
+    """Return the API key of a request message."""
     key = spec_of(type(request)).api_key
     assert key is not None, type(request)
     return key
 
 
 class _Numbered:
-    """Counts correlation ids and remembers which request each of them was."""
+    """Counts correlation ids and keeps the API key and version of each request."""
 
     def __init__(self, client_id: str | None) -> None:
         self.client_id = client_id
@@ -38,7 +38,7 @@ class _Numbered:
         self._next = 0
 
     def frame(self, request: Any, version: int) -> tuple[int, bytes]:
-        """The bytes of a request and its correlation id."""
+        """Return a request's correlation id and its frame."""
         self._next += 1
         key = key_of(request)
         self._sent[self._next] = key, version
@@ -75,32 +75,32 @@ class WireClient(_Numbered):
         self.sock.close()
 
     def call(self, request: Any, version: int) -> Any:
-        """Send a request, return its response; Closed if there is none."""
+        """Send a request and return its response; raise Closed if there is none."""
         expected = self.send(request, version)
         correlation_id, response = self.receive()
         assert correlation_id == expected
         return response
 
     def send(self, request: Any, version: int) -> int:
-        """Send a request without waiting; its correlation id."""
+        """Send a request without waiting; return its correlation id."""
         correlation_id, data = self.frame(request, version)
         self.sock.sendall(data)
         return correlation_id
 
     def receive(self) -> tuple[int, Any]:
-        """The next response and its correlation id."""
+        """Return the correlation id of the next response, and the response."""
         return self.response(self.read_frame())
 
     def send_bytes(self, data: bytes) -> None:
         self.sock.sendall(data)
 
     def read_frame(self) -> bytes:
-        """The next frame without its size."""
+        """Return the next frame without its size."""
         (size,) = _INT32.unpack(self._exactly(4))
         return self._exactly(size)
 
     def closed(self) -> bool:
-        """Whether the server hangs up, waiting up to the timeout; False when bytes come."""
+        """Whether the server closes the connection within the timeout; False if bytes come."""
         try:
             return not self.sock.recv(1)
         except ConnectionError:
@@ -143,14 +143,14 @@ class TrioWireClient(_Numbered):
         await self.stream.aclose()
 
     async def call(self, request: Any, version: int) -> Any:
-        """Send a request, return its response; Closed if there is none."""
+        """Send a request and return its response; raise Closed if there is none."""
         expected = await self.send(request, version)
         correlation_id, response = await self.receive()
         assert correlation_id == expected
         return response
 
     async def send(self, request: Any, version: int) -> int:
-        """Send a request without waiting; its correlation id."""
+        """Send a request without waiting; return its correlation id."""
         correlation_id, data = self.frame(request, version)
         await self.stream.send_all(data)
         return correlation_id
@@ -162,19 +162,19 @@ class TrioWireClient(_Numbered):
         return [correlation_id for correlation_id, _ in frames]
 
     async def receive(self) -> tuple[int, Any]:
-        """The next response and its correlation id."""
+        """Return the correlation id of the next response, and the response."""
         return self.response(await self.read_frame())
 
     async def send_bytes(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
     async def read_frame(self) -> bytes:
-        """The next frame without its size."""
+        """Return the next frame without its size."""
         (size,) = _INT32.unpack(await self._exactly(4))
         return await self._exactly(size)
 
     async def closed(self) -> bool:
-        """Whether the server hangs up; False when bytes come."""
+        """Whether the server closes the connection; False if bytes come."""
         try:
             return not self._buffer and not await self.stream.receive_some(1)
         except trio.BrokenResourceError:
