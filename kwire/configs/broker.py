@@ -1,8 +1,8 @@
-"""The settings of a node, as ``server.properties`` has them.
+"""The settings of a node, as in ``server.properties``.
 
-Only settings that kwire acts on, or will soon, have a line here; the rest of Kafka's are known
-to :mod:`kwire.configs.inert`. A value given while the node runs (``with_dynamic``) goes before
-the file's, one for this broker before one for all brokers.
+Only settings that kwire acts on, or will soon, have a line here; the rest of Kafka's are in
+:mod:`kwire.configs.inert`. A value set at run time (``with_dynamic``) takes precedence over the
+file's, one for this broker over one for all brokers.
 """
 
 import functools
@@ -47,14 +47,14 @@ PER_BROKER: Final = Scope.PER_BROKER
 
 
 def gzip_level(level: int) -> str | None:
-    """Kafka's words for a level that gzip does not have."""
+    """Return Kafka's error text for a level that gzip does not have, else None."""
     if level == -1 or 1 <= level <= 9:
         return None
     return "Value must be between 1 and 9 or equal to -1"
 
 
 def connection_counts(text: str) -> dict[str, int]:
-    """``address:number,…`` as a mapping; ValueError if it is none."""
+    """Parse ``address:number,…`` into a mapping; raise ValueError if a number is none."""
     pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
     return {host: int(count) for host, _, count in pairs}
 
@@ -75,7 +75,7 @@ _FAMILIES: Final = (
 
 
 def family(name: str) -> tuple[str, ...]:
-    """Settings that mean the same in other units, the finest first.
+    """Return the settings that have the same meaning in other units, the finest first.
 
     One that is set at run time hides the others of the file.
     """
@@ -503,11 +503,11 @@ class BrokerConfig(Config):
         own: Mapping[str, str] | None = None,
     ) -> None:
         self.static = dict(static)
-        """What the file says."""
+        """The properties of the file."""
         self.cluster = dict(cluster or {})
-        """What was set at run time for all brokers."""
+        """The settings that were set at run time for all brokers."""
         self.own = dict(own or {})
-        """What was set at run time for this broker."""
+        """The settings that were set at run time for this broker."""
         texts = self.static
         for layer in (self.cluster, self.own):
             hidden = {other for name in layer for other in family(name)}
@@ -516,7 +516,7 @@ class BrokerConfig(Config):
         super().__init__(texts)
 
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
-        """The same node with other run-time settings; unusable ones are left out."""
+        """Return the same node with other run-time settings; invalid ones are left out."""
         return type(self)(self.static, self._usable(cluster), self._usable(own))
 
     def _usable(self, texts: Mapping[str, str]) -> dict[str, str]:
@@ -532,12 +532,12 @@ class BrokerConfig(Config):
         return usable
 
     def fallback(self, key: Key[T]) -> T:
-        """``node.id`` and ``broker.id`` stand for each other; the rest have plain defaults."""
+        """Return the default; of ``node.id`` and ``broker.id`` the default is the other's value."""
         value: T = self._values.get(_TWINS.get(key.name, ""), key.default)
         return value
 
     def raw(self, name: str) -> Any:
-        """The value of any setting Kafka knows, whether or not kwire acts on it."""
+        """Return the value of any setting of Kafka, whether or not kwire acts on it."""
         key = all_broker_keys()[name]
         for texts in (self.own, self.cluster, self.static):
             if name in texts:
@@ -556,17 +556,17 @@ class BrokerConfig(Config):
 
     @property
     def data_directories(self) -> tuple[str, ...]:
-        """Where the data lies."""
+        """The directories of the partitions' logs."""
         return self.log_dir if self.log_dirs is None else self.log_dirs
 
     @property
     def metadata_directory(self) -> str:
-        """Where the metadata log lies."""
+        """The directory of the metadata log."""
         return self.metadata_log_dir or self.data_directories[0]
 
     @property
     def log_retention_time_ms(self) -> int:
-        """Age above which segments go; -1 is never."""
+        """The age in ms above which segments are deleted; -1 means never."""
         time = self.log_retention_ms
         if time is None and self.log_retention_minutes is not None:
             time = self.log_retention_minutes * 60_000
@@ -576,26 +576,26 @@ class BrokerConfig(Config):
 
     @property
     def log_roll_time_ms(self) -> int:
-        """Age at which a segment is rolled."""
+        """The age in ms at which a segment is rolled."""
         return self.log_roll_hours * 3_600_000 if self.log_roll_ms is None else self.log_roll_ms
 
     @property
     def log_roll_jitter_time_ms(self) -> int:
-        """How much earlier, at most."""
+        """The most ms by which a segment is rolled earlier."""
         if self.log_roll_jitter_ms is None:
             return self.log_roll_jitter_hours * 3_600_000
         return self.log_roll_jitter_ms
 
     @property
     def log_flush_time_ms(self) -> int:
-        """Time after which a log is flushed."""
+        """The time in ms after which a log is flushed."""
         if self.log_flush_interval_ms is None:
             return self.log_flush_scheduler_interval_ms
         return self.log_flush_interval_ms
 
     @property
     def protocols(self) -> dict[str, str]:
-        """The protocol of each listener name; controllers' default to plaintext as in Kafka."""
+        """The protocol by listener name; controllers' default to plaintext, as in Kafka."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         if not self.given("listener.security.protocol.map"):
             for name in self.controller_listener_names:
@@ -609,19 +609,19 @@ class BrokerConfig(Config):
 
     @property
     def controller_endpoints(self) -> tuple[Endpoint, ...]:
-        """The addresses that controllers talk on."""
+        """The addresses of the controller listeners."""
         names = {name.upper() for name in self.controller_listener_names}
         return tuple(endpoint for endpoint in self.endpoints if endpoint.name in names)
 
     @property
     def broker_endpoints(self) -> tuple[Endpoint, ...]:
-        """The addresses that clients and other brokers talk to."""
+        """The addresses of the listeners for clients and other brokers."""
         names = {name.upper() for name in self.controller_listener_names}
         return tuple(endpoint for endpoint in self.endpoints if endpoint.name not in names)
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """All addresses to tell others: the advertised ones, and for other names the real ones."""
+        """The advertised addresses; a controller listener without one has its own address."""
         if not self.advertised_listeners:
             return self.endpoints
         told = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocols)

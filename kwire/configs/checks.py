@@ -1,4 +1,4 @@
-"""What a node's settings must be together, and what kwire refuses to pretend.
+"""Checks of a node's settings together, and of settings that ask for what kwire lacks.
 
 A file that asks for protection must never become an open broker: authorization, encryption,
 authentication and policies that kwire does not have are errors, not warnings.
@@ -29,7 +29,7 @@ _OPEN: Final = "and let only networks that you trust reach the node"
 
 
 def check_protection(properties: Mapping[str, str]) -> None:
-    """Refuse settings that promise what kwire does not do."""
+    """Refuse settings that ask for protection that kwire lacks."""
     for name, text in properties.items():
         plain = name.split(".", 3)[-1] if name.startswith("listener.name.") else name
         if plain not in _PROTECTIVE and "ssl." not in plain and "sasl." not in plain:
@@ -42,14 +42,14 @@ def check_protection(properties: Mapping[str, str]) -> None:
 
 
 def check_values(properties: Mapping[str, str]) -> None:
-    """Refuse a value that is none, also of a setting that has no effect, as Kafka does."""
+    """Refuse invalid values, also of settings without effect, as Kafka does."""
     for name, text in properties.items():
         if (key := all_broker_keys().get(name)) is not None:
             key.parse(text)
 
 
 def warnings(properties: Mapping[str, str]) -> Iterator[str]:
-    """What the operator should know of properties that are good enough to start with."""
+    """Yield warnings about properties with which the node can start."""
     for name, text in properties.items():
         key = all_broker_keys().get(name)
         if key is None:
@@ -63,7 +63,7 @@ def warnings(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def nearest_name(name: str) -> str | None:
-    """The setting that was probably meant; None if nothing is like it."""
+    """Return the setting with the most similar name, or None if none is similar."""
     import difflib
 
     names = all_broker_keys()
@@ -96,7 +96,7 @@ def _check_roles(config: BrokerConfig) -> None:
 
 
 def _require_given(name: str, holds: bool) -> None:
-    """Refuse the lack of a setting without a default."""
+    """Refuse a missing setting that has no default."""
     _require(holds, f"Missing required configuration {name}; {REQUIRED[name]}")
 
 
@@ -210,7 +210,7 @@ def _check_quorum(config: BrokerConfig) -> None:
 
 
 def check_changed(config: BrokerConfig, names: Iterable[str]) -> None:
-    """Changes at run time to ``names`` must leave a node that works and can be reached."""
+    """Refuse a run-time change of ``names`` after which the node would fail or refuse clients."""
     _check_ages(config)
     for name in ("max.connections", "max.connection.creation.rate"):
         _require(name not in names or config.raw(name) >= 1, f"{name} must be at least 1")

@@ -1,12 +1,12 @@
-"""How settings are declared: a typed table under Kafka's own names.
+"""The declaration of settings: typed tables under Kafka's own names.
 
 A table is a class body with one line per setting: ``log_segment_bytes = integer(1 << 30, …)``.
 The property's name is the attribute's with dots. The same line parses ``server.properties``,
-answers DescribeConfigs, judges AlterConfigs and is printed in ``docs/configuration.md``.
+answers DescribeConfigs, checks AlterConfigs and is printed in ``docs/configuration.md``.
 
 Rules: a config object never changes once made, so reading a setting is a plain attribute after
-its first use; changing a setting means making another object. Errors are one line that names
-the setting. The words of the errors are what Kafka's tools show to people, so they say the same.
+its first use; a changed setting needs another object. Errors are one line that names the setting.
+Kafka's tools show the errors to people, so their words are Kafka's.
 """
 
 import enum
@@ -20,11 +20,11 @@ INT_MAX: Final = (1 << 31) - 1
 
 
 class ConfigError(ValueError):
-    """A setting that is unreadable, out of bounds, or asks for what is not there."""
+    """A setting that is unreadable, out of bounds, or asks for a feature that is not available."""
 
 
 class BadValue(ConfigError):
-    """A text that is no value of its setting, in the words that Kafka's tools show."""
+    """An invalid value of a setting, in the words that Kafka's tools show."""
 
     def __init__(self, key: "Key[Any]", text: str, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class Kind(enum.IntEnum):
 
 
 class Scope(enum.Enum):
-    """Who may change a broker's setting while it runs."""
+    """The scope in which a broker's setting can change at run time, if it can."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -55,7 +55,7 @@ class Scope(enum.Enum):
 
 
 class Key(Generic[T]):
-    """One setting. Reads like an attribute of the config: ``config.log_segment_bytes``."""
+    """One setting, read as an attribute of the config: ``config.log_segment_bytes``."""
 
     __slots__ = (
         "attribute",
@@ -100,15 +100,15 @@ class Key(Generic[T]):
         self.high = high
         self.choices = choices
         self.check = check
-        """Says what is wrong with a parsed value, or nothing."""
+        """Returns the error text for a wrong parsed value, None for a right one."""
         self.scope = scope
         self.effective = effective
         self.internal = internal
-        """Internal settings work but are not shown by DescribeConfigs."""
+        """Whether the setting works but DescribeConfigs does not show it."""
         self.filled = filled
-        """A list that has at least one value."""
+        """Whether a list must have at least one value."""
         self.repeats = repeats
-        """A list whose values are kept as they are; in others each value counts once."""
+        """Whether a list keeps duplicate values; other lists keep each value once."""
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute
@@ -131,7 +131,7 @@ class Key(Generic[T]):
         return self.kind is Kind.PASSWORD
 
     def parse(self, text: str) -> T:
-        """The value of a property's text; ConfigError if it is none."""
+        """Return the value of a property's text; raise ConfigError if it is invalid."""
         try:
             value = _PARSERS[self.kind](text.strip())
         except ValueError as error:
@@ -144,7 +144,7 @@ class Key(Generic[T]):
         return parsed
 
     def _distinct(self, text: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """The values in order, each once: Kafka removes duplicates, and refuses empty values."""
+        """Return the values in order, each once, as Kafka does; refuse empty values."""
         if not values and self.filled:
             meant = f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
             why = f"must not be empty. Valid values include: {meant}"
@@ -155,7 +155,7 @@ class Key(Generic[T]):
         return tuple(dict.fromkeys(values))
 
     def text(self, value: object) -> str | None:
-        """How a value is shown, which is also how it is written."""
+        """Return a value's text, as it is shown and as it is written in a file."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -229,7 +229,7 @@ _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
 
 
 class Config:
-    """The values of one table: what was given, and the table's defaults for the rest."""
+    """The values of one table: the given ones, and the table's defaults for the rest."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         keys = self.keys()
@@ -239,7 +239,7 @@ class Config:
 
     @classmethod
     def keys(cls) -> dict[str, Key[Any]]:
-        """The table, by property name."""
+        """Return the settings of the table, by property name."""
         found: dict[str, Key[Any]] | None = cls.__dict__.get("_keys")
         if found is None:
             found = {key.name: key for key in vars(cls).values() if isinstance(key, Key)}
@@ -247,16 +247,16 @@ class Config:
         return found
 
     def value(self, key: Key[T]) -> T:
-        """The value in force."""
+        """Return the value in force."""
         value: T = self._values.get(key.name, _MISSING)
         return self.fallback(key) if value is _MISSING else value
 
     def fallback(self, key: Key[T]) -> T:
-        """What holds when nothing was given."""
+        """Return the value of a setting that was not given."""
         return key.default
 
     def given(self, name: str) -> bool:
-        """Whether the setting has a value that is not the table's default."""
+        """Whether the setting was given a value."""
         return name in self._values
 
 
@@ -264,45 +264,45 @@ _MISSING: Final[Any] = object()
 
 
 def integer(default: int, doc: str = "", *, kind: Kind = Kind.INT, **more: Any) -> Key[int]:
-    """A whole number of 32 bits, or of another ``kind``."""
+    """Declare a whole number of 32 bits, or of another ``kind``."""
     return Key(kind, default, doc, **more)
 
 
 def long(default: int, doc: str = "", **more: Any) -> Key[int]:
-    """A whole number of 64 bits."""
+    """Declare a whole number of 64 bits."""
     return Key(Kind.LONG, default, doc, **more)
 
 
 def optional_integer(doc: str = "", *, kind: Kind = Kind.INT, **more: Any) -> Key[int | None]:
-    """A whole number that may be unset."""
+    """Declare a whole number that may be unset."""
     return Key(kind, None, doc, **more)
 
 
 def double(default: float, doc: str = "", **more: Any) -> Key[float]:
-    """A number with a fraction."""
+    """Declare a number with a fraction."""
     return Key(Kind.DOUBLE, default, doc, **more)
 
 
 def boolean(default: bool, doc: str = "", **more: Any) -> Key[bool]:
-    """True or false."""
+    """Declare a boolean."""
     return Key(Kind.BOOLEAN, default, doc, **more)
 
 
 def string(default: str, doc: str = "", *, kind: Kind = Kind.STRING, **more: Any) -> Key[str]:
-    """A text."""
+    """Declare a text."""
     return Key(kind, default, doc, **more)
 
 
 def optional_string(doc: str = "", *, kind: Kind = Kind.STRING, **more: Any) -> Key[str | None]:
-    """A text that may be unset."""
+    """Declare a text that may be unset."""
     return Key(kind, None, doc, **more)
 
 
 def strings(default: tuple[str, ...], doc: str = "", **more: Any) -> Key[tuple[str, ...]]:
-    """A list, written with commas."""
+    """Declare a list, written with commas."""
     return Key(Kind.LIST, default, doc, **more)
 
 
 def optional_strings(doc: str = "", **more: Any) -> Key[tuple[str, ...] | None]:
-    """A list that may be unset."""
+    """Declare a list that may be unset."""
     return Key(Kind.LIST, None, doc, **more)

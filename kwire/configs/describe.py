@@ -1,9 +1,9 @@
-"""What DescribeConfigs says of settings: values, where they come from, and what they stand for.
+"""The answers of DescribeConfigs: settings with their values, sources and synonyms.
 
-A setting's source is that of its first synonym: its own override, then what was set at run time
-for this broker and for all, then the file, then the table's default. Kafka drops synonyms that
+A setting's source is that of its first synonym: its own override, then the run-time settings for
+this broker and for all brokers, then the file, then the table's default. Kafka drops synonyms that
 come before one with the setting's own name, so a file's ``log.retention.hours`` is not named
-beside ``log.retention.ms``; kwire says the same.
+beside ``log.retention.ms``; kwire does the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ UNKNOWN_KIND: Final = 0
 
 
 class Synonym(NamedTuple):
-    """One place a value may come from."""
+    """One source of a setting's value."""
 
     name: str
     value: str | None
@@ -38,7 +38,7 @@ class Synonym(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """One setting as it is shown."""
+    """One setting as DescribeConfigs shows it."""
 
     name: str
     value: str | None
@@ -51,13 +51,13 @@ class Entry:
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
-    """A topic's settings, by name."""
+    """Return a topic's settings, sorted by name."""
     return _overridden(_inherited(broker), overrides, broker)
 
 
 @lru_cache(maxsize=4)
 def _inherited(broker: BrokerConfig) -> tuple[Entry, ...]:
-    """The settings of a topic that has none of its own; thousands of topics share them."""
+    """Return the settings of a topic without its own; thousands of topics share the result."""
     config = TopicConfig({}, broker)
     entries = []
     for name, key in sorted(TopicConfig.keys().items()):
@@ -72,7 +72,7 @@ def _inherited(broker: BrokerConfig) -> tuple[Entry, ...]:
 def _overridden(
     inherited: tuple[Entry, ...], overrides: Mapping[str, str], broker: BrokerConfig
 ) -> list[Entry]:
-    """Those settings with a topic's own in place of the inherited ones."""
+    """Return the inherited settings with a topic's own in their place, sorted by name."""
     if not overrides:
         return list(inherited)
     entries = {entry.name: entry for entry in inherited}
@@ -86,7 +86,7 @@ def _overridden(
 
 
 def describe_broker(broker: BrokerConfig) -> list[Entry]:
-    """This node's settings, by name; also the file's that nobody knows."""
+    """Return this node's settings, sorted by name, then the file's unknown ones."""
     entries = []
     for name, key in all_broker_keys().items():
         if key.internal and name not in broker.static:
@@ -104,7 +104,7 @@ def describe_broker(broker: BrokerConfig) -> list[Entry]:
 
 
 def describe_broker_default(broker: BrokerConfig) -> list[Entry]:
-    """What was set at run time for all brokers."""
+    """Return the settings that were set at run time for all brokers."""
     keys = all_broker_keys()
     entries = []
     for name, text in sorted(broker.cluster.items()):
@@ -127,7 +127,7 @@ def describe_broker_default(broker: BrokerConfig) -> list[Entry]:
 
 
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
-    """A group's settings; what it does not set comes from the broker's ``group.`` settings."""
+    """Return a group's settings; those it does not set come from the broker's ``group.`` ones."""
     config = GroupConfig(overrides)
     entries = []
     for name, key in sorted(GroupConfig.keys().items()):
@@ -145,7 +145,7 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[E
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
-    """A subscription's settings."""
+    """Return a client-metrics subscription's settings."""
     config = ClientMetricsConfig(overrides)
     entries = []
     for name, key in sorted(ClientMetricsConfig.keys().items()):
@@ -157,7 +157,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
 
 
 def describe_new_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
-    """The settings CreateTopics answers with: here every unit counts for the source."""
+    """Return the settings in CreateTopics's answer, whose source may be a synonym in any unit."""
     return _overridden(_inherited_new(broker), overrides, broker)
 
 

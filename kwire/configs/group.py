@@ -4,7 +4,7 @@ from kwire.configs.declare import Config, boolean, integer, string, strings
 
 
 class GroupConfig(Config):
-    """What DescribeConfigs calls a GROUP resource."""
+    """The settings of a group: DescribeConfigs's GROUP resource."""
 
     # fmt: off
     consumer_assignment_interval_ms = integer(1000, effective=False, low=0)
@@ -30,7 +30,7 @@ class GroupConfig(Config):
 
 
 class ClientMetricsConfig(Config):
-    """What DescribeConfigs calls a CLIENT_METRICS resource."""
+    """The settings of a client-metrics subscription: DescribeConfigs's CLIENT_METRICS resource."""
 
     interval_ms = integer(
         300_000, "How often clients send.", low=100, high=3_600_000, effective=False

@@ -1,7 +1,7 @@
-"""Settings that Kafka 4.3 knows and kwire accepts, so far without any effect.
+"""Settings of Kafka 4.3 that kwire accepts, so far without any effect.
 
 They are checked, kept and shown like all others. A setting moves to the broker's table when
-something acts on it. One line each: name, type, default (``-`` none, ``''`` empty), bounds or
+kwire acts on it. One line each: name, type, default (``-`` none, ``''`` empty), bounds or
 choices, and flags: C and B can change at run time for the cluster or per broker, I is internal, F
 a list that is not empty; ``$`` stands for Kafka's package.
 """
@@ -230,7 +230,7 @@ _SCOPES: Final = {"C": Scope.CLUSTER_WIDE, "B": Scope.PER_BROKER}
 
 @functools.cache
 def inert_keys() -> dict[str, Key[Any]]:
-    """The table above, by name."""
+    """Return the settings of the table above, by name."""
     keys = (_key(*line.split()) for line in _TABLE.strip().splitlines())
     return {key.name: key for key in keys}
 
@@ -259,7 +259,7 @@ def _key(name: str, kind: str, default: str, bounds: str, flags: str) -> Key[Any
 
 
 def _one_of(choices: tuple[str, ...]) -> Any:
-    """A check that does not mind upper or lower case."""
+    """Return a check for one of the choices that ignores case."""
 
     def check(value: str) -> str | None:
         if value.upper() in choices:

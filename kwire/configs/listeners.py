@@ -1,4 +1,4 @@
-"""Parses what settings say of addresses: listeners, voters, bootstrap servers."""
+"""Parses the addresses in settings: listeners, voters, bootstrap servers."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from kwire.configs.declare import ConfigError
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""Security protocols by their number in registrations."""
+"""The number in registrations of each security protocol, by name."""
 
 _LISTENER: Final = re.compile(
     r"([^:/\s]+)://(\[[0-9a-zA-Z\-%._:]*\]|[0-9a-zA-Z\-%._:]*):(-?[0-9]+)"
@@ -17,7 +17,7 @@ _VOTER: Final = re.compile(r"([0-9]+)@(.+)")
 
 
 class Endpoint(NamedTuple):
-    """A named address. An empty host is every interface, or when advertised this machine."""
+    """A named address. An empty host means every interface, or this machine if advertised."""
 
     name: str
     host: str
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,…`` with names in upper case."""
+    """Parse ``NAME:PROTOCOL,…``; the names become upper case."""
     protocols: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = (piece.strip().upper() for piece in part.rpartition(":"))
@@ -56,7 +56,7 @@ _PROTOCOL_MAP: Final = "listener.security.protocol.map"
 def parse_listeners(
     setting: str, values: tuple[str, ...], protocols: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
-    """The endpoints of ``listeners`` or ``advertised.listeners``."""
+    """Parse the endpoints of ``listeners`` or ``advertised.listeners``."""
     endpoints = []
     for value in values:
         found = _LISTENER.fullmatch(value)
@@ -87,7 +87,7 @@ def _refuse_duplicates(setting: str, endpoints: list[Endpoint]) -> None:
 
 
 def parse_address(setting: str, text: str) -> Address:
-    """``host:port``."""
+    """Parse ``host:port``."""
     found = _HOST_PORT.fullmatch(text.strip())
     if found is None or not 0 <= int(found[2]) <= 65535:
         raise ConfigError(f"Invalid value {text} for configuration {setting}: want host:port")
@@ -95,7 +95,7 @@ def parse_address(setting: str, text: str) -> Address:
 
 
 def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
-    """``id@host:port,…`` of ``controller.quorum.voters``."""
+    """Parse the ``id@host:port,…`` of ``controller.quorum.voters``."""
     setting = "controller.quorum.voters"
     voters: dict[int, Address] = {}
     for value in values:

@@ -1,4 +1,4 @@
-"""A node's settings from the properties of its file."""
+"""Makes a node's settings from the properties of its file."""
 
 import logging
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ logger = logging.getLogger(__name__)
 
 
 def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
-    """Return the settings of a properties file, judged as a whole.
+    """Return the settings of a properties file, checked as a whole.
 
-    Logs a warning for each name that Kafka does not know.  Raises ConfigError for a wrong value, a
+    Logs a warning for each name that Kafka does not have.  Raises ConfigError for a wrong value, a
     combination that cannot work, and a request for protection that kwire lacks.
     """
     try:

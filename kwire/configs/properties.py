@@ -2,7 +2,7 @@
 
 The rules are those of java.util.Properties: ``#`` and ``!`` begin comments, the key ends at the
 first unescaped ``=``, ``:`` or blank, a backslash at the end of a line joins it with the next,
-``\\t \\n \\r \\f \\uXXXX`` are characters and any other escaped one stands for itself.
+``\\t \\n \\r \\f \\uXXXX`` are characters and any other escaped one is itself.
 """
 
 import re
@@ -18,7 +18,7 @@ _NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Every property of the file; the last one of a name counts."""
+    """Return the properties of the file; the last one of a name counts."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         found = _KEY.match(line)
@@ -60,7 +60,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def parse_override(text: str) -> tuple[str, str]:
-    """``key=value`` of the command line."""
+    """Parse a ``key=value`` of the command line."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise ConfigError(f"not of the form key=value: {text!r}")

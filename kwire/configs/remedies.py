@@ -1,7 +1,7 @@
-"""What to do about a setting whose value is wrong, in the words of a start that fails.
+"""The error lines for wrong settings of a node that cannot start, with a remedy.
 
-Clients that alter settings are told what Kafka tells them; whoever starts a node is also told which
-values are right.  Rules: one line, which names the setting, and no value of a secret.
+Clients that alter settings get Kafka's error; an operator who starts a node also gets the values
+that are right.  Rules: one line, which names the setting, and no value of a secret.
 """
 
 from typing import Any, Final
@@ -15,7 +15,7 @@ REQUIRED: Final = {
     "controller.listener.names": "name the listener that controllers talk on, as "
     "controller.listener.names=CONTROLLER",
 }
-"""Settings without a default, and what to write."""
+"""The remedy for each setting without a default."""
 _ADVICE: Final = {
     **REQUIRED,
     "log.dirs": "name at least one directory, as log.dirs=kwire-data",
@@ -26,7 +26,7 @@ _ADVICE: Final = {
 
 
 def in_words(error: BadValue) -> str:
-    """The error, and what to do about it."""
+    """Return the error and its remedy."""
     key, text = error.key, error.text
     if not text.strip():
         return f"{key.name} is empty; {remedy(key)}"
@@ -36,7 +36,7 @@ def in_words(error: BadValue) -> str:
 
 
 def remedy(key: Key[Any]) -> str:
-    """What to write, or that the setting may be left out."""
+    """Return the remedy: a right value, or to leave the setting out."""
     if key.name in _ADVICE:
         return _ADVICE[key.name]
     default = key.text(key.default)

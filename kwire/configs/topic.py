@@ -1,4 +1,4 @@
-"""The settings of a topic: its own, and the broker's for what it does not set."""
+"""The settings of a topic: its own, and the broker's for those that it does not set."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def throttled_replicas(value: tuple[str, ...]) -> str | None:
-    """``*`` or ``partition:broker,…``."""
+    """Return an error text unless the value is ``*`` or ``partition:broker,…``."""
     pairs = (pair.split(":") for pair in value)
     if value in ((), ("*",)) or all(
         len(p) == 2 and p[0].isdigit() and p[1].isdigit() for p in pairs
@@ -109,7 +109,7 @@ class TopicConfig(Config):
         super().__init__(overrides)
 
     def fallback(self, key: Key[T]) -> T:
-        """The broker's value, where the broker has such a setting."""
+        """Return the broker's value if it has such a setting, else the table's default."""
         attribute = FROM_BROKER.get(key.name)
         if self._broker is None or attribute is None:
             return key.default
@@ -118,7 +118,7 @@ class TopicConfig(Config):
 
     @property
     def segment_limit_bytes(self) -> int:
-        """The size at which a segment is rolled, tests' wishes included."""
+        """The size at which a segment is rolled; tests can set a smaller one."""
         return self.internal_segment_bytes or self.segment_bytes
 
     @property
@@ -128,7 +128,7 @@ class TopicConfig(Config):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old segments go by age and size."""
+        """Whether old segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
 
 
@@ -160,7 +160,7 @@ FROM_BROKER: Final = {
     "segment.ms": "log_roll_time_ms",
     "unclean.leader.election.enable": "unclean_leader_election_enable",
 }
-"""The attribute of BrokerConfig that stands in for a topic's setting."""
+"""The attribute of BrokerConfig with the default of a topic's setting."""
 
 SYNONYMS: Final = {
     "cleanup.policy": "log.cleanup.policy",
@@ -197,11 +197,11 @@ SYNONYMS: Final = {
         )
     },
 }
-"""The broker's setting that DescribeConfigs names beside a topic's."""
+"""The broker's setting that DescribeConfigs lists as a synonym of a topic's."""
 
 
 def check_topic_config(texts: Mapping[str, str], broker: BrokerConfig | None = None) -> None:
-    """Judge a topic's own settings; ConfigError on the first that is wrong."""
+    """Check a topic's own settings; raise ConfigError for the first that is wrong."""
     keys = TopicConfig.keys()
     for name in texts:
         if name not in keys:
