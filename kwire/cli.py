@@ -1,8 +1,8 @@
-"""The command line: reads arguments and hands over; what is done is done elsewhere.
+"""The command line: reads arguments and calls the modules that do the work.
 
-Exit codes: 0 clean, 1 bad usage or configuration, 2 the data or an address can't be had; both
-with one line on stderr, `kwire: what failed: why; what to do`.  Only what the chosen command needs
-is imported, for a broker that a test waits for should be ready at once.
+Exit codes: 0 clean, 1 bad usage or configuration, 2 the data or an address is not available; both
+with one line on stderr, `kwire: what failed: why; what to do`.  Only the modules of the chosen
+command are imported, so that a broker that a test waits for is ready at once.
 """
 
 import argparse
@@ -42,16 +42,16 @@ ALONE = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""What `serve` without a file means: one node that is its own quorum."""
+"""The properties of `serve` without a file: one node that is its own quorum."""
 
 COLLECTOR: Final = (700, 10, 100)
-"""Full collections ten times more seldom than Python's default has them: one holds everything up,
-for 40 ms with 5,000 connections, and what it can free is little, since next to nothing here is in a
-cycle.  Still one comes with every 700,000 objects that stay, about 100 MB."""
+"""The garbage collector's thresholds.  Full collections are ten times rarer than Python's default:
+one stops the process for 40 ms with 5,000 connections and frees little, since few objects are in
+cycles.  There is still one for every 700,000 objects that stay, about 100 MB."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad usage is one line and exit code 1."""
+    """A parser that reports bad usage in one line, with exit code 1."""
 
     def error(self, message: str) -> NoReturn:
         fail(f"{message} (see {self.prog} --help)")
@@ -101,7 +101,7 @@ def parser() -> Parser:
 
 
 def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
-    """The options of a node."""
+    """Add the command that runs a node, with its options."""
     serve = commands.add_parser(
         "serve",
         help="run a node until it is told to stop",
@@ -157,7 +157,7 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def add_format(form: argparse.ArgumentParser) -> None:
-    """The options of Kafka's storage tool."""
+    """Add the options of Kafka's storage tool."""
     form.add_argument(
         "--cluster-id",
         "-t",
@@ -231,10 +231,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def serve(asked: argparse.Namespace) -> None:
-    """Run a node until it is told to stop.
+    """Run a node until a signal stops it.
 
-    What importing leaves behind is never garbage, so the collector neither looks while it goes on
-    nor ever again (20 ms at the start, and 15 ms for each full collection later).
+    Imported objects are never garbage, so the collector is off during the imports and ignores these
+    objects later (saves 20 ms at the start, and 15 ms for each full collection later).
     """
     gc.disable()
     gc.set_threshold(*COLLECTOR)
@@ -260,7 +260,7 @@ def run_node(
     config = judged(properties, asked.config, asked.override)
     from kwire.node.run import run_until_signal
     from kwire.node.server import (
-        CannotOpenError,  # and every part of a node, before the collector looks
+        CannotOpenError,  # imports every part of a node before the collector is on
     )
 
     def ready(host: str, number: int) -> None:
@@ -269,7 +269,7 @@ def run_node(
         try:
             print(f"kwire ready on {told}:{number}", flush=True)
         except OSError as error:
-            sys.stdout = None  # or Python fails again at its exit
+            sys.stdout = None  # otherwise Python fails again at its exit
             log.warning("ready, but stdout is closed address=%s:%d error=%s", told, number, error)
 
     gc.freeze()
@@ -291,10 +291,10 @@ def run_node(
 
 @contextlib.contextmanager
 def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | None]:
-    """A directory that goes when the node does, or None for the configured one.
+    """Make a directory that is removed when the node ends; None for the configured one.
 
-    The signals are looked at already: one that comes while the directory is made waits until it is
-    known which one has to go.
+    The signal handlers are installed already: a signal that comes while the directory is made ends
+    nothing until the directory to remove is known.
     """
     if not ephemeral:
         signals.at_once = lambda: None
@@ -313,7 +313,7 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
 
 
 def serve_properties(asked: argparse.Namespace, directory: Path | None) -> dict[str, str]:
-    """The properties of the file, or of a node alone, with what the command line changes."""
+    """Return the properties of the file, or :data:`ALONE`, with the changes of the options."""
     properties = dict(ALONE) if asked.config is None else read_properties(asked.config)
     for override in asked.override:
         key, separator, value = override.partition("=")
@@ -329,7 +329,7 @@ def serve_properties(asked: argparse.Namespace, directory: Path | None) -> dict[
 
 
 def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
-    """The listeners, clients on ``client_port``, the controller on any free port."""
+    """Return the listeners with clients on ``client_port`` and the controller on any free port."""
     controllers = {
         name.strip() for name in properties.get("controller.listener.names", "").split(",")
     }
@@ -339,7 +339,7 @@ def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
         name, scheme, rest = listener.strip().partition("://")
         host, colon, _ = rest.rpartition(":")
         if not scheme or not colon:
-            return {}  # what is wrong with the listeners is told of them as they are
+            return {}  # the check of the unchanged listeners reports the error
         result.append(f"{name}://{host}:{0 if name in controllers else free}")
         free = free if name in controllers else 0
     changed = {"listeners": ",".join(result)}
@@ -367,7 +367,7 @@ def read_properties(path: Path) -> dict[str, str]:
 def judged(
     properties: Mapping[str, str], file: Path | None, overrides: Sequence[str]
 ) -> "BrokerConfig":
-    """The settings, or the end with a line that says where the wrong one comes from."""
+    """Return the settings, or exit with one line that names the source of the wrong one."""
     from kwire.configs.declare import ConfigError
     from kwire.configs.load import broker_config
 
@@ -378,7 +378,7 @@ def judged(
 
 
 def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
-    """Where the settings come from that a message names: --override, or else the file."""
+    """Return the source of the settings that a message names: --override, or else the file."""
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if re.search(rf"(?<![\w.]){re.escape(name)}(?!\.?\w)", message):
@@ -433,7 +433,7 @@ def dump_log(asked: argparse.Namespace) -> None:
                 print(line)
             sys.stdout.flush()
         except BrokenPipeError:
-            sys.stdout = None  # the reader has seen enough
+            sys.stdout = None  # the reader closed the pipe
             return
         except OSError as error:
             fail(

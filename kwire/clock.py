@@ -11,7 +11,7 @@ import trio
 
 
 class Clock(Protocol):
-    """Where services get the time that machines are given."""
+    """The source of the time that services pass to their state machines."""
 
     def now(self) -> float: ...
 
@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of this computer."""
 
     def now(self) -> float:
         return trio.current_time()

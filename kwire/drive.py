@@ -1,9 +1,9 @@
 """Runs a state machine under trio, one writer's turn at a time.
 
-An event is stepped the moment it is fed, so whoever feeds it can see at once what became of it;
-what is to be done about it waits for the turn.  A turn takes the effects of all events fed since
-the last one and performs them together: that is what lets one fsync serve them all.  Nothing of
-an effect is visible outside before its turn, so the order of events is the order of effects.
+An event is stepped at once when it is fed, so the caller sees its effects immediately; performing
+them waits for the turn.  A turn takes the effects of all events fed since the last one and performs
+them together, so that one fsync serves them all.  No effect is visible outside before its turn, so
+the order of events is the order of effects.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ import trio
 from kwire.clock import Clock
 
 SLICE_SECONDS: Final = 0.002
-"""Longest stretch of work on the loop, when it consists of many small items."""
+"""The longest work on the loop without a pause, if it consists of many small items."""
 E = TypeVar("E")
 F = TypeVar("F")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -37,7 +37,7 @@ class Machine(Protocol[E_contra, F_co]):
 
 
 class Driver(Generic[E, F]):
-    """One machine with its pending effects.  Asleep while there is nothing to do."""
+    """One machine with its pending effects.  It sleeps while there is nothing to do."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Driver(Generic[E, F]):
 
     @property
     def backlog(self) -> int:
-        """Effects that wait for their turn."""
+        """The number of effects that wait for their turn."""
         return len(self._pending)
 
     def feed(self, event: E) -> tuple[F, ...]:
-        """Step the machine; its effects, which are performed in the next turn."""
+        """Step the machine; return its effects, which are performed in the next turn."""
         effects = self._machine.step(event, self._clock.now(), self._clock.now_ms())
         self._pending += effects
         self._news.set()
@@ -75,7 +75,7 @@ class Driver(Generic[E, F]):
                 await self._perform(turn)
 
     async def _sleep(self) -> None:
-        """Until an event is fed or the deadline passes, which a fed event may move."""
+        """Sleep until an event is fed, which may move the deadline, or the deadline passes."""
         self._news = trio.Event()
         deadline = self._machine.deadline
         if deadline == inf:
@@ -87,12 +87,12 @@ class Driver(Generic[E, F]):
 
 
 async def give_way() -> None:
-    """Let other tasks run, between pieces of work that are each as long as a slice."""
+    """Let other tasks run between pieces of work that are each as long as a slice."""
     await trio.lowlevel.checkpoint()
 
 
 class Slices:
-    """Gives other tasks a turn during long work, whenever a slice of it is used up.
+    """Gives other tasks a turn during long work, after each slice of time.
 
     Make one when the work begins and await :meth:`pause` after each item.  It costs one reading
     of the clock an item, and a checkpoint only at the end of a slice.  The state that the work
@@ -116,16 +116,16 @@ class Slices:
 
 
 class Wakeable(Protocol):
-    """What a task sleeps on: an event."""
+    """An event on which a task sleeps."""
 
     def set(self) -> object: ...
 
 
 class Wakes:
-    """Wakes tasks, of many only some a turn.
+    """Wakes tasks, at most ``a_turn`` in each turn of the loop.
 
-    Trio runs everything that is woken before it looks at sockets again, so a thousand tasks that
-    are woken together keep all other clients waiting.  They are woken in the order of their events.
+    Trio runs all woken tasks before it polls sockets again, so a thousand tasks that are woken
+    together keep all other clients waiting.  Tasks are woken in the order of their events.
     """
 
     __slots__ = ("_a_turn", "_events", "_is_running", "_more")
@@ -137,7 +137,7 @@ class Wakes:
         self._is_running = False
 
     def wake(self, events: Iterable[Wakeable]) -> None:
-        """Set these events: at once if they are few, or :meth:`run` does not run."""
+        """Set these events, at once if they are few or :meth:`run` is not running."""
         waiting = self._events
         waiting.extend(events)
         if len(waiting) > self._a_turn and self._is_running:
@@ -150,7 +150,7 @@ class Wakes:
             self._events.popleft().set()
 
     async def run(self) -> None:
-        """Wake until cancelled; then nobody is left waiting."""
+        """Wake tasks until cancelled; then wake all that are left."""
         self._is_running = True
         try:
             while True:

@@ -1,7 +1,7 @@
 """Kafka's error codes, as exceptions.
 
 Raise ``errors.UnknownMemberId()``; the dispatcher writes the code into the response, and the
-text, if one is given, into its error message.  Anything else that escapes a handler is a bug
+text, if one is given, into its error message.  Any other exception that escapes a handler is a bug
 and becomes ``UnknownServerError`` with a logged traceback.
 """
 
@@ -12,7 +12,7 @@ NONE: Final = 0
 
 
 class KafkaError(Exception):
-    """An outcome the protocol has a code for."""
+    """An error that the protocol has a code for."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
@@ -25,16 +25,16 @@ class KafkaError(Exception):
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text if text is not None else kafka_name(type(self)))
         self.text = text
-        """What to tell the client beside the code; None leaves it to the client."""
+        """The error message for the client; with None the client uses its own."""
         self.record_errors: tuple[tuple[int, str], ...] = ()
-        """Which records of a produced batch are to blame: index and reason."""
+        """The records that a produced batch is refused for: index and reason."""
 
 
 BY_CODE: Final[dict[int, type[KafkaError]]] = {}
 
 
 def kafka_name(error: type[KafkaError]) -> str:
-    """The name Kafka's tools print: ``UnknownMemberId`` is ``UNKNOWN_MEMBER_ID``."""
+    """Return the name that Kafka's tools print: ``UnknownMemberId`` is ``UNKNOWN_MEMBER_ID``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error.__name__).upper()
 
 

@@ -1,8 +1,8 @@
-"""What a node counts, in Kafka's meanings and under the names its dashboards know.
+"""The metrics of a node, with Kafka's meanings and the names that Kafka's dashboards use.
 
 A metric is declared once, here; a node's :class:`Metrics` holds the values.  Code that counts
-takes its cell once and adds to ``cell.value``: no lookup, no call.  Gauges are asked when somebody
-reads them.  ``text`` is Prometheus' exposition format.
+takes its cell once and adds to ``cell.value``: no lookup, no call.  Gauges are computed when they
+are read.  ``text`` is Prometheus' exposition format.
 """
 
 import enum
@@ -28,21 +28,21 @@ class Metric:
     doc: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets."""
+    """The upper bounds of a histogram's buckets."""
 
 
 def counter(name: str, doc: str, *labels: str) -> Metric:
-    """Something that only grows."""
+    """Declare a value that only grows."""
     return Metric(Kind.COUNTER, name, doc, labels)
 
 
 def gauge(name: str, doc: str, *labels: str) -> Metric:
-    """Something that goes up and down."""
+    """Declare a value that goes up and down."""
     return Metric(Kind.GAUGE, name, doc, labels)
 
 
 def histogram(name: str, doc: str, *labels: str, bounds: tuple[float, ...]) -> Metric:
-    """How values are spread."""
+    """Declare a distribution of values."""
     return Metric(Kind.HISTOGRAM, name, doc, labels, bounds)
 
 
@@ -255,26 +255,26 @@ class Metrics:
     _listed: dict[Metric, Callable[[], Labelled]] = attrs.field(factory=dict)
 
     def cell(self, metric: Metric, *labels: str) -> Cell:
-        """The value to add to; take it once."""
+        """Return the cell to add to; callers take it once and keep it."""
         return self._cells.setdefault(metric, {}).setdefault(labels, Cell())
 
     def histogram(self, metric: Metric, *labels: str) -> Histogram:
-        """The histogram to observe into; take it once."""
+        """Return the histogram to observe into; callers take it once and keep it."""
         found = self._histograms.setdefault(metric, {})
         if labels not in found:
             found[labels] = Histogram(metric.bounds)
         return found[labels]
 
     def ask(self, metric: Metric, value: Callable[[], float], *labels: str) -> None:
-        """Read a gauge from where it is kept anyway."""
+        """Register a function that returns a gauge's value when metrics are read."""
         self._asked.setdefault(metric, {})[labels] = value
 
     def ask_all(self, metric: Metric, values: Callable[[], Labelled]) -> None:
-        """Read a gauge of many subjects that come and go."""
+        """Register a function that returns all values of a gauge whose label sets come and go."""
         self._listed[metric] = values
 
     def declare(self, metrics: Iterable[Metric]) -> None:
-        """Show these from now on: without labels as 0, with them by name alone."""
+        """Show these metrics even without values: without labels as 0, with labels only by name."""
         for metric in metrics:
             known = (self._cells, self._histograms, self._asked, self._listed)
             if any(metric in values for values in known):
@@ -287,16 +287,16 @@ class Metrics:
                 self.cell(metric)
 
     def forget(self, metric: Metric, *labels: str) -> None:
-        """Drop a value whose subject is gone (a deleted topic)."""
+        """Drop the value of a subject that no longer exists (a deleted topic)."""
         for values in (self._cells, self._histograms, self._asked):
             values.get(metric, {}).pop(labels, None)
 
     def text(self) -> str:
-        """Everything, as Prometheus reads it."""
+        """Return all metrics in Prometheus' format."""
         return "".join(f"{line}\n" for line in self.lines())
 
     def lines(self) -> Iterator[str]:
-        """The same line by line; what is counted may change between two of them."""
+        """Yield the lines of :meth:`text`; values may change between two lines."""
         for metric in {**self._cells, **self._asked, **self._histograms, **self._listed}:
             yield f"# HELP {metric.name} {metric.doc}"
             yield f"# TYPE {metric.name} {metric.kind.value}"

@@ -1,4 +1,4 @@
-"""Vocabulary of the whole broker: no behaviour beyond reading and writing the names."""
+"""The types that the whole broker shares: no behaviour beyond reading and writing names."""
 
 import base64
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 ZERO_UUID: Final = bytes(16)
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
-"""Also what an unassigned log directory is called (KIP-858)."""
+"""The topic id of the metadata log; also the id of an unassigned log directory (KIP-858)."""
 
 
 class TopicPartition(NamedTuple):
@@ -20,18 +20,18 @@ class TopicPartition(NamedTuple):
 
 
 def uuid_text(uuid: bytes) -> str:
-    """Kafka's text form of a uuid: 22 characters of URL-safe base64."""
+    """Return Kafka's text form of a uuid: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid)[:22].decode()
 
 
 def uuid_hex(uuid: bytes) -> str:
-    """A uuid as Java prints it: 36 characters, hexadecimal in five groups."""
+    """Return a uuid as Java prints it: 36 characters, hexadecimal in five groups."""
     digits = uuid.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The sixteen bytes of a uuid's text form; ValueError if it is none."""
+    """Return the sixteen bytes of a uuid's text form; raise ValueError if it is invalid."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except ValueError as error:
