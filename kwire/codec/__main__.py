@@ -1,4 +1,4 @@
-"""Shows what the compiler makes of a message table: ``python -m kwire.codec show fetch 13``.
+"""Shows the functions that the compiler makes: ``python -m kwire.codec show fetch 13``.
 
 Prints the source of the decoder and the encoder of the request and the response, or of the one
 message class that is named: ``python -m kwire.codec show TransactionLogValue 1``.
@@ -23,7 +23,7 @@ def _in_module(name: str) -> list[type[Any]]:
 
 
 def _named(name: str) -> list[type[Any]]:
-    """The messages of a module, or the one with this name."""
+    """Return the messages of a module, or the one message of this name."""
     modules = [module.name for module in iter_modules(messages.__path__)]
     if name in modules:
         return _in_module(name)
@@ -31,7 +31,7 @@ def _named(name: str) -> list[type[Any]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the text; 1 if there is no such message or version."""
+    """Print the source; return 1 if there is no such message or version, else 0."""
     match arguments:
         case ["show", name, number] if number.isdecimal():
             version = int(number)

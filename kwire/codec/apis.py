@@ -1,8 +1,8 @@
 """Every API of Kafka 4.3, and what 4.4 adds: key, name, versions, listeners.
 
-The table says what exists; what kwire serves is said by the handlers.  One line an API: the
-versions that 4.3 holds for stable, then who serves it, B on the listeners of clients and
-brokers, C on the controller's, and F if brokers pass it on to the active controller.
+The table lists the APIs that exist; the handlers define which of them kwire serves.  One line per
+API: the stable versions of 4.3, then its listeners, B for those of clients and brokers, C for the
+controller's, and F if brokers forward it to the active controller.
 """
 
 from functools import cached_property
@@ -21,20 +21,20 @@ class Api:
     key: int
     name: str
     module: str
-    """Of :mod:`kwire.codec.messages`."""
+    """The module of its messages in :mod:`kwire.codec.messages`."""
     first: int
     last: int
     """The last version that the message table can decode; above ``stable`` it is not advertised."""
     stable: int
     """The last stable version of 4.3, -1 if there is none."""
     versions: tuple[int, int] | None
-    """What Apache Kafka 4.3 advertises: Produce from 0 on, though its table starts at 3."""
+    """The versions that Apache Kafka 4.3 advertises: Produce's from 0, its table from 3."""
     broker: bool
-    """Served on the listeners of clients and brokers."""
+    """Whether it is served on the listeners of clients and brokers."""
     controller: bool
-    """Served on the controller's listener."""
+    """Whether it is served on the controller's listener."""
     forwarded: bool
-    """Brokers pass it on to the active controller."""
+    """Whether brokers forward it to the active controller."""
 
     @cached_property
     def request(self) -> type[Any]:
@@ -54,7 +54,7 @@ class Api:
 
 
 _ADVERTISED: Final = (-1, -1)
-"""Stands for "first to last stable", which is what nearly every API advertises."""
+"""A marker for "first to last stable", the versions that nearly every API advertises."""
 
 
 def _api(
@@ -189,4 +189,4 @@ GONE: Final = {
     6: "UpdateMetadata",
     7: "ControlledShutdown",
 }
-"""Keys that are reserved: no version of them is left."""
+"""Reserved keys: no version of these APIs is left."""

@@ -30,7 +30,7 @@ _NAMES: Final[dict[str, Any]] = {
 
 
 def decoder_source(cls: type[Any], version: int) -> Source:
-    """The text of ``decode(buf, pos) -> (message, pos)`` for one version."""
+    """Return the source of ``decode(buf, pos) -> (message, pos)`` for one version."""
     flexible = is_flexible(cls, version)
     source = Source(f"{cls.__name__} v{version}", "def decode(buf, pos):", _NAMES)
     with source.block("try:"):
@@ -45,7 +45,7 @@ def decoder_source(cls: type[Any], version: int) -> Source:
 
 
 def default_lines(source: Source, target: str, field: Field) -> None:
-    """Give ``target`` the field's default: fresh if it can be changed."""
+    """Write lines that set ``target`` to the field's default: a new object if it is mutable."""
     if not isinstance(field.default, type):
         source.add(f"{target} = {field.default!r}")
         return
@@ -66,7 +66,7 @@ def _join(path: str, name: str) -> str:
 
 
 class _Emit:
-    """The emitters, and the run of fixed-size reads that waits to become one unpack."""
+    """The emitters, and the pending run of fixed-size reads that becomes one unpack."""
 
     def __init__(self, source: Source, version: int, flexible: bool, *, viewed: bool) -> None:
         self.source = source
@@ -76,14 +76,14 @@ class _Emit:
         self.run: list[tuple[str, str]] = []
 
     def prologue(self) -> None:
-        """A frame that may hold records is only viewed; any other is bytes, which are faster."""
+        """Read from a memoryview if the message may hold records, else from bytes: faster."""
         kind = "memoryview" if self.viewed else "bytes"
         with self.source.block(f"if type(buf) is not {kind}:"):
             self.source.add(f"buf = {kind}(buf)")
         self.source.add("size = len(buf)")
 
     def flush(self, path: str = "") -> None:
-        """Write the waiting run as one unpack."""
+        """Write the pending run as one unpack."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -97,7 +97,7 @@ class _Emit:
         self.run.clear()
 
     def struct(self, cls: type[Any], path: str) -> str:
-        """Read a structure; gives the variable that holds it (after the next flush)."""
+        """Read a structure; return the variable that holds it (after the next flush)."""
         self.flush(path)
         made = self.source.variable("o")
         found = layout(cls, self.version, self.flexible)
@@ -110,7 +110,7 @@ class _Emit:
         return made
 
     def fill(self, made: str, found: Layout) -> None:
-        """Defaults for what this version lacks and for what may be left out."""
+        """Write the defaults of fields that this version lacks or that may be left out."""
         for field in (*found.absent, *found.tagged):
             default_lines(self.source, f"{made}.{field.name}", field)
         self.source.add(f"{made}.unknown_tags = ()")
@@ -127,9 +127,9 @@ class _Emit:
             self.sized(shape, field.nullable, field.compact, target, path)
 
     def length(self, compact: bool, code: str, nullable: bool, target: str, path: str) -> str:
-        """Read a length, deal with null, and open nothing: gives the length's variable.
+        """Read a length and handle null, without opening a block; return the length's variable.
 
-        A compact length stands one higher than what it means, null being 0.
+        A compact length is written one higher than its value; null is 0.
         """
         count = self.source.variable("n")
         self.run.append(("B" if compact else code, count))
@@ -143,7 +143,7 @@ class _Emit:
         return count
 
     def sized(self, shape: Shape, nullable: bool, compact: bool, target: str, path: str) -> None:
-        """Text, bytes, or record batches: a length, and so many bytes."""
+        """Read text, bytes, or record batches: a length, and that many bytes."""
         count = self.length(compact, "h" if shape.form == "string" else "i", nullable, target, path)
         content = "buf[pos:end]"
         if shape.form == "string":
@@ -192,7 +192,7 @@ class _Emit:
                 self.loop(field, element, count, target, path)
 
     def numbers(self, element: Shape, count: str, target: str, path: str) -> None:
-        """An array of fixed-size values is one ``iter_unpack``."""
+        """Read an array of fixed-size values by one ``iter_unpack``."""
         self.source.add(f"end = pos + {count} * {calcsize('>' + element.code)}")
         with self.source.block("if end > size:"):
             self.source.add(f"too_long({count}, size - pos)", path)
@@ -201,7 +201,7 @@ class _Emit:
         self.source.add("pos = end")
 
     def loop(self, field: Field, element: Shape, count: str, target: str, path: str) -> None:
-        """An array of text or bytes."""
+        """Read an array of text or bytes."""
         items = self.source.variable("a")
         self.source.add(f"{target} = {items} = []")
         with self.source.block(f"for _ in range({count}):"):
@@ -209,7 +209,7 @@ class _Emit:
             self.source.add(f"{items}.append(item)")
 
     def structures(self, cls: type[Any], count: str, target: str, path: str) -> None:
-        """An array of structures: at once if their size is fixed, else one after the other."""
+        """Read an array of structures: at once if their size is fixed, else one by one."""
         found = layout(cls, self.version, self.flexible)
         if not found.codes:
             self.one_by_one(cls, count, target, path)
@@ -217,7 +217,7 @@ class _Emit:
         width = calcsize(">" + found.codes) + self.flexible
         self.source.add(f"end = pos + {count} * {width}")
         if self.flexible:
-            # the last byte of each is its number of tags, where it has any the rest is elsewhere
+            # The last byte of each is its number of tags; the shortcut holds only if all are 0.
             tags = f"bytes(buf[pos + {width - 1}:end:{width}])"
             with self.source.block(f"if end <= size and {tags}.count(0) == {count}:"):
                 self.at_once(found, count, target, path)
@@ -235,7 +235,7 @@ class _Emit:
         name = _class(self.source, found.cls)
         iterate = self.source.iter_unpack(found.codes + "x" * self.flexible)
         self.source.add(f"{target} = {items} = list(map(new, repeat({name}, {count})))")
-        # assigned by the loop's own target: an unpack and its stores, no name in between
+        # The loop's own target assigns the fields: an unpack and its stores, no name in between.
         targets = "".join(f"{made}.{field.name}, " for field in found.fields)
         pairs = f"zip({items}, {iterate}(buf[pos:end]))"
         with self.source.block(f"for {made}, ({targets}) in {pairs}:", path):
@@ -251,7 +251,7 @@ class _Emit:
             self.source.add(f"{items}.append({made})")
 
     def tags(self, made: str, found: Layout, path: str) -> None:
-        """Tagged fields: their count, and seldom more."""
+        """Read tagged fields: usually only their count, 0."""
         count = self.source.variable("t")
         self.run.append(("B", count))
         self.flush(path)
@@ -265,7 +265,7 @@ class _Emit:
             self.known_tags(made, found, count, path)
 
     def known_tags(self, made: str, found: Layout, count: str, path: str) -> None:
-        """A known field is read as it is; its announced size decides nothing, as with Kafka."""
+        """Read the fields with known tags; their announced sizes are ignored, as in Kafka."""
         tag, width = self.source.variable("tag"), self.source.variable("n")
         unknown = self.source.variable("a")
         self.source.add(f"{unknown} = []")

@@ -2,9 +2,9 @@
 
 Rules: a run of fixed-size fields, with the length of what follows it, is one pack; pieces
 gather in a list that is joined once, or at each ``records`` field, which is a part of its own;
-a tagged field at its default does not travel.  In a request a field that the version lacks must be
+a tagged field at its default is not sent.  In a request a field that the version lacks must be
 ignorable or at its default, for the sender chose the version; in a response it is dropped, for
-who answers does not know what was asked in.
+a handler does not know the version of the request.
 """
 
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ _ERRORS: Final = "(struct_error, TypeError, AttributeError, UnicodeError, Encode
 
 
 def encoder_source(cls: type[Any], version: int) -> Source:
-    """The text of ``encode(message, parts)`` for one version."""
+    """Return the source of ``encode(message, parts)`` for one version."""
     source = Source(f"{cls.__name__} v{version}", "def encode(message, parts):", _NAMES)
     with source.block("try:"):
         source.add("pieces = []")
@@ -51,7 +51,7 @@ def encoder_source(cls: type[Any], version: int) -> Source:
 
 
 def differs(field: Field, value: str) -> str:
-    """An expression that is true when ``value`` is not the field's default."""
+    """Return an expression that is true when ``value`` is not the field's default."""
     default = field.default
     null = f" or {value} is None" if field.maybe_null else ""
     if default is None:
@@ -72,7 +72,7 @@ def _join(path: str, name: str) -> str:
 
 
 class _Emit:
-    """The emitters, and the run of fixed-size values that waits to become one pack."""
+    """The emitters, and the pending run of fixed-size values that becomes one pack."""
 
     def __init__(self, source: Source, version: int, flexible: bool, drops: bool) -> None:
         self.source = source
@@ -84,13 +84,13 @@ class _Emit:
         self.run_paths: list[str] = []
 
     def packed(self, *more: tuple[str, str]) -> str:
-        """The waiting run, and ``more``, as one expression of bytes; the run stays."""
+        """Return the pending run, and ``more``, as one expression of bytes; the run stays."""
         run = [*self.run, *more]
         codes = "".join(code for code, _ in run)
         return f"{self.source.pack(codes)}({', '.join(value for _, value in run)})"
 
     def put(self, expression: str, path: str = "") -> None:
-        """Write a piece; one with the run in it may fail at any field of the run."""
+        """Write a piece of bytes; one that includes the run may fail at any field of the run."""
         fields = [*self.run_paths, path] if self.run else [path]
         self.source.add(f"{self.sink}({expression})", ", ".join(filter(None, fields)))
 
@@ -105,7 +105,7 @@ class _Emit:
 
     @contextmanager
     def branch(self, head: str, path: str = "") -> "Iterator[None]":
-        """A block that writes the waiting run itself; the caller clears it after all branches."""
+        """Open a block that writes the pending run; the caller clears it after all branches."""
         run, paths = self.run.copy(), self.run_paths.copy()
         with self.source.block(head, path):
             yield
@@ -169,7 +169,7 @@ class _Emit:
         self.struct(shape.cls, held, path)
 
     def length(self, value: str, code: str, compact: bool, path: str) -> str:
-        """Write the run and the length of ``value`` after it; gives the length's variable."""
+        """Write the run and then the length of ``value``; return the length's variable."""
         count = self.source.variable("n")
         if not compact:
             self.source.add(f"{count} = len({value})", path)
@@ -188,7 +188,7 @@ class _Emit:
         return count
 
     def sized(self, form: str, compact: bool, value: str, path: str) -> None:
-        """Text, bytes, or record batches: a length, and so many bytes."""
+        """Write text, bytes, or record batches: a length, and that many bytes."""
         if form == "string":
             text = self.source.variable("s")
             self.source.add(f"{text} = {value}.encode()", path)
@@ -230,13 +230,13 @@ class _Emit:
                 self.sized(element.form, field.compact, item, path)
 
     def plain(self, cls: type[Any]) -> bool:
-        """Whether a structure is one pack, whatever its values are."""
+        """Whether a structure is one pack for all values."""
         found = layout(cls, self.version, self.flexible)
         lossless = self.drops or all(field.ignorable for field in found.absent)
         return bool(found.codes) and not self.flexible and lossless
 
     def tags(self, found: Layout, value: str, path: str) -> None:
-        """Tagged fields: nearly always none, which is a zero at the end of the run."""
+        """Write tagged fields: nearly always none, which is a zero at the end of the run."""
         tests = [differs(field, f"{value}.{field.name}") for field in found.tagged]
         with self.branch(f"if {' or '.join([*tests, f'{value}.unknown_tags'])}:", path):
             self.flush()
@@ -251,7 +251,7 @@ class _Emit:
         self.clear()
 
     def tag(self, field: Field, tags: str, value: str, path: str) -> None:
-        """One tagged field, written apart because its size goes before it."""
+        """Write one tagged field separately, because its size comes before it."""
         inner = self.source.variable("p")
         self.source.add(f"{inner} = []")
         outer, self.sink = self.sink, f"{inner}.append"

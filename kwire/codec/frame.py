@@ -1,9 +1,9 @@
 """Frames: a size, a header, and a body.
 
 A frame is handled here without its four bytes of size, except where bytes to be sent are
-made.  Which header a message has follows from its table: the second one from the first flexible
-version on.  ApiVersions answers with the first one always, since a client cannot know yet which
-versions the server speaks (KIP-511).
+made.  The header of a message follows from its table: the second one from the first flexible
+version on.  The answer to ApiVersions always has the first one, since the client cannot know the
+server's versions yet (KIP-511).
 """
 
 from functools import cache
@@ -19,14 +19,14 @@ from kwire.codec.schema import spec_of
 API_VERSIONS: Final = 18
 
 _NEVER: Final = 1 << 15
-"""Above every version, which is an int16."""
+"""A number above every version, which is an int16."""
 _REQUEST: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _INT32: Final = Struct(">i")
 
 
 class RequestHead(NamedTuple):
-    """What a request's header says."""
+    """The fields of a request's header."""
 
     api_key: int
     api_version: int
@@ -36,7 +36,7 @@ class RequestHead(NamedTuple):
 
 @cache
 def _first_flexible(api_key: int) -> int:
-    """The first flexible version of an API; above all versions if there is none."""
+    """Return the first flexible version of an API; :data:`_NEVER` if there is none."""
     api = BY_KEY.get(api_key)
     if api is None:
         raise MalformedError(f"there is no API with key {api_key}")
@@ -45,19 +45,19 @@ def _first_flexible(api_key: int) -> int:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """2 where the request is flexible, else 1."""
+    """Return 2 if the request is flexible, else 1."""
     return 2 if version >= _first_flexible(api_key) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """1 where the response is flexible, else 0."""
+    """Return 1 if the response is flexible, else 0."""
     return 1 if version >= _first_flexible(api_key) and api_key != API_VERSIONS else 0
 
 
 def read_header(frame: Buffer) -> tuple[RequestHead, int]:
-    """A request's header and where its body starts.
+    """Return a request's header and the start of its body.
 
-    The version need not be one that exists: that is judged by whoever serves the request.
+    The version need not exist: the dispatcher checks it.
     """
     try:
         key, version, correlation_id, length = _REQUEST.unpack_from(frame)
@@ -78,12 +78,12 @@ def read_header(frame: Buffer) -> tuple[RequestHead, int]:
 
 
 def read_request(head: RequestHead, frame: Buffer, pos: int) -> Any:
-    """The body after a header that :func:`read_header` has read."""
+    """Return the body after a header that :func:`read_header` has read."""
     return decoder(BY_KEY[head.api_key].request, head.api_version)(frame, pos)[0]
 
 
 def response_parts(api_key: int, version: int, correlation_id: int, response: Any) -> list[Part]:
-    """A response to be sent, its size first; record batches are parts of their own."""
+    """Return the parts of a response to send, its size first; record batches are own parts."""
     parts: list[Part] = [b""]
     encoder(type(response), version)(response, parts)
     tags = b"\0" * response_header_version(api_key, version)
@@ -95,7 +95,7 @@ def response_parts(api_key: int, version: int, correlation_id: int, response: An
 def request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
 ) -> bytes:
-    """A request to be sent, its size first."""
+    """Return the bytes of a request to send, its size first."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     parts: list[Part] = [b"", name]
@@ -107,13 +107,13 @@ def request_frame(
 
 
 def read_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
-    """A response's correlation id and body."""
+    """Return a response's correlation id and body."""
     correlation_id, pos = _response_header(api_key, version, frame)
     return correlation_id, decoder(BY_KEY[api_key].response, version)(frame, pos)[0]
 
 
 def leading_int32(api_key: int, version: int, frame: Buffer) -> int:
-    """The first field of a response that begins with an int32, as the throttle time."""
+    """Return the first field of a response that begins with an int32, as the throttle time."""
     _, pos = _response_header(api_key, version, frame)
     try:
         (value,) = _INT32.unpack_from(frame, pos)
@@ -123,7 +123,7 @@ def leading_int32(api_key: int, version: int, frame: Buffer) -> int:
 
 
 def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id, and where the body begins."""
+    """Return the correlation id and the start of the body."""
     try:
         (correlation_id,) = _INT32.unpack_from(frame)
         pos = 4
@@ -137,7 +137,7 @@ def _response_header(api_key: int, version: int, frame: Buffer) -> tuple[int, in
 
 
 def with_body(frame: Buffer, request: Any) -> bytes:
-    """A request that came, with another body."""
+    """Return a received request's frame with another body."""
     head, _ = read_header(frame)
     return request_frame(
         head.api_key, head.api_version, head.correlation_id, head.client_id, request
@@ -145,6 +145,6 @@ def with_body(frame: Buffer, request: Any) -> bytes:
 
 
 def response_to(frame: Buffer, answer: Buffer) -> Any:
-    """The body of an answer to a request that came."""
+    """Return the body of an answer to a received request."""
     head, _ = read_header(frame)
     return read_response(head.api_key, head.api_version, answer)[1]

@@ -15,12 +15,12 @@ UNKNOWN_TAGS: Final = "_unknownTaggedFields"
 
 
 def to_json(message: Any, version: int) -> dict[str, Any]:
-    """What ``message`` says in ``version``, as values that :mod:`json` can write."""
+    """Return the fields of ``message`` in ``version``, as values that :mod:`json` can write."""
     return _struct_out(message, _layout(type(message), version))
 
 
 def from_json(cls: type[Any], value: dict[str, Any], version: int) -> Any:
-    """The message that ``value`` describes; a name the version does not have is an error."""
+    """Return the message that ``value`` describes; a name that the version lacks is an error."""
     return _struct_in(value, _layout(cls, version))
 
 

@@ -1,6 +1,6 @@
-"""What a message looks like in one version: the table, resolved.
+"""The layout of a message in one version: its table, resolved.
 
-The compiler and the JSON form both walk these; nothing here knows bytes.
+The compiler and the JSON form both use layouts; nothing here handles bytes.
 """
 
 from typing import Any, Final, get_args
@@ -35,9 +35,9 @@ class Field:
     ignorable: bool
     tag: int | None
     default: Any
-    """A literal, an empty list, or a structure's class (which stands for one of its defaults)."""
+    """A literal, an empty list, or a structure's class (for an instance with its defaults)."""
     maybe_null: bool
-    """Nullable in some version: None is a value that the Python type has."""
+    """Whether it is nullable in some version, so that the Python type includes None."""
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ def is_flexible(cls: type[Any], version: int) -> bool:
 
 
 def layout(cls: type[Any], version: int, flexible: bool) -> Layout:
-    """The layout of a message or structure; ``flexible`` is decided by the message."""
+    """Return the layout of a message or structure; the message determines ``flexible``."""
     key = cls, version, flexible
     if key not in _layouts:
         _layouts[key] = _layout(cls, version, flexible)
@@ -128,7 +128,7 @@ _WIRE_DEFAULTS: Final[dict[str, Any]] = {
 
 
 def shape_of(annotation: Any) -> Shape:
-    """The shape that a field's annotation declares."""
+    """Return the shape that a field's annotation declares."""
     wire = next((item for item in get_args(annotation)[1:] if isinstance(item, Wire)), None)
     if wire is None:
         return Shape("struct", "struct", cls=annotation)
@@ -144,7 +144,7 @@ def shape_of(annotation: Any) -> Shape:
 
 
 def has_records(cls: type[Any], version: int, flexible: bool) -> bool:
-    """Whether record batches may lie in a message, which are then not copied."""
+    """Whether a message may include record batches, which are then not copied."""
 
     def holds(shape: Shape) -> bool:
         if shape.element is not None:

@@ -1,7 +1,7 @@
-"""What the compiled functions call, and what goes wrong in them.
+"""The functions that compiled functions call, and the errors that these raise.
 
-Only the rare paths come here: a varint of more than one byte, a tag nobody knows, an error.
-The common ones are written out in the compiled functions.
+Only rare paths are here: a varint of more than one byte, an unknown tag, an error.  The common
+ones are written out in the compiled functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ UVARINT_BYTE: Final = tuple(bytes([value]) for value in range(128))
 
 
 class MalformedError(ValueError):
-    """The bytes are not a message of the table; names the field where this showed."""
+    """The bytes are not a message of the table; the text names the field that failed."""
 
 
 class EncodeError(ValueError):
-    """The message cannot be written in this version; names the field."""
+    """The message cannot be written in this version; the text names the field."""
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint of up to 32 bits and where it ends; IndexError at the buffer's end."""
+    """Return an unsigned varint of up to 32 bits and its end; IndexError at the buffer's end."""
     first = buf[pos]
     return (first, pos + 1) if first < 128 else uvarint_rest(buf, pos + 1, first)
 
 
 def uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """The value of a varint whose ``first`` byte, before ``pos``, says that more follow."""
+    """Return a varint and its end; more bytes follow its ``first``, which is before ``pos``."""
     value = first & 127
     for shift in (7, 14, 21, 28):
         byte = buf[pos]
@@ -40,7 +40,7 @@ def uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """``value`` as an unsigned varint."""
+    """Return ``value`` as an unsigned varint."""
     if value < 128:
         return UVARINT_BYTE[value]
     out = bytearray()
@@ -52,14 +52,14 @@ def uvarint(value: int) -> bytes:
 
 
 def read_tag(buf: Buffer, pos: int) -> tuple[int, int, int]:
-    """Number, size and start of a tagged field."""
+    """Return the number, size and start of a tagged field."""
     tag, pos = read_uvarint(buf, pos)
     size, pos = read_uvarint(buf, pos)
     return tag, size, pos
 
 
 def unknown_tag(buf: Buffer, pos: int, tag: int, size: int) -> tuple[tuple[int, bytes], int]:
-    """A tagged field that is kept as it is, and where it ends."""
+    """Return an unknown tagged field, number and content, and its end."""
     end = pos + size
     if end > len(buf):
         raise MalformedError(f"tagged field {tag} has {size} bytes, {len(buf) - pos} are left")
@@ -67,7 +67,7 @@ def unknown_tag(buf: Buffer, pos: int, tag: int, size: int) -> tuple[tuple[int, 
 
 
 def unknown_tags(buf: Buffer, pos: int, count: int) -> tuple[tuple[tuple[int, bytes], ...], int]:
-    """``count`` tagged fields of a structure that has none of its own."""
+    """Return ``count`` tagged fields of a structure without known ones, and their end."""
     tags = []
     for _ in range(count):
         tag, size, pos = read_tag(buf, pos)
@@ -90,18 +90,18 @@ def write_tags(add: Callable[[bytes], object], tags: list[tuple[int, bytes]]) ->
 
 
 def _field(error: BaseException, paths: Sequence[str]) -> str:
-    """The field whose line of a compiled function raised ``error``."""
+    """Return the field whose line in a compiled function raised ``error``."""
     trace = error.__traceback__
     return paths[trace.tb_lineno] if trace and trace.tb_lineno < len(paths) else ""
 
 
 def damaged(title: str, paths: Sequence[str], error: Exception) -> MalformedError:
-    """What a compiled decoder raises for whatever stopped it."""
+    """Return the error that a compiled decoder raises for the exception that stopped it."""
     return MalformedError(f"{title}: {_field(error, paths) or 'message'}: {error}")
 
 
 def unwritable(title: str, paths: Sequence[str], error: Exception) -> EncodeError:
-    """What a compiled encoder raises for whatever stopped it."""
+    """Return the error that a compiled encoder raises for the exception that stopped it."""
     return EncodeError(f"{title}: {_field(error, paths) or 'message'}: {error}")
 
 

@@ -7,16 +7,16 @@ into one encode and one decode function per version.
 Rules of the tables:
 
 * Names are Kafka's, in snake case; ``camel`` gives the name Kafka's JSON has.
-* A field without a default must be given by whoever builds the message; a field
-  that some version lacks always has one, for that is what decoding fills in.
+* A field without a default must be given when a message is built; a field that
+  some version lacks always has a default, which the decoder fills in.
 * Structures are nested where they appear on the wire; one used in two places
-  stands before the message.
-* Every class has ``unknown_tags`` beside its fields: what a newer peer has sent
-  as tagged fields, kept as it came and written back.
-* A module may bring the old versions of a message to the newest shape and back:
-  ``widen_request(request, version)`` before a handler sees it, and
+  comes before the message.
+* Every class has ``unknown_tags`` beside its fields: tagged fields of a newer
+  peer, kept as received and written back.
+* A module may convert the old versions of a message to the newest shape and back:
+  ``widen_request(request, version)`` before a handler gets it, and
   ``narrow_response(response, version, request)`` after.  A field of no version
-  (``""``) is what widening finds out; it never travels.
+  (``""``) is set by widening; it is never sent.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class Versions:
 
 @attrs.frozen
 class Wire:
-    """How a value travels: a :mod:`struct` code, or a named variable-length form."""
+    """The wire form of a value: a :mod:`struct` code, or a named variable-length form."""
 
     name: str
     code: str = ""
@@ -74,7 +74,7 @@ UInt32 = Annotated[int, Wire("uint32", "I", 0)]
 Int64 = Annotated[int, Wire("int64", "q", 0)]
 Float64 = Annotated[float, Wire("float64", "d", 0.0)]
 Uuid = Annotated[bytes, Wire("uuid", "16s", ZERO_UUID)]
-"""Sixteen raw bytes: what travels, what is compared, and what is a dict key."""
+"""Sixteen raw bytes, on the wire, in comparisons and as dict keys."""
 String = Annotated[str, Wire("string", default="")]
 NullableString = Annotated[str | None, Wire("string", default="")]
 Bytes = Annotated[bytes, Wire("bytes", default=b"")]
@@ -89,7 +89,7 @@ Nullable = Annotated[T | None, Wire("struct")]
 
 @attrs.frozen
 class FieldSpec:
-    """What the table says of a field beside its type."""
+    """The properties of a field in the table, beside its type."""
 
     versions: Versions
     nullable: Versions
@@ -97,12 +97,12 @@ class FieldSpec:
     tagged: Versions = Versions(1, 0)
     ignorable: bool = False
     compact: bool = True
-    """False for the one field that keeps its old form in flexible versions: a client's id."""
+    """Whether flexible versions use the compact form; False only for the header's client id."""
 
 
 @attrs.frozen
 class Attribute:
-    """One field of a class: its name, its annotation, what it is if nobody says."""
+    """One field of a class: its name, its annotation, its default."""
 
     name: str
     type: Any
@@ -113,7 +113,7 @@ class Attribute:
 
 
 class _Declared(NamedTuple):
-    """The words of one :func:`field`, which are understood when somebody asks."""
+    """The arguments of one :func:`field`, which are parsed on first use."""
 
     versions: str
     default: Any
@@ -144,15 +144,15 @@ def field(
 ) -> Any:
     """Describe one field.
 
-    ``versions`` carry it, in ``nullable`` ones it may be null, in ``tagged`` ones (all, if
-    empty and a ``tag`` is given) it travels as that tag.  An ``ignorable`` value is dropped
+    ``versions`` have it, in ``nullable`` ones it may be null, in ``tagged`` ones (all, if
+    empty and a ``tag`` is given) it is sent as that tag.  An ``ignorable`` value is dropped
     when the version lacks the field; any other value but the default is then an error.
     """
     return _Declared(versions, default, factory, nullable, tag, tagged, ignorable, compact)
 
 
 def fields(cls: type[Any]) -> tuple[Attribute, ...]:
-    """The fields that the table of a message or structure declares, in its order."""
+    """Return the fields that the table of a message or structure declares, in its order."""
     declared: dict[str, tuple[Any, _Declared]] = cls.__declared__
     return tuple(
         Attribute(name, kind, told.spec(), told.default, told.factory)
@@ -162,7 +162,7 @@ def fields(cls: type[Any]) -> tuple[Attribute, ...]:
 
 @attrs.frozen
 class MessageSpec:
-    """What the table says of a whole message."""
+    """The properties of a whole message in the table."""
 
     versions: Versions
     flexible: Versions
@@ -172,23 +172,23 @@ class MessageSpec:
 
 
 def spec_of(cls: type) -> MessageSpec:
-    """The message's own line of the table."""
+    """Return the properties of a message in the table."""
     spec: MessageSpec = cls.__kwire__  # type: ignore[attr-defined]
     return spec
 
 
 def camel(name: str) -> str:
-    """The name Kafka's JSON gives a field: ``throttle_time_ms`` is ``throttleTimeMs``."""
+    """Return a field's name in Kafka's JSON: ``throttle_time_ms`` is ``throttleTimeMs``."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 Tags = tuple[tuple[int, bytes], ...]
-"""Tagged fields that the table does not know, as they came: number and content."""
+"""Tagged fields that the table does not have, as received: number and content."""
 
 
 class _Made:
-    """What all messages and structures do alike."""
+    """The base class of all messages and structures."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -212,7 +212,7 @@ class _Made:
 
 
 def _initializer(cls: Any) -> Any:
-    """A class's ``__init__``: all fields by name, as attrs would write it."""
+    """Return a class's ``__init__``: all fields by name, as attrs would write it."""
     names: dict[str, Any] = {"nothing": attrs.NOTHING}
     parameters, lines = ["self", "*"], []
     for name, (_, told) in cls.__declared__.items():
@@ -232,10 +232,11 @@ def _initializer(cls: Any) -> Any:
 
 
 def _define(cls: type[T]) -> type[T]:
-    """Make the class, with a place for tags it does not know; equal only if these are, too.
+    """Make the class, with a field for unknown tags, which count in comparisons.
 
-    Not by attrs, which would write and compile three functions for each class at once: importing
-    the 32 metadata records took 16 ms that way, 9 ms with shared comparing and showing, 1.3 so.
+    Not with attrs, which would write and compile three functions for each class at once: importing
+    the 32 metadata records took 16 ms that way, 9 ms with shared ``__eq__`` and ``__repr__``, 1.3
+    this way.
     """
     body = {**cls.__dict__, "__qualname__": cls.__qualname__}
     annotations = body["__annotations__"] = body.get("__annotations__", {})

@@ -1,7 +1,7 @@
 """Builds the text of one function, line by line, and turns it into the function.
 
-Each line remembers the field it works on, so that an error in it can be blamed on the field
-without any cost while nothing goes wrong.
+Each line is recorded with the field it works on, so that an error in it can name the field,
+at no cost while there is no error.
 """
 
 import linecache
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Source:
-    """A function in the making: its lines, and the names they use."""
+    """A function under construction: its lines, and the names they use."""
 
     def __init__(self, title: str, head: str, names: dict[str, Any]) -> None:
         self.title = title
@@ -24,25 +24,25 @@ class Source:
         self._count = 0
 
     def add(self, text: str, path: str = "") -> None:
-        """One line, which works on the field at ``path``."""
+        """Add one line, which works on the field at ``path``."""
         self.lines.append("    " * self._depth + text)
         self.paths.append(path)
 
     @contextmanager
     def block(self, head: str, path: str = "") -> Iterator[None]:
-        """A line and, indented under it, what is added inside."""
+        """Add a line and, indented under it, the lines that are added inside the context."""
         self.add(head, path)
         self._depth += 1
         yield
         self._depth -= 1
 
     def variable(self, stem: str) -> str:
-        """A name that no other line uses."""
+        """Return a name that no other line uses."""
         self._count += 1
         return f"{stem}{self._count}"
 
     def constant(self, stem: str, key: Any, value: Any) -> str:
-        """The name of a global that holds ``value``; one name per ``key``."""
+        """Return the name of a global that holds ``value``; one name per ``key``."""
         name = self._constants.get((stem, key))
         if name is None:
             name = self._constants[stem, key] = f"{stem}_{len(self._constants)}"
@@ -62,7 +62,7 @@ class Source:
         return "\n".join(self.lines) + "\n"
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The function itself; tracebacks and debuggers find its text."""
+        """Return the compiled function; tracebacks and debuggers find its source."""
         text = self.text()
         filename = f"<kwire {self.title} {name}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)

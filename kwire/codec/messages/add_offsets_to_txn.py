@@ -31,7 +31,7 @@ class AddOffsetsToTxnResponse:
 def narrow_response(
     response: AddOffsetsToTxnResponse, version: int, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    """Clients before version 2 know a fenced producer by its epoch only."""
+    """Replace ProducerFenced by InvalidProducerEpoch, which clients before version 2 expect."""
     if version < 2 and response.error_code == ProducerFenced.code:
         response.error_code = InvalidProducerEpoch.code
     return response

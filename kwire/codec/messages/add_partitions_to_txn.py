@@ -66,7 +66,7 @@ class AddPartitionsToTxnResponse:
 
 
 def widen_request(request: AddPartitionsToTxnRequest, version: int) -> AddPartitionsToTxnRequest:
-    """One client's transaction becomes a list of one."""
+    """Make one client's transaction a list of one."""
     if version < 4:
         request.transactions = [
             AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
@@ -84,9 +84,9 @@ def widen_request(request: AddPartitionsToTxnRequest, version: int) -> AddPartit
 def narrow_response(
     response: AddPartitionsToTxnResponse, version: int, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """The only transaction's results become the answer; an error of the whole is each partition's.
+    """Make the only transaction's results the answer; an error of the whole is each partition's.
 
-    Clients before version 2 know a fenced producer by its epoch only.
+    Clients before version 2 expect InvalidProducerEpoch instead of ProducerFenced.
     """
     if version > 3:
         return response

@@ -64,7 +64,7 @@ class AlterPartitionResponse:
 
 
 def widen_request(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
-    """Brokers without their epochs: -1 each, which is not checked."""
+    """Give the ISR's brokers of old versions the epoch -1, which is not checked."""
     if version < 3:
         for partition in (one for topic in request.topics for one in topic.partitions):
             partition.new_isr_with_epochs = [

@@ -71,7 +71,7 @@ class ApiVersionsResponse:
 
 
 def widen_request(request: ApiVersionsRequest, version: int) -> ApiVersionsRequest:
-    """A client that is too old to name its software is called unknown."""
+    """Name the software of a client before version 3 "unknown"."""
     if version < 3:
         request.client_software_name = request.client_software_version = "unknown"
     return request
@@ -80,7 +80,10 @@ def widen_request(request: ApiVersionsRequest, version: int) -> ApiVersionsReque
 def narrow_response(
     response: ApiVersionsResponse, version: int, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
-    """Clients before version 4 cannot read a feature whose lowest level is 0 (KAFKA-17492)."""
+    """Leave out features whose lowest level is 0, which clients before version 4 cannot read.
+
+    Source: KAFKA-17492.
+    """
     if version < 4:
         known = [feature for feature in response.supported_features if feature.min_version > 0]
         response.supported_features = known

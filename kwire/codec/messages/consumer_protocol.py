@@ -1,4 +1,4 @@
-"""What classic consumers tell each other inside JoinGroup and SyncGroup."""
+"""The messages between classic consumers inside JoinGroup and SyncGroup."""
 
 from kwire.codec.schema import (
     Array,

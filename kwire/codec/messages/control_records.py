@@ -1,4 +1,4 @@
-"""Control records: what stands in control batches, of data and of the metadata log."""
+"""The records of control batches, in partitions' logs and in the metadata log."""
 
 from kwire.codec.schema import (
     ZERO_UUID,

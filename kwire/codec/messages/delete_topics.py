@@ -52,7 +52,7 @@ class DeleteTopicsResponse:
 
 
 def widen_request(request: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
-    """Topics by name become topics by name or id."""
+    """Make the list of names a list of topics by name or id."""
     if version < 6:
         states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
         request.topics, request.topic_names = states, []

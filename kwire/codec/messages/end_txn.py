@@ -33,7 +33,7 @@ class EndTxnResponse:
 def narrow_response(
     response: EndTxnResponse, version: int, request: EndTxnRequest
 ) -> EndTxnResponse:
-    """Clients before version 2 know a fenced producer by its epoch only."""
+    """Replace ProducerFenced by InvalidProducerEpoch, which clients before version 2 expect."""
     if version < 2 and response.error_code == ProducerFenced.code:
         response.error_code = InvalidProducerEpoch.code
     return response

@@ -77,7 +77,7 @@ class FetchRequest:
     forgotten_topics_data: Array[ForgottenTopic] = field("7+", factory=list)
     rack_id: String = field("11+", default="", ignorable=True)
     zstd_allowed: Bool = field("", default=True, ignorable=True)
-    """Not on the wire: versions before 10 are older than the codec."""
+    """Whether the client can read zstd, as from version 10 on; not on the wire."""
 
 
 @message(api_key=1, versions="4-18", flexible="12+")
@@ -160,7 +160,7 @@ def widen_request(request: FetchRequest, version: int) -> FetchRequest:
 
 
 def narrow_response(response: FetchResponse, version: int, request: FetchRequest) -> FetchResponse:
-    """Who leads instead is told from version 16 on, what is wrong with a disk from version 6 on."""
+    """Remove leader hints before version 16; replace KafkaStorageError before version 6."""
     if version < 6:
         for topic in response.responses:
             for partition in topic.partitions:

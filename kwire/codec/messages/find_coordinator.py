@@ -53,7 +53,7 @@ class FindCoordinatorResponse:
 
 
 def widen_request(request: FindCoordinatorRequest, version: int) -> FindCoordinatorRequest:
-    """One key becomes a list of one."""
+    """Make one key a list of one."""
     if version < 4:
         request.coordinator_keys, request.key = [request.key], ""
     return request
@@ -62,7 +62,7 @@ def widen_request(request: FindCoordinatorRequest, version: int) -> FindCoordina
 def narrow_response(
     response: FindCoordinatorResponse, version: int, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """The only coordinator becomes the answer itself."""
+    """Make the only coordinator the answer itself."""
     if version < 4 and response.coordinators:
         found = response.coordinators[0]
         response.node_id, response.host, response.port = found.node_id, found.host, found.port

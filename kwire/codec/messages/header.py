@@ -1,11 +1,11 @@
-"""The headers that go before each request and response."""
+"""The headers of requests and responses."""
 
 from kwire.codec.schema import Int16, Int32, NullableString, field, message
 
 
 @message(versions="1-2", flexible="2+")
 class RequestHeader:
-    """What goes before the body of every request.
+    """The header before the body of every request.
 
     Version 2 is flexible.
     """
@@ -18,7 +18,7 @@ class RequestHeader:
 
 @message(versions="0-1", flexible="1+")
 class ResponseHeader:
-    """What goes before the body of every response.
+    """The header before the body of every response.
 
     Version 1 is flexible.
     """

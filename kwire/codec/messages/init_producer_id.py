@@ -38,7 +38,7 @@ class InitProducerIdResponse:
 def narrow_response(
     response: InitProducerIdResponse, version: int, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Clients before version 4 know a fenced producer by its epoch only."""
+    """Replace ProducerFenced by InvalidProducerEpoch, which clients before version 4 expect."""
     if version < 4 and response.error_code == ProducerFenced.code:
         response.error_code = InvalidProducerEpoch.code
     return response

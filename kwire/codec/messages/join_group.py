@@ -37,9 +37,9 @@ class JoinGroupRequest:
     protocols: Array[JoinGroupRequestProtocol] = field("0+", factory=list)
     reason: NullableString = field("8+", default=None, nullable="8+", ignorable=True)
     knows_member_id_required: Bool = field("", default=True, ignorable=True)
-    """Whether the client comes back with the member id it is given (KIP-394)."""
+    """Whether the client joins again with the member id it is given (KIP-394)."""
     can_skip_assignment: Bool = field("", default=True, ignorable=True)
-    """Whether a leader may be told to keep the assignment there is (KIP-814)."""
+    """Whether the answer may make the group's leader skip the assignment (KIP-814)."""
 
 
 @message(api_key=11, versions="0-9", flexible="6+")
@@ -69,7 +69,7 @@ class JoinGroupResponse:
 
 
 def widen_request(request: JoinGroupRequest, version: int) -> JoinGroupRequest:
-    """Say what the client's version understands, and give the first one its timeout."""
+    """Set the abilities of the client's version, and version 0's rebalance timeout."""
     request.knows_member_id_required = version >= 4
     request.can_skip_assignment = version >= 9
     if version == 0:
@@ -80,7 +80,7 @@ def widen_request(request: JoinGroupRequest, version: int) -> JoinGroupRequest:
 def narrow_response(
     response: JoinGroupResponse, version: int, request: JoinGroupRequest
 ) -> JoinGroupResponse:
-    """Before version 7 a group without a protocol has one with an empty name."""
+    """Before version 7 give a group without a protocol an empty protocol name."""
     if version < 7:
         response.protocol_name = response.protocol_name or ""
     return response

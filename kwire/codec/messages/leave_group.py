@@ -43,7 +43,7 @@ class LeaveGroupResponse:
 
 
 def widen_request(request: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
-    """One member becomes a list of one."""
+    """Make one member a list of one."""
     if version < 3:
         request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         request.member_id = ""
@@ -53,7 +53,7 @@ def widen_request(request: LeaveGroupRequest, version: int) -> LeaveGroupRequest
 def narrow_response(
     response: LeaveGroupResponse, version: int, request: LeaveGroupRequest
 ) -> LeaveGroupResponse:
-    """The only member's error becomes that of the whole, unless there is one already."""
+    """Make the only member's error that of the whole answer, unless it has one already."""
     if version < 3 and response.members:
         response.error_code = response.error_code or response.members[0].error_code
         response.members = []

@@ -6,9 +6,9 @@ from kwire.codec.schema import Array, Int8, Int16, Int32, Int64, String, field, 
 from kwire.errors import LeaderNotAvailable, OffsetNotAvailable
 
 MEANINGLESS: Final = -(1 << 63)
-"""In place of a negative timestamp that a request's version does not have yet."""
+"""The replacement of a negative timestamp that the request's version does not define."""
 _SPECIAL_SINCE: Final = ((7, -2), (8, -3), (9, -4), (11, -5))
-"""Before this version the smallest timestamp with a meaning is this one."""
+"""Pairs of a version and the smallest timestamp with a meaning before that version."""
 
 
 @message(api_key=2, versions="1-11", flexible="6+")
@@ -66,7 +66,7 @@ class ListOffsetsResponse:
 
 
 def widen_request(request: ListOffsetsRequest, version: int) -> ListOffsetsRequest:
-    """The places that have a negative number became more from version to version."""
+    """Replace negative timestamps that the request's version does not define."""
     for since, least in _SPECIAL_SINCE:
         if version < since:
             for topic in request.topics:
@@ -80,7 +80,7 @@ def widen_request(request: ListOffsetsRequest, version: int) -> ListOffsetsReque
 def narrow_response(
     response: ListOffsetsResponse, version: int, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Version 4 tells the leader's epoch, 5 that a new leader does not know the end yet."""
+    """Remove the leader epoch before version 4; replace OffsetNotAvailable before version 5."""
     if version < 5:
         for topic in response.topics:
             for partition in topic.partitions:

@@ -93,7 +93,7 @@ class MetadataResponse:
 
 
 def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
-    """All topics were asked for by naming none, before a list could be null."""
+    """Make an empty list null in version 0, where it asks for all topics."""
     if version == 0 and not request.topics:
         request.topics = None
     return request
@@ -102,10 +102,10 @@ def widen_request(request: MetadataRequest, version: int) -> MetadataRequest:
 def narrow_response(
     response: MetadataResponse, version: int, request: MetadataRequest
 ) -> MetadataResponse:
-    """Before version 12 a topic cannot be asked for by its id, nor an answer lack its name.
+    """Before version 12 report topics without a name as InvalidRequest with an empty name.
 
-    Before version 6 a leader without an address on the client's listener is no leader; version 0
-    names only replicas that can be reached.
+    Before version 6 a leader without an address on the client's listener is LeaderNotAvailable;
+    version 0 lists only replicas that can be reached.
     """
     if version < 12:
         for topic in response.topics:

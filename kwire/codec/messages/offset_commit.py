@@ -76,7 +76,7 @@ class OffsetCommitResponse:
 def narrow_response(
     response: OffsetCommitResponse, version: int, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    """Before version 9 a member of a group that does not exist has a generation of none."""
+    """Before version 9 replace GroupIdNotFound by IllegalGeneration."""
     if version < 9:
         for partition in (one for topic in response.topics for one in topic.partitions):
             if partition.error_code == GroupIdNotFound.code:

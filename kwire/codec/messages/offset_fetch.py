@@ -107,7 +107,7 @@ class OffsetFetchResponse:
 
 
 def widen_request(request: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
-    """One group becomes a list of one; its topics are None where all are asked for."""
+    """Make one group a list of one; its topics are None if all are requested."""
     if version < 8:
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
         if request.topics is not None:
@@ -124,9 +124,9 @@ def widen_request(request: OffsetFetchRequest, version: int) -> OffsetFetchReque
 def narrow_response(
     response: OffsetFetchResponse, version: int, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """The only group becomes the answer itself.
+    """Make the only group the answer itself.
 
-    Version 1 has no place for a group's error but the partitions that were asked for.
+    Version 1 has no field for a group's error, so it is each requested partition's.
     """
     if version > 7 or not response.groups:
         return response

@@ -1,4 +1,4 @@
-"""Who a forwarded request comes from (Envelope)."""
+"""The principal of the client in a forwarded request (Envelope)."""
 
 from kwire.codec.schema import Bool, String, field, message
 

@@ -42,7 +42,7 @@ class ProduceRequest:
 
     topic_data: Array[TopicProduceData] = field("0+", factory=list)
     zstd_allowed: Bool = field("", default=True, ignorable=True)
-    """Not on the wire: versions before 7 are older than the codec."""
+    """Whether zstd is allowed, as from version 7 on; not on the wire."""
 
 
 @message(api_key=0, versions="3-13", flexible="9+")

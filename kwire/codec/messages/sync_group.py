@@ -29,7 +29,7 @@ class SyncGroupRequest:
     protocol_type: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     protocol_name: NullableString = field("5+", default=None, nullable="5+", ignorable=True)
     must_name_protocol: Bool = field("", default=False, ignorable=True)
-    """Whether the client has to say which protocol it means."""
+    """Whether the request must name the protocol."""
 
     @struct
     class SyncGroupRequestAssignment:
@@ -55,6 +55,6 @@ class SyncGroupResponse:
 
 
 def widen_request(request: SyncGroupRequest, version: int) -> SyncGroupRequest:
-    """From version 5 on a request without its protocol is refused."""
+    """Require the protocol from version 5 on."""
     request.must_name_protocol = version >= 5
     return request

@@ -77,7 +77,7 @@ class TxnOffsetCommitResponse:
 def narrow_response(
     response: TxnOffsetCommitResponse, version: int, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """Clients before version 2 retry a coordinator that is not there, not one that loads."""
+    """Replace CoordinatorLoadInProgress by CoordinatorNotAvailable for clients before version 2."""
     if version < 2:
         for partition in (one for topic in response.topics for one in topic.partitions):
             if partition.error_code == CoordinatorLoadInProgress.code:

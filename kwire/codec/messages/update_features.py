@@ -56,7 +56,7 @@ class UpdateFeaturesResponse:
 
 
 def widen_request(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesRequest:
-    """Leave to downgrade becomes a kind of change: 1 is an upgrade, 2 a safe downgrade."""
+    """Make version 0's ``allow_downgrade`` an upgrade type: 1 upgrade, 2 safe downgrade."""
     if version == 0:
         for update in request.feature_updates:
             update.upgrade_type = 2 if update.allow_downgrade else 1
