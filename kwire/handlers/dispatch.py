@@ -242,7 +242,7 @@ def handler_of(row: Row) -> Handler[Any, Any]:
 
 @attrs.frozen
 class Route:
-    """Everything about serving one version of one API, looked up once."""
+    """The functions and metrics that serve one version of one API, looked up once."""
 
     serve: Handler[Any, Any]
     decode: Callable[[Any, int], tuple[Any, int]]

@@ -87,7 +87,7 @@ async def _some(
 
 
 def _name(context: Context, topic: AskedTopic) -> str:
-    """Return the topic's name; a name is not looked up: a deleted topic may still have offsets."""
+    """Return the topic's name; a given name need not exist, for deleted topics may have offsets."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
         found = context.image.topics.get(topic.topic_id)

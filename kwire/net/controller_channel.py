@@ -152,7 +152,7 @@ class ControllerChannel:
             self._refused.add(node.id)
         except OutOfReach:
             return
-        except errors.UnsupportedVersion:  # whatever it speaks, it answers
+        except errors.UnsupportedVersion:  # the node answers, though with other versions
             self._refused.discard(node.id)
         else:
             self._refused.discard(node.id)

@@ -1,11 +1,11 @@
 """Sends an answer: small pieces and regions joined, large regions by sendfile.
 
 Rules: one call moves at most :data:`PIECE_BYTES`, and after about that much work other tasks run.
-Before each piece of a region the page cache is asked whether it has the piece's bytes:
-it may lose them while a slow reader drains the socket.  A piece that is not cached leaves through a
-thread, so that a slow disk holds up its own connection only.  Regions are closed here, whatever
-happens.  When a file has fewer bytes than its region promised, the frame cannot be completed:
-Disconnect.
+Before each piece of a region the sender checks that the page cache has the piece's bytes: it may
+lose them while a slow reader drains the socket.  A piece that is not cached is sent in a thread, so
+that a slow disk delays only its own connection.  Regions are always closed here, also after an
+error or a cancellation.  When a file has fewer bytes than its region promised, the frame cannot be
+completed: Disconnect.
 """
 
 import os
