@@ -297,7 +297,7 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
     nothing until the directory to remove is known.
     """
     if not ephemeral:
-        signals.at_once = lambda: None
+        signals.end_at_once_by(lambda: None)
         yield None
         return
     try:
@@ -308,7 +308,7 @@ def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | N
             BAD_DATA,
         )
     with made as path:
-        signals.at_once = made.cleanup
+        signals.end_at_once_by(made.cleanup)
         yield Path(path)
 
 

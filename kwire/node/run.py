@@ -37,9 +37,9 @@ class StopSignals:
     def __init__(self) -> None:
         self.received: int | None = None
         """The first signal."""
-        self.at_once: Callable[[], None] | None = None
-        """Called by a second signal before it ends the process, which runs no other clean-up; while
-        None, a second signal does nothing."""
+        self._second: int | None = None
+        """A second signal that came before it was known what it has to remove."""
+        self._clean_up: Callable[[], None] | None = None
         self._on_first: Callable[[], object] | None = None
         self._former: dict[int, Any] = {}
 
@@ -62,14 +62,29 @@ class StopSignals:
         if on_first is not None and self.received is not None:
             on_first()
 
+    def end_at_once_by(self, clean_up: Callable[[], None]) -> None:
+        """Let a second signal call ``clean_up`` and end the process, now if it has come already.
+
+        No other cleaning up is run then. Until this is called a second signal waits.
+        """
+        self._clean_up = clean_up
+        if self._second is not None:
+            self._end(self._second)
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:
             self.received = number
             if self._on_first is not None:
                 self._on_first()
-        elif self.at_once is not None:
-            self.at_once()
-            os._exit(128 + number)
+        elif self._clean_up is None:
+            self._second = number
+        else:
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        if self._clean_up is not None:
+            self._clean_up()
+        os._exit(128 + number)
 
 
 def run_until_signal(
