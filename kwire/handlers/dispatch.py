@@ -26,7 +26,7 @@ from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers import ListenerType, Row, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
-from kwire.raftmeta.controller.mutation_quota import Requester
+from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX, Requester
 
 if TYPE_CHECKING:
     from kwire.codec.compile import Part
@@ -409,9 +409,10 @@ class Session:
         """Set the throttle time of an answer, and mute the connection; every answer passes here."""
         wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
         told_ms = getattr(response, "throttle_time_ms", None)
+        wait_ms = min(max(wait_ms, told_ms or 0), THROTTLE_MS_MAX)
         if told_ms is not None:
-            response.throttle_time_ms = max(wait_ms, told_ms)
-        self._mute(max(wait_ms, told_ms or 0))
+            response.throttle_time_ms = wait_ms
+        self._mute(wait_ms)
 
     def _mute(self, wait_ms: int) -> None:
         """Mute the connection for the throttle time, since old clients would not wait."""

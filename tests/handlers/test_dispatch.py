@@ -149,6 +149,10 @@ async def test_throttle_time_passes_one_place(served: Served) -> None:
     served.dispatcher.throttle_ms = lambda context, key, frame_bytes: 250
     assert (await served.call("m")).throttle_time_ms == 250
     assert served.session.muted_s == 0.25
+    served.dispatcher.throttle_ms = lambda context, key, frame_bytes: 1 << 40
+    longest = (1 << 31) - 1
+    assert (await served.call("m")).throttle_time_ms == longest, "not an answer that cannot be sent"
+    assert served.session.muted_s == longest / 1000
 
 
 async def test_old_shapes_are_widened_and_new_ones_narrowed(served: Served) -> None:

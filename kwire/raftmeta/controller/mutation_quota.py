@@ -21,6 +21,8 @@ RATE: Final = "controller_mutation_rate"
 BURST_SECONDS: Final = 11.0
 """Seconds of the rate that a bucket can hold, unless ``controller.quota.window.*`` set another."""
 BUCKETS_MAX: Final = 10_000
+THROTTLE_MS_MAX: Final = (1 << 31) - 1
+"""The longest throttle time that an answer can tell, 24 days."""
 
 
 class Requester(NamedTuple):
@@ -72,7 +74,7 @@ class Permit:
             self._wait(bucket)
 
     def _wait(self, bucket: Bucket) -> None:
-        self.throttle_ms = round(-bucket.tokens / self.rate * 1000)
+        self.throttle_ms = round(min(-bucket.tokens / self.rate * 1000, THROTTLE_MS_MAX))
 
 
 @attrs.define
