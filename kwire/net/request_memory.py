@@ -1,11 +1,14 @@
 """Bounds the memory of requests in flight: queued.max.request.bytes (KIP-72).
 
-Bytes count when they arrive, not when they are announced.  When the bound is reached, connections
-are not read until answers free some.  Incomplete frames could wait for each other for ever; so
-while no request is being answered, or after :data:`STALLED_S` without freed bytes (as with only
-long polls), one connection may pass the bound, and if it stops sending it is closed.
+Bytes count as they arrive, not as they are announced.  When the bound is reached, connections are
+not read further until answers free some; then each claim that fits is granted, the oldest first.
+So a large one waits while smaller ones pass it, for a bounded time: frames that are all incomplete
+could wait for each other for ever as well, so while nothing is being answered, or when it has
+waited for long, the oldest claim may pass the bound.  One connection at a time may, until its frame
+is answered, and if that one stops sending it is closed.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -30,6 +33,8 @@ class _Claim:
     count: int
     holder: Holder
     granted: trio.Event = attrs.field(factory=trio.Event)
+    is_late: bool = False
+    """Whether it has waited for long."""
 
 
 @attrs.define
@@ -43,38 +48,36 @@ class Memory:
     """The number of frames that are being answered; each will free its bytes."""
     _exempt: Holder | None = None
     _waiting: dict[_Claim, None] = attrs.field(factory=dict)
-    """Claims in the order in which they are granted; only a granted claim is woken."""
+    """The oldest first; none of them fits."""
+    _least: float = math.inf
+    """A count that no waiting claim is below, so that few answers have to look through them."""
 
-    def fits(self, count: int) -> bool:
+    def fits(self, count: float) -> bool:
         return self.used + count <= self.limit
 
     async def claim(self, count: int, holder: Holder) -> None:
-        """Count bytes of ``holder``; wait while they do not fit."""
-        while not self.fits(count) and self._exempt is not holder:
-            if self._exempt is None and not self.answering:
-                self._exempt = holder
-                break
-            if await self._granted(_Claim(count, holder)):
-                return
-            if self._exempt is None:
-                self._exempt = holder
-                break
-            self._close_stalled()
-        self.used += count
-
-    async def _granted(self, claim: _Claim) -> bool:
-        """Whether the claim was granted within :data:`STALLED_S`; waits until then."""
+        """Count bytes of ``holder``, waiting while there are too many."""
+        if self.fits(count) or self._exempt is holder:
+            self.used += count
+            return
+        claim = _Claim(count, holder)
+        self._least = min(self._least, count) if self._waiting else count
         self._waiting[claim] = None
+        self._exempt_oldest()
         try:
-            with trio.move_on_after(STALLED_S):
-                await claim.granted.wait()
+            while not claim.granted.is_set():
+                with trio.move_on_after(STALLED_S):
+                    await claim.granted.wait()
+                    break
+                claim.is_late = True
+                self._close_stalled()
+                self._exempt_oldest()
         except BaseException:
             if claim.granted.is_set():
-                self.free(claim.count, claim.holder)
+                self.free(count, holder)
             raise
         finally:
             self._waiting.pop(claim, None)
-        return claim.granted.is_set()
 
     def free(self, count: int, holder: Holder) -> None:
         """Release the bytes of a frame that is answered, or whose connection is closed."""
@@ -82,19 +85,39 @@ class Memory:
         if self._exempt is holder:
             self._exempt = None
         if self._waiting:
-            self._grant()
+            if self.fits(self._least):
+                self._grant_fitting()
+            self._exempt_oldest()
 
-    def _grant(self) -> None:
-        """Grant the claims that fit now; the first may pass the bound if nothing is answered."""
-        while self._waiting:
-            claim = next(iter(self._waiting))
-            if not self.fits(claim.count):
-                if self._exempt is not None or self.answering:
-                    return
-                self._exempt = claim.holder
-            self.used += claim.count
-            del self._waiting[claim]
-            claim.granted.set()
+    def _grant_fitting(self) -> None:
+        """Count the claims that fit, the oldest first."""
+        granted, least = [], math.inf
+        for claim in self._waiting:
+            if not self.fits(self._least):
+                break
+            if self.fits(claim.count):
+                self.used += claim.count
+                granted.append(claim)
+            else:
+                least = min(least, claim.count)
+        else:
+            self._least = least
+        for claim in granted:
+            self._end_wait(claim)
+
+    def _exempt_oldest(self) -> None:
+        """Let the claim that waits longest pass the bound if nothing else would end its wait."""
+        if self._exempt is not None or not self._waiting:
+            return
+        oldest = next(iter(self._waiting))
+        if oldest.is_late or not self.answering:
+            self._exempt = oldest.holder
+            self.used += oldest.count
+            self._end_wait(oldest)
+
+    def _end_wait(self, claim: _Claim) -> None:
+        del self._waiting[claim]
+        claim.granted.set()
 
     def _close_stalled(self) -> None:
         exempt = self._exempt

@@ -80,6 +80,10 @@ class Connection:
     """The request that is being answered."""
     busy: bool = False
     """Whether the client waits for the broker, so that the connection is not idle."""
+    claiming: bool = False
+    """Whether memory is waited for, for the request to be answered or a frame in the making."""
+    muted: bool = False
+    """Whether nothing is read for as long as the client was told to wait."""
     hung_up: bool = False
     claimed: int = 0
     """The bytes of memory counted for an incomplete frame."""
@@ -103,12 +107,35 @@ class Connection:
         """
         self.hung_up = True
         request = self.answering
-        if request is not None and self.session.only_reads(request) and self.nothing_unread():
+        if request is not None:
+            is_useless = self.session.only_reads(request) and self.nothing_unread()
+        elif self.claiming:  # the rest of that frame will not come
+            is_useless = self.nothing_to_receive()
+        else:
+            is_useless = self.muted and self.nothing_unread()
+        if is_useless:
             self.close("")
 
+    async def claim(self, memory: Memory, count: int) -> None:
+        """Count bytes of a frame, when there is room for them."""
+        self.busy = self.claiming = True
+        if self.hung_up:
+            self.noticed_hang_up()
+        await memory.claim(count, self)
+        self.busy = self.claiming = False
+
+    async def wait_muted(self, now: float) -> None:
+        """Read nothing for as long as the session says; a client that is gone or idle is closed."""
+        self.busy, self.muted, self.last_active = False, True, now
+        if self.hung_up:
+            self.noticed_hang_up()
+        await trio.sleep(self.session.muted_s)
+        self.muted, self.session.muted_s = False, 0.0
+
     def nothing_unread(self) -> bool:
-        if self.framer.partial:
-            return False
+        return not self.framer.partial and self.nothing_to_receive()
+
+    def nothing_to_receive(self) -> bool:
         try:
             return not self.sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -400,9 +427,7 @@ class NetService:
         """Claim the memory by which the incomplete frame's buffer has grown."""
         grown = connection.framer.held - connection.claimed
         if grown > 0:
-            connection.busy = True
-            await self._memory.claim(grown, connection)
-            connection.busy = False
+            await connection.claim(self._memory, grown)
             connection.claimed += grown
 
     async def _turns(self, connection: Connection) -> None:
@@ -429,8 +454,8 @@ class NetService:
         elif memory.fits(size):
             memory.used += size
         else:
-            connection.busy = True
-            await memory.claim(size, connection)
+            connection.answering = frame
+            await connection.claim(memory, size)
         try:
             connection.busy = True
             parts = await self._decided(connection, frame)
@@ -449,10 +474,7 @@ class NetService:
         if session.muted_s > 0:
             if sender.unsent:
                 await sender.send(())
-            connection.busy = True
-            await trio.sleep(session.muted_s)
-            connection.busy, connection.last_active = False, self.now()
-            session.muted_s = 0.0
+            await connection.wait_muted(self.now())
 
     async def _decided(self, connection: Connection, frame: memoryview) -> Sequence[Any] | None:
         """Return the session's answer; a mere read is cancelled when the peer hangs up."""

@@ -168,9 +168,112 @@ async def test_a_connection_that_waits_for_the_broker_is_not_idle(
     async with running(Limits(connections_max_idle_ms=2000)) as node:
         node.listen()
         async with await node.connect() as client:
+            await client.send_bytes(framed(b"wait."))
+            await trio.sleep(4)
+            node.sessions[0].go.set()
+            assert await client.read_frame() == b"wait."
+
+
+async def test_a_muted_connection_is_closed_when_it_is_idle(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """invariant 104: as by Kafka, however long the client is to wait."""
+    caplog.set_level(logging.INFO, "kwire")
+    async with running(Limits(connections_max_idle_ms=2000)) as node:
+        node.listen()
+        async with await node.connect() as client:
             assert await echo(client, b"mute.") == b"mute."
             await trio.sleep(4)
-            assert await echo(client, b"after") == b"after"
+            assert not node.service.connections
+    assert "reason=idle" in caplog.text
+
+
+@pytest.mark.parametrize("hung_up_before", [False, True])
+async def test_a_muted_connection_ends_when_its_client_hangs_up(
+    hung_up_before: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """invariant 104: it would be held for as long as the client was to wait, which may be days."""
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        await client.send_bytes(framed(b"write"))
+        session = node.sessions[0]
+        await session.waiting.wait()
+        session.muted_s = 1e5
+        if not hung_up_before:
+            session.go.set()
+            assert await client.read_frame() == b"write"
+        await client.stream.aclose()
+        await settled()
+        session.go.set()
+        await settled()
+        assert not node.service.connections
+        assert trio.current_time() == node.started
+        assert session.answered == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_requests_before_a_hang_up_are_served_when_the_mute_ends(
+    apart: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """They may change something, and their client does not wait for an answer."""
+    async with running() as node:
+        node.listen()
+        client = await node.connect()
+        if apart:
+            assert await echo(client, b"mute.") == b"mute."
+            await client.send_bytes(framed(b"after"))
+        else:
+            await client.send_bytes(framed(b"mute.", b"after"))
+            assert await client.read_frame() == b"mute."
+        await client.stream.aclose()
+        await settled()
+        assert (node.sessions[0].answered, len(node.service.connections)) == (1, 1)
+        await trio.sleep(5)
+        await settled()
+        assert (node.sessions[0].answered, len(node.service.connections)) == (2, 0)
+
+
+@pytest.mark.parametrize("body", [b"read.", b"cut"])
+async def test_a_client_that_hung_up_does_not_wait_for_memory(
+    body: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    """invariant 95: neither for a request that only reads nor for a frame that stays incomplete."""
+    async with running(Limits(queued_max_request_bytes=1000)) as node:
+        node.listen()
+        async with await node.connect() as first:
+            await first.send_bytes(framed(b"wait." + bytes(990)))
+            await node.sessions[0].waiting.wait()
+            second = await node.connect()
+            await second.send_bytes(pack(">i", 50) + body.ljust(50 if body == b"read." else 20))
+            await settled()
+            assert len(node.service.connections) == 2
+            await second.stream.aclose()
+            await settled()
+            assert len(node.service.connections) == 1
+            assert trio.current_time() == node.started
+            assert not node.service._memory._waiting
+
+
+async def test_a_change_that_waits_for_memory_is_made_after_a_hang_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running(Limits(queued_max_request_bytes=1000)) as node:
+        node.listen()
+        async with await node.connect() as first:
+            await first.send_bytes(framed(b"wait." + bytes(990)))
+            await node.sessions[0].waiting.wait()
+            second = await node.connect()
+            await second.send_bytes(framed(b"write" + bytes(45)))
+            await settled()
+            await second.stream.aclose()
+            await settled()
+            assert len(node.service.connections) == 2
+            node.sessions[0].go.set()
+            node.sessions[1].go.set()
+            await settled()
+            assert node.sessions[1].answered == 1
+            assert len(node.service.connections) == 1
 
 
 async def test_a_slow_reader_holds_one_answer_and_no_one_up() -> None:

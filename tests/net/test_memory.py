@@ -105,6 +105,60 @@ async def test_freed_bytes_wake_only_who_gets_them() -> None:
     assert memory.used == 100
 
 
+async def test_claims_that_fit_pass_an_older_one_that_does_not() -> None:
+    memory, holder, order = Memory(100), Peer(), []
+    await memory.claim(100, holder)
+    memory.answering = 1
+
+    async def claim(count: int) -> None:
+        await memory.claim(count, Peer())
+        order.append(count)
+
+    async with trio.open_nursery() as nursery:
+        for count in (60, 31, 10, 30, 9):
+            nursery.start_soon(claim, count)
+            await trio.testing.wait_all_tasks_blocked()
+        memory.free(50, holder)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(order) == [9, 10, 31], "the oldest of those that fit"
+        memory.free(31, holder)
+        await trio.testing.wait_all_tasks_blocked()
+        assert order[3:] == [30]
+        memory.free(60, holder)
+    assert memory.used == 99
+
+
+async def test_a_large_claim_passes_the_bound_when_it_has_waited_for_long(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """However many small ones come meanwhile, and whoever else is exempt at that time."""
+    memory, holder, exempt, peers = Memory(100), Peer(), Peer(), [Peer(), Peer()]
+    await memory.claim(50, holder)
+    await memory.claim(90, exempt)
+    memory.answering = 1
+    granted: list[int] = []
+
+    async def claim(number: int) -> None:
+        await memory.claim(200 + number, peers[number])
+        granted.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(2):
+            nursery.start_soon(claim, number)
+            await trio.sleep(1)
+        exempt.last_active = trio.current_time() + 10 * STALLED_S
+        await trio.sleep(3 * STALLED_S)
+        assert (granted, exempt.closed) == ([], ""), "one at a time"
+        memory.free(90, exempt)
+        await trio.testing.wait_all_tasks_blocked()
+        assert granted == [0], "the oldest, though others are being answered"
+        memory.free(200, peers[0])
+        await trio.testing.wait_all_tasks_blocked()
+        assert granted == [0, 1]
+        memory.free(201, peers[1])
+    assert memory.used == 50
+
+
 @pytest.mark.parametrize("granted_first", [False, True])
 async def test_a_cancelled_claim_counts_nothing(granted_first: bool) -> None:
     """Whichever comes first in one turn: the bytes that are freed, or the end of the connection."""
