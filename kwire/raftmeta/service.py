@@ -426,7 +426,7 @@ class RaftService:
             except (OSError, KafkaStorageError) as error:
                 if not lacks_descriptors(error) or not can_go_on():
                     raise
-                await self._scarcity.wait(error, attempt)
+                await trio.sleep(self._scarcity.wait_s(error, attempt))
         raise AssertionError("counting ended")
 
     def _tell_of_voters(self) -> None:
@@ -517,7 +517,7 @@ class RaftService:
             except (OSError, KafkaStorageError) as error:
                 if not lacks_descriptors(error):
                     raise
-                await self._scarcity.wait(error, attempt)
+                await trio.sleep(self._scarcity.wait_s(error, attempt))
                 attempt += 1
                 continue  # a snapshot may have taken the log's place meanwhile
             attempt = 0

@@ -1,4 +1,4 @@
-"""Waits for file descriptors that the metadata log lacks.
+"""Decides how long the metadata log waits for file descriptors that it lacks.
 
 Rule: the loop runs between two attempts, also if files could be closed.  A call that opens more
 files than there are descriptors leaves those that it could open to be closed, each time: it
@@ -10,7 +10,6 @@ from math import inf
 from typing import Final
 
 import attrs
-import trio
 
 from kwire.clock import Clock
 from kwire.raftmeta.storage.storage import MetadataStorage
@@ -33,13 +32,15 @@ class Scarcity:
     _logged_until: float = -inf
     """A failure before this time belongs to the shortage that was logged."""
 
-    async def wait(self, error: Exception, attempt: int) -> None:
-        """Close files that are not in use, and wait after that failed attempt, counted from 0."""
+    def wait_s(self, error: Exception, attempt: int) -> float:
+        """Close files that are not in use; return how long to sleep after a failed attempt.
+
+        Attempts count from 0. After 0 seconds, too, the loop has to run once.
+        """
         if self._storage.shed() and attempt == 0:
-            await trio.lowlevel.checkpoint()
-            return
+            return 0.0
         now = self._clock.now()
         if now >= self._logged_until:
             log.warning("metadata log waits for descriptors error=%s", error)
         self._logged_until = now + 2 * LONGEST_WAIT_S
-        await trio.sleep(min(FIRST_WAIT_S * 2 ** min(attempt, _DOUBLINGS), LONGEST_WAIT_S))
+        return min(FIRST_WAIT_S * (1 << min(attempt, _DOUBLINGS)), LONGEST_WAIT_S)
