@@ -107,7 +107,7 @@ async def test_old_clients_are_slowed_and_not_refused() -> None:
 
 @pytest.mark.parametrize("rate", [1e-7, 5e-324])
 async def test_wait_is_told_as_the_largest_number_if_it_is_longer(rate: float) -> None:
-    """What was decided is answered, also if the debt is paid in years, or never."""
+    """A decided change is answered, also if the debt takes years to pay."""
     client = Client(rate, version=5)
     assert await client.create(2_000) == (0, (1 << 31) - 1)
 
