@@ -7,8 +7,8 @@ MUTATIONS = (
         name="keep-descriptor-of-deleted-segment",
         invariants=(83,),
         path="kwire/log/segment.py",
-        old="        self.file.close()  # the space of a file comes back",
-        new="        # the space of a file comes back",
+        old="self.file.close()  # A file's space is freed",
+        new="# A file's space is freed",
         test="tests/log/test_descriptors.py",
     ),
     Mutation(
