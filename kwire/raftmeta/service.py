@@ -53,6 +53,7 @@ from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.roles import Follower, Leader, Resigned
 from kwire.raftmeta.raft.state import RaftConfig, RaftState, Random
 from kwire.raftmeta.raft.voters import Node, VoterSet
+from kwire.raftmeta.storage.damage import check_log, check_snapshot
 from kwire.raftmeta.storage.decoding import decode_batches, decode_snapshot
 from kwire.raftmeta.storage.levels import NEWEST
 from kwire.raftmeta.storage.records import (
@@ -521,6 +522,7 @@ class RaftService:
                 attempt += 1
                 continue  # a snapshot may have taken the log's place meanwhile
             attempt = 0
+            check_log(data, self._delivered)
             batches = await decode_batches(data, Slices(self._clock.now))
             batches = [b for b in batches if b.last_offset >= self._delivered]
             assert batches, (self._delivered, end_offset)
@@ -541,6 +543,7 @@ class RaftService:
         data = await self._read_snapshot(snapshot)
         if data is None:
             return
+        check_snapshot(snapshot, data)
         reader = await decode_snapshot(SnapshotReader(snapshot, data), Slices(self._clock.now))
         for listener in self._listeners:
             if (rest := listener.on_snapshot(reader)) is not None:

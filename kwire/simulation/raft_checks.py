@@ -3,7 +3,7 @@
 * Election safety: one leader an epoch; one vote an epoch, also across a crash.
 * Leader completeness: a leader's log has everything that is committed.
 * State machine safety: records that any nodes take as committed are the same bytes at the same
-  offset.
+  offset, and so is what a node reads from its disk to deliver it.
 * A leader commits by records of its own epoch only (5.4.2).
 * A majority of the voters has synced every record that the leader takes as committed.
 * Epoch and high watermark never fall, the leaders' high watermark not even from leader to leader;
@@ -43,6 +43,7 @@ from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.raftmeta.storage.records import SnapshotReader
 from kwire.raftmeta.storage.storage_turn import Outcome
+from kwire.records.header import Buffer, headers
 from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_node import SimNode
 from kwire.types import ZERO_UUID
@@ -217,6 +218,14 @@ class Checks:
         self.seen[place] = (epoch, end_offset)
         if not self.commits or self.commits[-1][1] < end_offset:
             self.commits.append((epoch, end_offset))
+
+    def on_delivery(self, node: SimNode, data: Buffer) -> None:
+        """The state machine of every node gets the batches that were committed."""
+        for pos, header in headers(data):
+            known = self.chain.get(header.next_offset)
+            batch = data[pos : pos + header.size]
+            if known is not None and known != crc32(batch, self.chain.get(header.base_offset, -1)):
+                raise Violation(f"n{node.id} delivers other records at {header.base_offset}")
 
     def _check_mark(self, node: SimNode, mark: int) -> None:
         """Check that a leader's first high watermark is at least that of the leaders before it."""

@@ -3,13 +3,23 @@
 from collections.abc import Callable, Iterable
 from random import Random
 
+from kwire.errors import CorruptMessage
+from kwire.raftmeta.raft.control_records import is_whole
 from kwire.raftmeta.raft.events import SnapshotLoaded, SnapshotRefused
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.damage import first_damaged
 from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
-from kwire.records.header import headers
+from kwire.records.header import CRC_POS, headers, parse
+
+
+def with_flipped_bit(data: bytes, start: int, end: int, random: Random) -> bytes:
+    """Return a copy of which one bit between two positions is another."""
+    changed = bytearray(data)
+    changed[random.randrange(start, end)] ^= 1 << random.randrange(8)
+    return bytes(changed)
 
 
 class SimStorage:
@@ -31,6 +41,13 @@ class SimStorage:
         self.pending.append(call)
 
     def load(self, configured: VoterSet) -> Recovered:
+        """Refuse damage, as a node's files do; the batches and snapshots here are whole else."""
+        for base, _, data in self.cache.batches:
+            if first_damaged(data, base) is not None:
+                raise CorruptMessage(f"the metadata log is damaged at offset {base}")
+        for snapshot, data in self.cache.snapshots.items():
+            if not is_whole(data):
+                raise CorruptMessage(f"{snapshot} is damaged")
         return self.cache.load(configured)
 
     def append(self, records: Bytes, base_offset: int) -> None:
@@ -103,6 +120,30 @@ class SimStorage:
     def repair(self) -> bool:
         """Return False: this disk never fails."""
         return False
+
+    def rot_batch(self, random: Random, start_offset: int, end_offset: int) -> bool:
+        """Flip a bit of a batch between two offsets, on the platter too."""
+        held = set(self.durable.batches)
+        batches = [b for b in self.cache.batches if b[0] >= start_offset and b[1] <= end_offset]
+        found = [b for b in batches if b in held]
+        if self.pending or not found:
+            return False
+        base, following, data = sound = random.choice(found)
+        rotten = base, following, with_flipped_bit(data, CRC_POS, len(data), random)
+        for disk in (self.cache, self.durable):
+            disk.batches[disk.batches.index(sound)] = rotten
+        return True
+
+    def rot_snapshot(self, random: Random) -> bool:
+        """Flip a bit of a snapshot, on the platter too."""
+        if self.pending or not self.cache.snapshots:
+            return False
+        snapshot = random.choice(sorted(self.cache.snapshots))
+        data = self.cache.snapshots[snapshot]
+        first = parse(data).size
+        rotten = with_flipped_bit(data, CRC_POS, first, random)
+        self.cache.snapshots[snapshot] = self.durable.snapshots[snapshot] = rotten
+        return True
 
     def crash(self, random: Random, *, power: bool = True) -> None:
         """Keep a prefix of the unsynced calls; all of them if only the process has died."""

@@ -192,6 +192,30 @@ def power_lost_after_snapshot(sim: "RaftSim") -> bool:
     return True
 
 
+def rotten_leader(sim: "RaftSim") -> bool:
+    """Invariant 44: a leader whose disk rots does not keep those who need its log from it."""
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader]
+    if not sim.is_dynamic or not sim.operators.is_idle or len(voters) < 3:
+        return False
+    if len(others) < len(voters) - 1 or not voters.has(leader.config.key):
+        return False
+    away = sim.random.choice(others)
+    assert away.raft is not None
+    known = away.raft.state.log.end_offset
+    sim.isolate(away)
+    is_snapshot_needed = sim.random.random() < 0.5
+    for _ in range(3):
+        sim.propose()
+        sim.wait(1)
+        if is_snapshot_needed:
+            sim.take_snapshot(leader)
+    sim.operators.rot(leader, known)
+    sim.network.cut.clear()
+    sim.calm()
+    return True
+
+
 def dead_minority(sim: "RaftSim") -> bool:
     """Check invariant 110: with a dead minority, the majority goes on after its own faults.
 
@@ -222,8 +246,15 @@ DRILLS: Final[tuple[Callable[["RaftSim"], bool], ...]] = (
     removed_leader,
     double_crash,
     power_lost_after_snapshot,
+    rotten_leader,
     dead_minority,
 )
 
-SELDOM: Final = (strangers, removed_leader, power_lost_after_snapshot, double_crash)
+SELDOM: Final = (
+    strangers,
+    removed_leader,
+    power_lost_after_snapshot,
+    double_crash,
+    rotten_leader,
+)
 """Drills that few quorums qualify for; one of them is often tried before the others."""

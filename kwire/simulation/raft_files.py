@@ -18,6 +18,7 @@ from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.disk_storage import DiskStorage
 from kwire.raftmeta.storage.names import METADATA_DIRECTORY
 from kwire.raftmeta.storage.storage import Bytes, MemoryStorage
+from kwire.records.header import CRC_POS, headers, parse
 from kwire.simulation.disk import PLENTY, SimDisk
 
 
@@ -165,6 +166,34 @@ class Files:
         file.write([data], file.size())
         file.sync()
         file.close()
+
+    def rot_batch(self, random: Random, start_offset: int, end_offset: int) -> bool:
+        """Flip a bit of a batch between two offsets; of one that a crash cannot have torn."""
+        start = max(self.cache.start_offset, start_offset)
+        end = min(end_offset, self.files.known_synced_end or 0)
+        found: list[tuple[str, int, int]] = []
+        for path in self._paths(".log"):
+            for position, header in headers(self.disk.read(path)):
+                if start <= header.base_offset and header.next_offset <= end:
+                    found.append((path, position, header.size))
+        return self._rot(found, random)
+
+    def rot_snapshot(self, random: Random) -> bool:
+        """Flip a bit of a snapshot's first batch."""
+        found = [(path, 0, parse(self.disk.read(path)).size) for path in self._paths(".checkpoint")]
+        return self._rot(found, random)
+
+    def _rot(self, batches: list[tuple[str, int, int]], random: Random) -> bool:
+        if not batches:
+            return False
+        path, position, size = random.choice(batches)
+        position += random.randrange(CRC_POS, size)
+        self.disk.rot(path, position, 1 << random.randrange(8))
+        return True
+
+    def _paths(self, ending: str) -> list[str]:
+        names = [entry.name for entry in self.disk.entries(METADATA_DIRECTORY)]
+        return sorted(f"{METADATA_DIRECTORY}/{name}" for name in names if name.endswith(ending))
 
     def overwrite(self, name: str, data: bytes) -> None:
         """Replace the content of a file."""

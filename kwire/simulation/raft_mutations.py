@@ -219,6 +219,10 @@ def _nothing(self: SimFile) -> None:
 _install = DiskStorage.install_snapshot
 
 
+def _always_sound(*_: Any) -> bool:
+    return True
+
+
 MUTATIONS: Final = (
     Mutation(
         "vote-without-fsync",
@@ -351,5 +355,11 @@ MUTATIONS: Final = (
         "a fetched snapshot takes the log's place before it is synced",
         ((DiskStorage, "install_snapshot", _install_unsynced),),
         (43, 45),
+    ),
+    Mutation(
+        "append-damaged",
+        "a follower appends what it fetched without looking at the CRC",
+        ((replication, "crc_ok", _always_sound),),
+        (43,),
     ),
 )

@@ -14,7 +14,7 @@ import attrs
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.codec.messages.fetch import FetchResponse
-from kwire.errors import KafkaStorageError
+from kwire.errors import CorruptMessage, KafkaStorageError
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import (
     Answered,
@@ -33,8 +33,9 @@ from kwire.raftmeta.raft.events import (
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage import damage
 from kwire.raftmeta.storage.storage_turn import Outcome, write
-from kwire.records.header import parse
+from kwire.records.header import Buffer, headers, parse
 from kwire.simulation.clockwork import Scheduler, Trace
 from kwire.simulation.disk import Killed
 from kwire.simulation.network import SimNetwork
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 CRC_POSITION = 17
 """The position in a batch of its checksum, which the protected bytes follow."""
 DISK_ERRORS = (OSError, KafkaStorageError)
+DELIVERY_BYTES = 4000
 WALL_MS = 1_700_000_000_000
 
 
@@ -72,12 +74,16 @@ class SimNode:
     nodes: "dict[int, SimNode]"
     on_step: Callable[["SimNode", Event | None, Sequence[Effect]], None]
     on_outcome: Callable[["SimNode", Outcome], None]
+    on_delivery: Callable[["SimNode", Buffer], None]
     storage: SimStorage | Files
     raft: Raft | None = None
     incarnation: int = 0
     clock_rate: float = 1.0
     sync_max: float = 0.005
     is_paused: bool = False
+    is_refused: bool = False
+    """Whether its last start found damage on its disk."""
+    delivered: int = 0
     _pending: list[Effect] = attrs.field(factory=list)
     _is_busy: bool = False
     _wake_at: float = inf
@@ -95,8 +101,14 @@ class SimNode:
     def start(self) -> None:
         """Start the process; it ends at once if its disk does not work."""
         self.incarnation += 1
+        self.delivered, self.is_refused = 0, False
         try:
             recovered = self.storage.load(self.configured)
+        except CorruptMessage:
+            self.is_refused = True
+            self.trace.add(self.scheduler.now, self.id, "down", 0, 0, 0, "finds damage")
+            self.crash(power=False)
+            return
         except (Killed, *DISK_ERRORS):
             self.die()
             return
@@ -217,6 +229,8 @@ class SimNode:
 
     def _finish(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
+            if isinstance(outcome, Committed) and not self._deliver(outcome.end_offset):
+                return
             self.on_outcome(self, outcome)
             match outcome:
                 case Send():
@@ -228,6 +242,21 @@ class SimNode:
                     self.feed(outcome)
                 case Committed() | LeaderKnown():
                     pass
+
+    def _deliver(self, end_offset: int) -> bool:
+        """Read what is committed, as the service does for its listeners; False: it is damaged."""
+        start = max(self.delivered, self.storage.cache.start_offset)
+        while start < end_offset:
+            try:
+                data = self.storage.read(start, end_offset, DELIVERY_BYTES)
+                damage.check_log(data, start)
+            except DISK_ERRORS:
+                self.die(power=self.random.random() < 0.5)
+                return False
+            self.on_delivery(self, data)
+            start = max(header.next_offset for _, header in headers(data))
+        self.delivered = max(self.delivered, end_offset)
+        return True
 
     def _send(self, send: Send) -> None:
         hosts = {node.config.endpoints[0].host: node for node in self.nodes.values()}

@@ -1,8 +1,8 @@
 """The operators of a simulated quorum: they change voters, replace disks, move and stop nodes.
 
-Rules: they stay within the faults that raft tolerates: one disk is lost at a time, of a voter set
-of at least three, and one voter moves at a time; the next change of either kind waits until the
-voter set has the node's current disk and address.
+Rules: they stay within the faults that raft tolerates: one disk is lost or rots at a time, of a
+voter set of at least three, and one voter moves at a time; the next change of either kind waits
+until the voter set has the node's current disk and address.
 """
 
 from typing import TYPE_CHECKING
@@ -31,20 +31,23 @@ class Operators:
     sim: "RaftSim"
     healing: int | None = None
     """A node whose disk was lost and that is not a voter again yet."""
+    rotten: int | None = None
+    """A node with damage on its disk."""
     moving: int | None = None
     """A node that has a new address which the voter set does not have yet."""
+    _rots_voter: bool = False
     _directories: int = 0
     _addresses: int = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether every voter has the disk and the address that the voter set names."""
-        return self.healing is None and self.moving is None
+        return self.healing is None and self.moving is None and self.rotten is None
 
     def change_voters(self) -> None:
         """Continue a change of the voters, or begin one."""
         leaders = self.sim.leaders()
-        if not leaders:
+        if not leaders or self.rotten is not None:
             return
         leader = self.sim.random.choice(leaders)
         assert leader.raft is not None
@@ -122,7 +125,7 @@ class Operators:
         """Whether a node with an empty disk can find others, from its configuration."""
         return any(node_id != node.id for node_id in self.sim.voter_ids)
 
-    def replace_disk(self, node: SimNode) -> None:
+    def replace_disk(self, node: SimNode, *, is_voter: bool = True) -> None:
         """Crash a node and start it at once with an empty disk."""
         sim = self.sim
         sim.note(node, "disk lost")
@@ -132,8 +135,58 @@ class Operators:
         node.storage = sim.empty_disk()
         directory = directory_of(node.id, self._directories)
         node.config = attrs.evolve(node.config, directory_id=directory)
-        self.healing = node.id
+        if is_voter:
+            self.healing = node.id
         node.start()
+
+    def rot(self, node: SimNode, start_offset: int = 0) -> None:
+        """Flip a bit on a running node's disk; of a voter's, only where one may be lost."""
+        voters = self._settled_voters()
+        if voters is None or not self.is_idle or node.raft is None:
+            return
+        if not self.finds_others(node) or node.config.auto_join:
+            return
+        is_voter = voters.get(node.id) is not None
+        is_able = self.sim.is_dynamic and voters.has(node.config.key) and len(voters) >= 3
+        if is_voter and not is_able:
+            return
+        _, compared = self.sim.checks.seen[node.id, node.incarnation]
+        random = self.sim.random
+        if random.random() < 0.3:
+            is_done = node.storage.rot_snapshot(random)
+        else:
+            is_done = node.storage.rot_batch(random, start_offset, compared)
+        if is_done:
+            self.sim.note(node, "disk rots")
+            self.rotten, self._rots_voter = node.id, is_voter
+            self._watch(node)
+
+    def _watch(self, node: SimNode) -> None:
+        """Start the node whenever it is down; replace its disk once it refuses that."""
+        if self.rotten != node.id:
+            return
+        if node.raft is None:
+            self._start_or_replace(node)
+        if self.rotten == node.id:
+            self.sim.scheduler.after(1, lambda: self._watch(node))
+
+    def _start_or_replace(self, node: SimNode) -> None:
+        if not node.is_refused:
+            node.start()
+        if node.is_refused:
+            self.rotten = None
+            self.replace_disk(node, is_voter=self._rots_voter)
+
+    def end_rot(self) -> bool:
+        """Restart a rotten node that nothing has noticed yet; whether there is one."""
+        if self.rotten is None:
+            return False
+        node = self.sim.nodes[self.rotten]
+        self.sim.note(node, "is started again for its disk")
+        node.crash(power=False)
+        self._start_or_replace(node)
+        self.rotten = None
+        return True
 
     # Addresses ------------------------------------------------------------------------------
     def move(self) -> None:

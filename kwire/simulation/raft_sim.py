@@ -1,7 +1,7 @@
 """A simulation of a whole quorum under faults of all kinds, from one seed.
 
 Rounds of chaos (crashes, lost disks, pauses, cuts in one direction, bad networks, damaged messages,
-slow, failing and full disks, skewed clocks, snapshots, and what
+slow, failing, full and rotten disks, skewed clocks, snapshots, and what
 :mod:`kwire.simulation.raft_operators` does) are each followed by calm, in which the quorum must
 elect, commit and agree, and by drills (:mod:`kwire.simulation.raft_drills`).
 :mod:`kwire.simulation.raft_checks` checks every step.
@@ -101,6 +101,7 @@ class RaftSim:
             self.nodes,
             self.checks.on_step,
             self.checks.on_outcome,
+            self.checks.on_delivery,
             self.empty_disk(),
         )
         if self.is_dynamic and node_id in self.voter_ids:
@@ -190,6 +191,8 @@ class RaftSim:
             self.operators.stop(node)
         elif dice < 0.05:
             self.operators.resign()
+        elif dice > 0.9:
+            self.operators.rot(node)
         elif not self.is_dynamic:
             if dice < 0.1:
                 self.operators.upgrade()
@@ -275,7 +278,15 @@ class RaftSim:
 
     # Calm -----------------------------------------------------------------------------------
     def calm(self, dead: Collection[int] = ()) -> None:
-        """Stop all faults, but leave ``dead`` down; the quorum must elect, commit and agree."""
+        """Stop all faults, but leave ``dead`` down; the quorum must elect, commit and agree.
+
+        It must do so before a rotten disk that no node has noticed is replaced.
+        """
+        self._agree(dead)
+        if self.operators.end_rot():
+            self._agree(dead)
+
+    def _agree(self, dead: Collection[int]) -> None:
         self.network.calm()
         alive = [node for node in self.nodes.values() if node.id not in dead]
         for node in alive:

@@ -100,4 +100,40 @@ MUTATIONS = (
         test="tests/raftmeta/storage/test_synced_damage.py::"
         "test_log_that_another_program_cut_may_be_torn_behind_the_cut",
     ),
+    Mutation(
+        name="follower-appends-without-looking-at-the-crc",
+        invariants=(43,),
+        path="kwire/raftmeta/raft/replication.py",
+        old="header.last_offset_delta < 0 or not crc_ok(data, pos, header):",
+        new="header.last_offset_delta < 0:",
+        test="tests/quorum/test_log.py::"
+        "test_a_damaged_batch_from_the_leader_is_refused_and_fetched_again",
+    ),
+    Mutation(
+        name="leader-serves-what-rotted-on-its-disk",
+        invariants=(44,),
+        path="kwire/raftmeta/storage/storage_turn.py",
+        old="                damage.check_log(data, wanted.start_offset)\n",
+        new="",
+        test="tests/raftmeta/storage/test_rot.py::"
+        "test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again",
+    ),
+    Mutation(
+        name="leader-serves-a-snapshot-that-rotted",
+        invariants=(44,),
+        path="kwire/raftmeta/storage/storage_turn.py",
+        old="            if wanted.position == 0:",
+        new="            if wanted.position < 0:",
+        test="tests/raftmeta/storage/test_rot.py::"
+        "test_leader_does_not_serve_a_snapshot_that_rotted",
+    ),
+    Mutation(
+        name="pages-of-a-failed-fsync-count-as-synced-after-a-start",
+        invariants=(42,),
+        path="kwire/raftmeta/storage/disk_storage.py",
+        old="        self._write_again(self._synced_end or 0)\n",
+        new="",
+        test="tests/raftmeta/storage/test_synced_damage.py::"
+        "test_what_an_fsync_could_not_write_is_written_again_before_it_counts",
+    ),
 )

@@ -34,6 +34,7 @@ from kwire.raftmeta.raft.log_state import LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.voters import VoterSet
+from kwire.raftmeta.storage.damage import REMEDY, first_damaged
 from kwire.raftmeta.storage.names import METADATA_DIRECTORY, checkpoint_name
 from kwire.raftmeta.storage.storage import Bytes, configured_history, replay
 from kwire.records.header import headers
@@ -45,10 +46,6 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _READ_BYTES: Final = 1 << 20
 _NOTED_EVERY: Final = 1000
 """Offsets between two updates of ``synced-end-offset``; each costs a sync."""
-_REMEDY: Final = (
-    "if other voters have the log, remove this node from the voters, format its metadata directory "
-    "anew and let it join again; a lone node needs the directory from a backup"
-)
 
 
 class DiskStorage:
@@ -98,7 +95,7 @@ class DiskStorage:
                 known=recovery.Known(recovery_point=newest.end_offset, synced_end=synced_end or 0),
             )
         except CorruptMessage as error:
-            raise CorruptMessage(f"{error}; {_REMEDY}") from error
+            raise CorruptMessage(f"{error}; {REMEDY}") from error
         log.uses_reserve = True
         last_epoch = log.epochs.latest
         parted = last_epoch is not None and newest.epoch > last_epoch
@@ -115,7 +112,7 @@ class DiskStorage:
 
     def _check(self, snapshot: SnapshotId) -> None:
         if not is_whole(self._disk.read(self._snapshots[snapshot])):
-            raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged")
+            raise CorruptMessage(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")
 
     def _forget(self, snapshots: list[SnapshotId]) -> None:
         """Remove snapshots; one from before the log's start would name that time's voters."""
@@ -130,26 +127,46 @@ class DiskStorage:
         log.behind.queue.clear()
 
     def load(self, configured: VoterSet) -> Recovered:
+        for snapshot in self._snapshots:
+            self._check(snapshot)
         start = self._snapshots.get(SnapshotId(0, 0))
         history = configured_history(configured, self._disk.read(start) if start else b"")
         log = LogState(self._log.start_offset, self._log.start_offset, [], sorted(self._snapshots))
-        for snapshot in log.snapshots[-1:]:
-            self._check(snapshot)
         base = next((s for s in log.snapshots if s.end_offset > 0), None)
         if base is not None:
             voters, version = snapshot_voters(self._disk.read(self._snapshots[base]))
             history.reset(base.end_offset - 1, voters, version)
         while log.end_offset < self._log.end_offset:
-            replay(log, history, self.read(log.end_offset, self._log.end_offset, _READ_BYTES))
+            data = self.read(log.end_offset, self._log.end_offset, _READ_BYTES)
+            damaged = first_damaged(data, log.end_offset)
+            if damaged is not None:
+                raise CorruptMessage(f"the metadata log is damaged at offset {damaged}; {REMEDY}")
+            replay(log, history, data)
         self._keep_what_was_found()
         return Recovered(self._load_election(log.last_epoch), log, history)
 
     def _keep_what_was_found(self) -> None:
         """Sync what a killed process may have left unsynced: the next answers depend on it."""
+        self._write_again(self._synced_end or 0)
         self._log.flush()
         self._disk.sync_directory(self._directory)
         self._disk.sync_directory()  # The directory's own name.
         self._note_synced_end(self._log.end_offset)
+
+    def _write_again(self, offset: int) -> None:
+        """Write and sync once more what is not known to be synced.
+
+        The kernel reports an fsync that failed once and takes the pages for clean then: another
+        fsync would not write what the process before this one could not make durable.
+        """
+        for segment in self._log.segments:
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            for position in range(found[0], segment.size, _READ_BYTES):
+                size = min(_READ_BYTES, segment.size - position)
+                segment.file.write([segment.file.read(position, size)], position)
+            segment.file.sync()
 
     def _load_synced_end(self) -> int | None:
         """Return the end offset below which the log is known to have been synced; else None.
@@ -218,6 +235,11 @@ class DiskStorage:
             return region.read()
         finally:
             region.close()
+
+    @property
+    def known_synced_end(self) -> int | None:
+        """The end offset below which a start refuses damage, if it is known."""
+        return self._synced_end
 
     def log_size(self) -> int:
         return self._log.size

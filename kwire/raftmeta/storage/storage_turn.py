@@ -27,6 +27,7 @@ from kwire.raftmeta.raft.events import (
     TruncateLog,
     WriteSnapshot,
 )
+from kwire.raftmeta.storage import damage
 from kwire.raftmeta.storage.storage import Bytes, MetadataStorage
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ def _fill_fetch(
                 continue
             wanted = part.records
             if wanted not in slices:
-                slices[wanted] = storage.read(
-                    wanted.start_offset, wanted.end_offset, wanted.max_bytes
-                )
+                data = storage.read(wanted.start_offset, wanted.end_offset, wanted.max_bytes)
+                damage.check_log(data, wanted.start_offset)
+                slices[wanted] = data
             part.records = slices[wanted]
 
 
@@ -141,6 +142,8 @@ def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") 
                 continue
             wanted = part.unaligned_records
             part.size = storage.snapshot_size(wanted.id)
+            if wanted.position == 0:  # whoever refused it begins again
+                damage.check_snapshot(wanted.id, storage.read_snapshot(wanted.id, 0, part.size))
             if wanted.position >= part.size:
                 part.error_code = PositionOutOfRange.code
                 part.unaligned_records = b""

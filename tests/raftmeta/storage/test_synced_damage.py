@@ -1,11 +1,12 @@
 """Bits that flip in a metadata log that was synced, and what a crash leaves at its end."""
 
+import errno
 from contextlib import suppress
 from random import Random
 
 import pytest
 
-from kwire.errors import CorruptMessage
+from kwire.errors import CorruptMessage, KafkaStorageError
 from kwire.log import recovery
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.storage.disk_storage import DiskStorage
@@ -163,3 +164,18 @@ def test_log_that_another_program_went_on_with_keeps_what_was_synced() -> None:
     disk.rot(LOG, in_batch(3))
     with pytest.raises(CorruptMessage, match="synced up to offset 4"):
         DiskStorage(disk.killed(), now_ms=3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_an_fsync_could_not_write_is_written_again_before_it_counts(seed: int) -> None:
+    """Invariant 42: the kernel takes the pages of an fsync that failed for clean."""
+    disk = SimDisk()
+    storage, _ = start(disk)
+    append(storage, 0, 2)
+    storage.append(b"".join(BATCHES[2:6]), 2)
+    disk.fail_at("sync", OSError(errno.EIO, "the disk fails"))
+    with pytest.raises((OSError, KafkaStorageError)):
+        sync(storage)
+    disk = disk.killed()
+    storage, found = start(disk)
+    assert start(disk.power_loss(Random(seed)))[1] == found == 6

@@ -93,6 +93,7 @@ class SimulatedCluster(Cluster):
             self.nodes,
             self.watch.on_step,
             self._on_outcome,
+            self.watch.on_delivery,
             self.empty_disk(node_id),
             damaged=self._damaged,
         )

@@ -1,0 +1,58 @@
+"""Finds damage in what a node read of its own metadata log and snapshots before it serves them.
+
+Followers refuse a damaged batch by its CRC and ask again, which counts as a sign of life: a leader
+that went on serving it would stay in office while no follower gets further.  Its node ends instead,
+as it does when the disk fails, and another voter leads.  The CRC covers a batch from its attributes
+on; the base offset is compared with the end of the batch before it.
+"""
+
+import struct
+from typing import Final
+
+from kwire.errors import KafkaStorageError
+from kwire.raftmeta.raft.control_records import is_whole
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.storage.names import checkpoint_name
+from kwire.records.crc import crc32c
+from kwire.records.header import ATTRIBUTES_POS, HEADER_SIZE, LENGTH_END, Buffer
+
+REMEDY: Final = (
+    "if other voters have the log, remove this node from the voters, format its metadata directory "
+    "anew and let it join again; a lone node needs the directory from a backup"
+)
+_FIELDS: Final = struct.Struct(">qi4xbI2xi")
+"""Base offset, length, magic, CRC and last offset delta: a fetch may bring thousands of batches."""
+
+
+def check_log(data: Buffer, start_offset: int) -> None:
+    """Raise KafkaStorageError if a batch is damaged or if none is whole.
+
+    The last batch may be cut off, as Fetch cuts it; ``start_offset`` may lie inside the first one.
+    """
+    offset = first_damaged(data, start_offset)
+    if offset is not None:
+        raise KafkaStorageError(f"the metadata log is damaged at offset {offset}; {REMEDY}")
+
+
+def first_damaged(data: Buffer, start_offset: int) -> int | None:
+    """The offset at which the first damaged batch should begin; None if there is none."""
+    view = memoryview(data)
+    position, end, offset = 0, len(view), start_offset
+    while end - position >= HEADER_SIZE:
+        base, length, magic, crc, delta = _FIELDS.unpack_from(view, position)
+        following = position + length + LENGTH_END
+        fits = base == offset or (position == 0 and base < offset <= base + delta)
+        if magic != 2 or length < HEADER_SIZE - LENGTH_END or not fits:
+            return offset
+        if following > end:
+            break
+        if crc32c(view[position + ATTRIBUTES_POS : following]) != crc:
+            return offset
+        position, offset = following, base + delta + 1
+    return offset if end and not position else None
+
+
+def check_snapshot(snapshot: SnapshotId, data: Buffer) -> None:
+    """Raise KafkaStorageError unless the snapshot is whole."""
+    if not is_whole(data):
+        raise KafkaStorageError(f"{checkpoint_name(snapshot)} is damaged; {REMEDY}")

@@ -1,0 +1,148 @@
+"""A bit that flips on the disk of a node that runs: what is served, delivered and started with."""
+
+import pytest
+
+from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
+from kwire.codec.messages.metadata_records import NoOpRecord
+from kwire.errors import CorruptMessage, KafkaStorageError, NotController
+from kwire.raftmeta.raft.events import LogSlice, Reply, SnapshotSlice
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.storage.damage import first_damaged
+from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.storage_turn import write
+from kwire.simulation.disk import SimDisk
+from kwire.simulation.raft_quorums import quorum_of_one, voters_of
+from tests.raftmeta.storage.test_raft_storage import data, snapshot, sync
+
+LOG = f"__cluster_metadata-0/{0:020d}.log"
+BATCHES = [data(n, 1, 1) for n in range(4)]
+
+
+def fetched(storage: DiskStorage, start_offset: int, max_bytes: int = 1000) -> bytes:
+    """Return what a leader answers to a Fetch."""
+    piece = LogSlice(start_offset, 4, max_bytes)
+    part = FetchResponse.FetchableTopicResponse.PartitionData(
+        partition_index=0, high_watermark=4, records=piece
+    )
+    topic = FetchResponse.FetchableTopicResponse(partitions=[part])
+    write(storage, [Reply("token", FetchResponse(responses=[topic]))])
+    return bytes(part.records)
+
+
+def first_piece(storage: DiskStorage, wanted: SnapshotId) -> bytes:
+    """Return what a leader answers to the first FetchSnapshot of a snapshot."""
+    kind = FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot
+    named = kind.SnapshotId(end_offset=wanted.end_offset, epoch=wanted.epoch)
+    piece = SnapshotSlice(wanted, 0, 50)
+    part = kind(index=0, snapshot_id=named, size=0, position=0, unaligned_records=piece)
+    topic = FetchSnapshotResponse.TopicSnapshot(name="__cluster_metadata", partitions=[part])
+    write(storage, [Reply("token", FetchSnapshotResponse(topics=[topic]))])
+    return bytes(part.unaligned_records)
+
+
+def running(disk: SimDisk) -> DiskStorage:
+    storage = DiskStorage(disk, now_ms=1)
+    storage.load(voters_of(1))
+    return storage
+
+
+def full(disk: SimDisk) -> DiskStorage:
+    storage = running(disk)
+    storage.append(b"".join(BATCHES), 0)
+    sync(storage)
+    return storage
+
+
+def test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again() -> None:
+    """Invariant 44: followers refuse it, and would ask this leader for ever."""
+    disk = SimDisk()
+    storage = full(disk)
+    disk.rot(LOG, len(BATCHES[0]) * 2 + 65)
+    limit = len(BATCHES[0]) + 20
+    assert fetched(storage, 0, limit) == b"".join(BATCHES)[:limit]
+    for offset in (0, 2):
+        with pytest.raises(KafkaStorageError, match="damaged at offset 2; if other voters"):
+            fetched(storage, offset)
+    assert fetched(storage, 3) == BATCHES[3]
+    storage.close()
+    with pytest.raises(CorruptMessage, match="offset 2"):
+        running(disk.killed())
+
+
+def test_leader_does_not_serve_a_snapshot_that_rotted() -> None:
+    """Invariant 44: a follower that needs it refuses all of it and begins again."""
+    disk = SimDisk()
+    storage = full(disk)
+    whole = snapshot(storage, 4, 1, voters_of(1))
+    wanted = SnapshotId(4, 1)
+    assert first_piece(storage, wanted) == whole[:50]
+    disk.rot(f"__cluster_metadata-0/{4:020d}-{1:010d}.checkpoint", len(whole) - 3)
+    with pytest.raises(KafkaStorageError, match="checkpoint is damaged; if other voters"):
+        first_piece(storage, wanted)
+
+
+@pytest.mark.parametrize("end_offset", [0, 2, 4])
+def test_no_snapshot_that_rotted_is_started_with(end_offset: int) -> None:
+    """Invariant 46: the voters before the log come from the oldest one, which is not the newest."""
+    disk = SimDisk()
+    storage = full(disk)
+    for end in (0, 2, 4):
+        snapshot(storage, end, 0 if end == 0 else 1, voters_of(1, 2, 3))
+    storage.close()
+    epoch = 0 if end_offset == 0 else 1
+    name = f"{end_offset:020d}-{epoch:010d}.checkpoint"
+    disk = disk.killed()
+    disk.rot(f"__cluster_metadata-0/{name}", 80)
+    with pytest.raises(CorruptMessage, match=name):
+        running(disk)
+
+
+def test_batches_before_the_newest_snapshot_are_looked_at_by_a_start() -> None:
+    """Invariant 43: recovery begins behind them, and they are served and name voters."""
+    disk = SimDisk()
+    storage = full(disk)
+    snapshot(storage, 2, 1, voters_of(1))
+    storage.clean(0)
+    storage.append(data(4, 1, 1), 4)
+    sync(storage)
+    snapshot(storage, 5, 1, voters_of(1))
+    storage.close()
+    disk = disk.killed()
+    disk.rot(LOG, 65)
+    with pytest.raises(CorruptMessage, match="damaged at offset 0; if other voters"):
+        running(disk)
+
+
+def test_every_bit_that_a_checksum_covers_and_the_base_offset_are_looked_at() -> None:
+    run = b"".join(BATCHES)
+    size = len(BATCHES[0])
+    assert first_damaged(run, 0) is None
+    assert first_damaged(run[:-1], 0) is None
+    for position in (*range(12), *range(16, size)):
+        for bit in range(8):
+            rotten = bytearray(run)
+            rotten[size + position] ^= 1 << bit
+            found = first_damaged(rotten, 0)
+            if found is None:  # the length names more than was read: nothing behind is given
+                found = first_damaged(rotten[size:], 1)
+            assert found == 1
+
+
+async def test_node_ends_instead_of_delivering_what_rotted() -> None:
+    """Invariant 43: its state machine is not given other records than were committed."""
+    disk = SimDisk()
+    storage = running(disk)
+
+    read = storage.read
+
+    def rotten(start_offset: int, end_offset: int, max_bytes: int) -> bytes:
+        data = bytearray(read(start_offset, end_offset, max_bytes))
+        data[-1] ^= 1
+        return bytes(data)
+
+    with pytest.RaisesGroup(KafkaStorageError, NotController, flatten_subgroups=True):
+        async with quorum_of_one(storage=storage) as quorum:
+            await quorum.wait_until(1)
+            storage.read = rotten  # type: ignore[method-assign]
+            await (await quorum.append([NoOpRecord()], epoch=1)).wait()

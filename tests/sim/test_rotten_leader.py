@@ -1,0 +1,37 @@
+"""A leader whose disk rots, in a simulated quorum in which a follower needs what rotted."""
+
+import pytest
+
+from kwire.raftmeta.storage import damage
+from kwire.simulation.clockwork import Violation
+from kwire.simulation.raft_drills import rotten_leader
+from kwire.simulation.raft_sim import RaftSim
+
+SEEDS = (3, 25, 27, 29)
+"""Without the leader's look at what it serves, each leaves a follower behind for ever."""
+
+
+def drilled(seed: int) -> bool:
+    """Start a quorum and let its leader's disk rot; return whether it was one for that."""
+    sim = RaftSim.of(seed)
+    for node in sim.nodes.values():
+        node.start()
+    sim.calm()
+    return rotten_leader(sim)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_another_voter_leads_when_the_leaders_disk_rots(seed: int) -> None:
+    """Invariant 44: the follower that needs the rotten batch gets it from the next leader."""
+    assert drilled(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_leader_that_serves_what_rotted_is_noticed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 44: the follower does not get further, and the drill reports it."""
+    monkeypatch.setattr(damage, "check_log", lambda *_: None)
+    monkeypatch.setattr(damage, "check_snapshot", lambda *_: None)
+    with pytest.raises(Violation, match="has not learnt of"):
+        drilled(seed)
