@@ -95,7 +95,7 @@ MUTATIONS = (
         invariants=(97,),
         path="kwire/handlers/dispatch.py",
         old="if not row.first <= version <= row.last:",
-        new="version = min(version, row.last)\n            if version < row.first:",
+        new="if version < row.first:",
         test=f"{WIRE}::test_what_is_not_advertised_ends_the_connection",
     ),
     Mutation(
