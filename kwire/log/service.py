@@ -86,6 +86,8 @@ class LogManager:
     """The append time of the first unsynced record, for logs with a ``flush.ms``."""
     _flush_timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
     _writing: dict[PartitionLog, trio.Event] = attrs.field(init=False, factory=dict)
+    _leaving: set[PartitionLog] = attrs.field(init=False, factory=set)
+    """Deleted logs on which a thread works."""
     _offline: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
@@ -206,7 +208,9 @@ class LogManager:
         """
         wanted = TopicPartition(topic, partition)
         found = self.get(topic, partition)
-        if found is not None and found.topic_id not in (topic_id, ZERO_UUID):
+        if found is not None and (
+            found in self._leaving or found.topic_id not in (topic_id, ZERO_UUID)
+        ):
             log.info("left over from an older topic partition=%s", wanted)
             lost = found.topic_id == LOST_ID
             self._retire(wanted, names.STRAY_DIRECTORY if lost else names.DELETE_DIRECTORY)
@@ -249,6 +253,26 @@ class LogManager:
         if found is not None:
             await self._until_idle(found)
         self._retire(wanted, names.DELETE_DIRECTORY)
+
+    def delete_soon(self, opened: PartitionLog) -> None:
+        """The same without waiting: where a thread works on the log, it goes when that is done.
+
+        It is nobody's log from now on, also if it has to be looked for under its name meanwhile.
+        """
+        if opened not in self._flushing and opened not in self._writing:
+            self._retire(opened.partition, names.DELETE_DIRECTORY)
+            return
+        self._leaving.add(opened)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._delete_idle, opened)
+
+    async def _delete_idle(self, opened: PartitionLog) -> None:
+        await self._until_idle(opened)
+        try:
+            if self._has(opened):
+                self._retire(opened.partition, names.DELETE_DIRECTORY)
+        except (OSError, KafkaStorageError):
+            log.exception("cannot delete partition=%s", opened.partition)
 
     def strays(self, keep: Callable[[TopicPartition, bytes], bool]) -> list[TopicPartition]:
         """Mark the logs that ``keep`` rejects as ``-stray``; return their partitions."""
@@ -555,6 +579,9 @@ class LogManager:
         try:
             for opened in logs:
                 await self._until_idle(opened)
+                if opened in self._leaving:
+                    self._retire(opened.partition, names.DELETE_DIRECTORY)
+                    continue
                 opened.finish()
                 flush = opened.start_flush()
                 if flush is not None:
@@ -608,6 +635,7 @@ class LogManager:
 
     def _forget(self, directory: LogDirectory, opened: PartitionLog) -> None:
         opened.changed = opened.on_behind = opened.on_roll = _ignore
+        self._leaving.discard(opened)
         self._upkeep[directory].forget(opened)
         self._unsynced.pop(opened, None)
         self._flush_timers.disarm(opened)

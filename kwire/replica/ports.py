@@ -103,4 +103,5 @@ class Logs(Protocol):
         self, topic: str, topic_id: bytes, partition: int, config: LogConfig
     ) -> PartitionLog: ...
 
-    async def delete(self, topic: str, partition: int) -> None: ...
+    def delete_soon(self, opened: PartitionLog) -> None:
+        """Take a log away, as soon as no thread works on it."""

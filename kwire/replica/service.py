@@ -490,9 +490,9 @@ class ReplicaService:
                 self._offline.discard((topic_id, index))
                 held = self._by_id.get((topic_id, index))
                 if held is not None:
-                    await self._remove(held)
-                elif self._has_lost_log(topic, index):
-                    await self._delete_log(topic.name, index)
+                    self._remove(held)
+                elif (lost := self._lost_log(topic, index)) is not None:
+                    self._delete_log(lost)
                 await slices.pause()
             if topic.name not in image.topic_ids:
                 for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
@@ -505,7 +505,7 @@ class ReplicaService:
                 for index in sorted(indexes):
                     if made < _AT_ONCE or not self._put_off(changed, index):
                         made += (topic_id, index) not in self._by_id
-                        await self._apply_partition(changed, index)
+                        self._apply_partition(changed, index)
                     await slices.pause()
 
     def _put_off(self, topic: TopicState, index: int) -> bool:
@@ -542,18 +542,18 @@ class ReplicaService:
         held = self._add(topic, index)
         return None if held is None else self._given_role(held, state)
 
-    async def _apply_partition(self, topic: TopicState, index: int) -> None:
+    def _apply_partition(self, topic: TopicState, index: int) -> None:
         state = topic.partitions.get(index)
         held = self._by_id.get((topic.id, index))
         if state is None or self.node not in state.replicas:
             self._due.pop((topic.id, index), None)
             if held is not None:
-                await self._remove(held)
+                self._remove(held)
             return
         if held is None:
             stale = self._by_name.get((topic.name, index))
             if stale is not None:
-                await self._remove(stale)
+                self._remove(stale)
             self._due.pop((topic.id, index), None)
             held = self._add(topic, index)
         if held is not None:
@@ -608,20 +608,22 @@ class ReplicaService:
         self._by_id.pop((partition.topic_id, partition.partition), None)
         self._wake(partition, partition.follow(-1, partition.leader_epoch))
 
-    def _has_lost_log(self, topic: TopicState, index: int) -> bool:
-        """Whether a partition without a role here has an open log that can be deleted."""
+    def _lost_log(self, topic: TopicState, index: int) -> PartitionLog | None:
+        """Return the open log of a partition without a role here, if it can be deleted."""
         opened = self.logs.get(topic.name, index)
-        return opened is not None and opened.topic_id == topic.id and opened.disk.failed is None
+        if opened is None or opened.topic_id != topic.id or opened.disk.failed is not None:
+            return None
+        return opened
 
-    async def _remove(self, partition: Partition) -> None:
+    def _remove(self, partition: Partition) -> None:
         self._let_go(partition)
-        await self._delete_log(partition.topic, partition.partition)
+        self._delete_log(partition.log)
 
-    async def _delete_log(self, topic: str, index: int) -> None:
+    def _delete_log(self, opened: PartitionLog) -> None:
         try:
-            await self.logs.delete(topic, index)
+            self.logs.delete_soon(opened)
         except (OSError, KafkaStorageError):
-            log.exception("cannot delete topic=%s partition=%d", topic, index)
+            log.exception("cannot delete partition=%s", opened.partition)
 
     def _tell_of_copies(self, topic: str, replicas: int) -> None:
         """Log once per topic with several replicas that replication is not available."""

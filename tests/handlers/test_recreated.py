@@ -1,10 +1,16 @@
 """A topic that is deleted and created again under its name, on one broker."""
 
+from typing import Any
+
+import trio
+import trio.testing
+
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.produce import ProduceRequest
 from tests.handlers.test_fetch import at, fetch, request, values
 from tests.handlers.test_produce import Data, Topic, produce, stored
+from tests.log.test_hung_directory import HangingThreads
 from tests.support.handlers.broker import Broker, broker, one_batch, topic_id
 
 NEW_ID = b"created again.. "
@@ -51,3 +57,31 @@ async def test_a_recreated_topic_knows_no_old_producers() -> None:
     (answer,) = await produce(subject, ("t", 0, batch))
     assert (answer.error_code, answer.base_offset) == (0, 0)
     assert subject.replicas.get("t", 0).log.end_offset == 2
+
+
+async def test_metadata_is_followed_while_a_deleted_topics_disk_hangs(autojump_clock: Any) -> None:
+    """Invariants 40 and 91: the applier waits for no flush, and the new topic for the old files."""
+    subject = broker()
+    partition = await subject.create("t")
+    assert partition is not None
+    await produce(subject, ("t", 0, one_batch(b"old")))
+    threads = HangingThreads(hung=subject.disk)
+    subject.logs.threads = threads
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.logs.run)
+        nursery.start_soon(subject.logs.flush, partition.log)
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            with trio.fail_after(1):
+                await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
+                assert subject.replicas.held("t", 0) is None
+                assert await subject.create("u") is not None
+                await subject.create("t", identity=NEW_ID)
+            (refused,) = await produce(subject, ("t", 0, one_batch(b"early")))
+            assert refused.error_code == errors.KafkaStorageError.code
+        finally:
+            threads.released.set()
+        await trio.testing.wait_all_tasks_blocked()
+        (answer,) = await produce(subject, ("t", 0, one_batch(b"new")))
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        nursery.cancel_scope.cancel()

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
+from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directory import LogDirectory
 from kwire.log.disk import Disk
@@ -117,3 +119,43 @@ async def test_stop_in_order_of_one_directory_waits_for_no_other(autojump_clock)
         assert ".kafka_cleanshutdown" not in hung.files
         threads.released.set()
     assert ".kafka_cleanshutdown" in hung.files
+
+
+@pytest.mark.parametrize("ends", ["the disk answers", "stop"])
+async def test_deleted_log_on_a_hung_disk_goes_when_the_disk_answers(
+    autojump_clock, ends: str
+) -> None:
+    """Invariants 40 and 91: nobody waits for it, and nobody is given it, also under its old id."""
+    disk = SimDisk()
+    threads = HangingThreads(hung=disk)
+    logs = LogManager([LogDirectory(disk, "hung")], Clock(), threads=threads)
+    await logs.open(lambda topic: CONFIG)
+    async with trio.open_nursery() as outer:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(logs.run)
+            opened = logs.create("t", ID, 0, CONFIG)
+            append(opened, [b"v"])
+            outer.start_soon(logs.flush, opened)
+            await trio.testing.wait_all_tasks_blocked()
+            try:
+                logs.delete_soon(opened)
+                with pytest.raises(KafkaStorageError):
+                    logs.create("t", ID, 0, CONFIG)
+            except BaseException:
+                threads.released.set()  # the flush cannot be cancelled
+                raise
+            if ends == "stop":
+                nursery.cancel_scope.cancel()
+            else:
+                threads.released.set()
+                await trio.testing.wait_all_tasks_blocked()
+                assert logs.get("t", 0) is None
+                assert logs.create("t", ID, 0, CONFIG).end_offset == 0
+                assert [entry.name for entry in disk.entries() if "-delete" in entry.name]
+                await trio.sleep(2)
+                assert [entry.name for entry in disk.entries() if entry.is_directory] == ["t-0"]
+                nursery.cancel_scope.cancel()
+        threads.released.set()
+    await logs.close()
+    if ends == "stop":
+        assert [entry.name[-7:] for entry in disk.entries() if entry.is_directory] == ["-delete"]

@@ -395,4 +395,13 @@ MUTATIONS = (
         test="tests/log/test_checkpoint_wakeups.py"
         "::test_checkpoint_that_was_replaced_and_not_synced_is_written_again",
     ),
+    Mutation(
+        name="deleted-log-is-given-out-while-it-is-flushed",
+        invariants=(40,),
+        path="kwire/log/service.py",
+        old="        self._leaving.add(opened)\n",
+        new="",
+        test="tests/log/test_hung_directory.py"
+        "::test_deleted_log_on_a_hung_disk_goes_when_the_disk_answers",
+    ),
 )
