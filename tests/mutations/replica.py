@@ -58,8 +58,8 @@ MUTATIONS = (
         name="large-topic-deleted-in-one-turn",
         invariants=(101,),
         path="kwire/replica/service.py",
-        old="_delete_log(topic.name, index)\n                await slices.pause()",
-        new="_delete_log(topic.name, index)",
+        old="_delete_log(lost)\n                await slices.pause()",
+        new="_delete_log(lost)",
         test="tests/replica/test_service.py::TestTurns::test_when_a_large_topic_is_deleted",
     ),
     Mutation(
@@ -148,8 +148,8 @@ MUTATIONS = (
         name="recreated-topic-takes-the-old-log",
         invariants=(40,),
         path="kwire/log/service.py",
-        old="if found is not None and found.topic_id not in (topic_id, ZERO_UUID):",
-        new="if False:",
+        old="found in self._leaving or found.topic_id not in (topic_id, ZERO_UUID)\n",
+        new="False\n",
         test="tests/log/test_service.py",
     ),
     Mutation(
