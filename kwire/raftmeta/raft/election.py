@@ -137,6 +137,9 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
             become_unattached(state, epoch)
         return
     address = leader or state.voter_node(leader_id)
+    role = state.role
+    if known and leader is not None and isinstance(role, Follower) and state.now > role.heard_until:
+        role.leader = Node(leader_id, leader.host, leader.port)  # The one in use does not answer.
     if not known or (address is not None and isinstance(state.role, Unattached)):
         if address is None:
             become_unattached(state, epoch, leader_id)
