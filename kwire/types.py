@@ -1,12 +1,15 @@
 """The types that the whole broker shares: no behaviour beyond reading and writing names."""
 
 import base64
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 ZERO_UUID: Final = bytes(16)
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 """The topic id of the metadata log; also the id of an unassigned log directory (KIP-858)."""
+_RESERVED_UUIDS: Final = 100
+"""Uuids below this number have meanings of their own (KIP-858)."""
 
 
 class TopicPartition(NamedTuple):
@@ -17,6 +20,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
+    """Return a new uuid that is not reserved and whose text is no option of a command line."""
+    while True:
+        uuid = random_bytes(16)
+        if int.from_bytes(uuid, "big") >= _RESERVED_UUIDS and uuid_text(uuid)[0] != "-":
+            return uuid
 
 
 def uuid_text(uuid: bytes) -> str:

@@ -26,10 +26,8 @@ from kwire.log.checkpoints import (
 from kwire.log.disk import RealDisk
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.storage_format.format import DEFAULT_FEATURES, Format, meta_properties, metadata_files
-from kwire.types import METADATA_TOPIC, uuid_bytes, uuid_text
+from kwire.types import METADATA_TOPIC, random_uuid, uuid_bytes, uuid_text
 
-_RESERVED: Final = 100
-"""Directory ids below this number are Kafka's own."""
 _LOG_FILE: Final = re.compile(r"\d{20}\.log")
 _ELSEWHERE: Final = "name another directory in log.dirs"
 _REMEDIES: Final = {
@@ -84,10 +82,8 @@ class Identity:
 
 
 def random_id() -> bytes:
-    """Return a new uuid that is not reserved."""
-    while int.from_bytes(made := os.urandom(16), "big") < _RESERVED or made[:1] == b"\xf8":
-        pass  # Command lines take text that begins with a dash for an option.
-    return made
+    """Return a new uuid from the system's source of random bytes."""
+    return random_uuid(os.urandom)
 
 
 def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[str]]:

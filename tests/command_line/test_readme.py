@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,7 +42,7 @@ def block(marker: str) -> str:
 
 @contextmanager
 def shell_in(clone: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A shell that reads what is pasted; everything in it ends with the test."""
+    """A shell that reads what is pasted; everything in it ends with the test, or in two minutes."""
     with subprocess.Popen(
         ["bash"],
         cwd=clone,
@@ -51,11 +52,18 @@ def shell_in(clone: Path) -> Iterator["subprocess.Popen[str]"]:
         text=True,
         start_new_session=True,
     ) as shell:
+        end = threading.Timer(120, kill, [shell.pid])
+        end.start()
         try:
             yield shell
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
+            end.cancel()
+            kill(shell.pid)
+
+
+def kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def paste(shell: "subprocess.Popen[str]", text: str) -> None:
@@ -64,13 +72,14 @@ def paste(shell: "subprocess.Popen[str]", text: str) -> None:
     shell.stdin.flush()
 
 
-def ready_port(shell: "subprocess.Popen[str]") -> int:
+def ready_port(shell: "subprocess.Popen[str]", clone: Path) -> int:
     """The port of the next node that is ready."""
     assert shell.stdout is not None
     for line in shell.stdout:
         if match := re.fullmatch(r"kwire ready on 127\.0\.0\.1:(\d+)\n", line):
             return int(match[1])
-    raise AssertionError(shell.communicate())
+    logs = {str(path): path.read_text() for path in clone.glob("cluster/*.log")}
+    raise AssertionError((shell.communicate(), logs))
 
 
 def untracked(clone: Path) -> set[str]:
@@ -124,7 +133,7 @@ def test_other_ways_to_start_a_broker(clone: Path, marker: str) -> None:
         text = text.replace(port, str(free_port()))
     with shell_in(clone) as shell:
         paste(shell, text)
-        assert api_versions_error(ready_port(shell)) == 0
+        assert api_versions_error(ready_port(shell, clone)) == 0
         os.killpg(shell.pid, signal.SIGINT)  # what Ctrl-C does
         _, errors = shell.communicate("echo status $? >&2\n", timeout=60)
     assert errors.endswith("status 0\n")
@@ -135,11 +144,11 @@ def test_other_ways_to_start_a_broker(clone: Path, marker: str) -> None:
 def test_three_nodes_come_and_go(clone: Path) -> None:
     before = untracked(clone)
     text = block("for node in 1 2 3")
-    for old, new in zip(("1909", "1919", "1929"), prefixes(3), strict=True):
-        text = text.replace(old, new)
+    other = dict(zip(("1909", "1919", "1929"), prefixes(3), strict=True))
+    text = re.sub("|".join(other), lambda match: other[match[0]], text)
     with shell_in(clone) as shell:
         paste(shell, text)
-        assert [api_versions_error(ready_port(shell)) for _ in range(3)] == [0, 0, 0]
+        assert [api_versions_error(ready_port(shell, clone)) for _ in range(3)] == [0, 0, 0]
         assert untracked(clone) == before
         _, errors = shell.communicate(block("kill $(cat cluster/running)"), timeout=60)
     assert (shell.returncode, errors) == (0, "")

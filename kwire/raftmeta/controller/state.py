@@ -25,7 +25,9 @@ from kwire.raftmeta.controller.placement import spread
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata.image import (
     BROKER,
+    MIGRATING,
     TOPIC,
+    UNASSIGNED,
     Applied,
     BrokerImage,
     MetadataImage,
@@ -34,7 +36,7 @@ from kwire.raftmeta.metadata.image import (
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import Steps, applying, drained
 from kwire.raftmeta.storage.levels import level_of
-from kwire.types import METADATA_TOPIC_ID, ZERO_UUID, uuid_text
+from kwire.types import random_uuid
 
 R = TypeVar("R")
 
@@ -181,11 +183,8 @@ class ControllerState:
         return order.index(first.replicas[0]) if first.replicas[0] in order else 0
 
     def new_id(self) -> bytes:
-        """Return a random uuid that is not reserved and whose text does not look like an option."""
-        while True:
-            made = self.random.randbytes(16)
-            if made not in (ZERO_UUID, METADATA_TOPIC_ID) and uuid_text(made)[0] != "-":
-                return made
+        """Return a new uuid from the state's own source of random bytes."""
+        return random_uuid(self.random.randbytes)
 
     def broker(self, broker_id: int, epoch: int) -> BrokerImage:
         """Return a registered broker; refuse the request of another incarnation."""
@@ -212,8 +211,8 @@ class ControllerState:
         """Return a new replica's directory: the broker's only one, else MIGRATING or UNASSIGNED."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.log_dirs:
-            return ZERO_UUID
-        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else METADATA_TOPIC_ID
+            return MIGRATING
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED
 
     @property
     def elr_enabled(self) -> bool:
