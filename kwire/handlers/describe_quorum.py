@@ -5,6 +5,7 @@ from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, Describe
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.quorum import ask_quorum
 
 
 def failed(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:
@@ -17,6 +18,4 @@ async def describe_quorum(
 ) -> DescribeQuorumResponse:
     if not context.authorize("Describe", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed
-    response = await context.quorum.handle(request)
-    assert isinstance(response, DescribeQuorumResponse)
-    return response
+    return await ask_quorum(context, request, DescribeQuorumResponse)

@@ -1,0 +1,20 @@
+"""Passes requests to the metadata quorum, which answers them itself.
+
+Nothing is decided here: the raft node gets each request, in the order of arrival.
+"""
+
+from typing import TYPE_CHECKING, TypeVar
+
+from kwire.handlers.dispatch import Context
+
+if TYPE_CHECKING:  # an alias that is there for types only
+    from kwire.raftmeta.raft.events import RaftRequest
+
+Resp = TypeVar("Resp")
+
+
+async def ask_quorum(context: Context, request: "RaftRequest", response_type: type[Resp]) -> Resp:
+    """Return the raft node's answer, which is of this type."""
+    response = await context.quorum.handle(request)
+    assert isinstance(response, response_type)
+    return response
