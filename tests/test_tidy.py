@@ -92,7 +92,7 @@ TOO_LARGE = {
     "Segment": 460,
 }
 """Classes that are still to be divided (docs/plan.md), and the lines they may have until then."""
-MODULES_MAX = 33
+MODULES_MAX = 30
 WIDE_FOLDERS = {"handlers", "messages"}
 """Folders with one module for each API."""
 

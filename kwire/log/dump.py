@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Final
 
-from kwire.log import names, offset_index, time_index, txn_index
+from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.records import compression
 from kwire.records.control import ControlType, parse_key

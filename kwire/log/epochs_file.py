@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from kwire.log import epochs, names
+from kwire.log import epochs
+from kwire.log.formats import names
 from kwire.log.trouble import Trouble, trouble
 
 if TYPE_CHECKING:

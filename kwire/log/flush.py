@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import attrs
 
-from kwire.log import names
 from kwire.log.disk import Disk, pin_all
+from kwire.log.formats import names
 from kwire.log.segment import Segment
 
 

@@ -15,18 +15,19 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kwire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from kwire.log import epochs_file, names, region, snapshots, timestamp_search
+from kwire.log import epochs_file, region, snapshots, timestamp_search
 from kwire.log.cold import WouldWait
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
 from kwire.log.flush import Flush, Unsynced
+from kwire.log.formats import names
+from kwire.log.formats.txn_index import Aborted, overlapping
 from kwire.log.producers import Duplicate, ProducerStates, marker_of
 from kwire.log.region import FileRegion
 from kwire.log.segment import Segment
 from kwire.log.storage_errors import storage_error, storage_errors
 from kwire.log.trouble import Trouble, trouble
-from kwire.log.txn_index import Aborted, overlapping
 from kwire.log.write_queue import Write, WriteQueue
 from kwire.records.build import stamp
 from kwire.records.header import CONTROL, LENGTH_END, BatchHeader, Buffer, crc_ok, headers

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
-from kwire.log.txn_index import Aborted
+from kwire.log.formats.txn_index import Aborted
 from kwire.records.control import ControlType, parse_end_txn, parse_key
 from kwire.records.crc import crc32c
 from kwire.records.header import CONTROL, TRANSACTIONAL, BatchHeader, Buffer

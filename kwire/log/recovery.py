@@ -17,18 +17,11 @@ from typing import Final
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log import (
-    epochs_file,
-    names,
-    offset_index,
-    snapshots,
-    time_index,
-    timestamp_search,
-    txn_index,
-)
+from kwire.log import epochs_file, snapshots, timestamp_search
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR
+from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.segment import INT32_MAX, Segment
 from kwire.records.crc import crc32c

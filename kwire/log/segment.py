@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from kwire.log import names, offset_index, time_index, txn_index
 from kwire.log.cold import Job, reader
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
+from kwire.log.formats import names, offset_index, time_index, txn_index
+from kwire.log.formats.txn_index import Aborted
 from kwire.log.trouble import Trouble, if_room, trouble
-from kwire.log.txn_index import Aborted
 from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
 
 RECENT_MAX: Final = 512

@@ -17,19 +17,20 @@ import trio
 from kwire.clock import Clock
 from kwire.drive import Slices
 from kwire.errors import KafkaStorageError
-from kwire.log import names, retention
-from kwire.log.checkpointing import Checkpointer
+from kwire.log import retention
 from kwire.log.config import LogConfig
-from kwire.log.directory import LOST_ID, LogDirectory
+from kwire.log.directories.checkpointing import Checkpointer
+from kwire.log.directories.directory import LOST_ID, LogDirectory
+from kwire.log.directories.removal import Removals
+from kwire.log.directories.upkeep import Upkeep
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
+from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
-from kwire.log.removal import Removals
 from kwire.log.segment import Segment
 from kwire.log.threads import DiskThreads
 from kwire.log.timers import Timers
 from kwire.log.trouble import Trouble, trouble
-from kwire.log.upkeep import Upkeep
 from kwire.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger(__name__)

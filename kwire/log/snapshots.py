@@ -4,7 +4,7 @@ from bisect import insort
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kwire.log import names
+from kwire.log.formats import names
 from kwire.log.trouble import if_room
 
 if TYPE_CHECKING:

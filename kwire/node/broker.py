@@ -7,7 +7,7 @@ import trio
 
 from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.node.core import Core
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, raise_for
 from kwire.raftmeta.controller.features import REGISTERED

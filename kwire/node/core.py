@@ -20,7 +20,7 @@ from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.shared.forwarding import Forwarding
 from kwire.log.descriptors import Descriptors, files_limit
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
 from kwire.log.service import LogManager
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers

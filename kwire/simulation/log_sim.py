@@ -25,12 +25,12 @@ import trio.testing
 from kwire.errors import KafkaError
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
+from kwire.log.formats.txn_index import Aborted
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import ProducerStates
 from kwire.log.service import LogManager
-from kwire.log.txn_index import Aborted
 from kwire.log.write_queue import Job
 from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker

@@ -16,14 +16,14 @@ import attrs
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.listeners import Address, parse_address
-from kwire.log import names
-from kwire.log.checkpoints import (
+from kwire.log.disk import RealDisk
+from kwire.log.formats import names
+from kwire.log.formats.checkpoints import (
     CorruptFile,
     MetaProperties,
     parse_meta_properties,
     parse_properties,
 )
-from kwire.log.disk import RealDisk
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kwire.storage_format.format import DEFAULT_FEATURES, Format, meta_properties, metadata_files
 from kwire.types import METADATA_TOPIC, random_uuid, uuid_bytes, uuid_text

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from kwire.codec.messages.metadata_records import FeatureLevelRecord
-from kwire.log.checkpoints import MetaProperties
+from kwire.log.formats.checkpoints import MetaProperties
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST

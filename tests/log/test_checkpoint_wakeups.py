@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 import trio
 
-from kwire.log import names
-from kwire.log.checkpointing import Checkpointer
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.checkpointing import Checkpointer
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import names
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition

@@ -5,10 +5,11 @@ import os
 
 import pytest
 
-from kwire.log import names, offset_index, time_index, timestamp_search
+from kwire.log import timestamp_search
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
+from kwire.log.formats import names, offset_index, time_index
 from kwire.log.partition_log import PartitionLog, create
 from kwire.records.header import parse
 from kwire.simulation.disk import SimDisk

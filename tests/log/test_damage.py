@@ -8,9 +8,10 @@ from random import Random
 import pytest
 import trio
 
-from kwire.log import names, offset_index, timestamp_search
+from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import names, offset_index
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import Known, _indexes_sane, open_log
 from kwire.log.service import LogManager

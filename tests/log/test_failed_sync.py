@@ -9,7 +9,7 @@ import trio
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.recovery import Known, open_log
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.inodes import PAGE

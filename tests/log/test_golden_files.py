@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kwire.log import epochs, offset_index, time_index, txn_index
-from kwire.log.checkpoints import (
+from kwire.log import epochs
+from kwire.log.formats import offset_index, time_index, txn_index
+from kwire.log.formats.checkpoints import (
     clean_shutdown_text,
     offset_line,
     offsets_text,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kwire.log import names, offset_index, time_index
-from kwire.log.checkpoints import parse_offsets
 from kwire.log.disk import RealDisk
+from kwire.log.formats import names, offset_index, time_index
+from kwire.log.formats.checkpoints import parse_offsets
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
 from kwire.log.recovery import Known, open_log

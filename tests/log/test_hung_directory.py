@@ -11,7 +11,7 @@ import trio.testing
 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import Disk
 from kwire.log.service import LogManager
 from kwire.log.threads import THREADS, DiskThreads

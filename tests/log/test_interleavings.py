@@ -7,8 +7,8 @@ from random import Random
 import pytest
 import trio
 
-from kwire.log import names
 from kwire.log.config import LogConfig
+from kwire.log.formats import names
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import simulate
 from tests.log.test_service import ID, OTHER, config_of, made, running

@@ -9,11 +9,11 @@ import pytest
 import trio
 
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.flush import Flush
+from kwire.log.formats.txn_index import Aborted
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
-from kwire.log.txn_index import Aborted
 from kwire.simulation.disk import Killed, SimDisk
 from tests.log.test_service import ID, Clock, at_once
 from tests.support.log.batches import (

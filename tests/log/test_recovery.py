@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from kwire.log import checkpoints
 from kwire.log.config import LogConfig
 from kwire.log.dump import dump
+from kwire.log.formats import checkpoints
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import Known, OldFormat, open_log

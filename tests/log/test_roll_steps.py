@@ -8,9 +8,9 @@ import attrs
 import pytest
 import trio
 
-from kwire.log import names
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.simulation.disk import SimDisk

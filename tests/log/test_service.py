@@ -10,7 +10,7 @@ import trio.testing
 
 from kwire import errors
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager

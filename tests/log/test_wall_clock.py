@@ -7,9 +7,9 @@ import attrs
 import pytest
 import trio
 
-from kwire.log import time_index
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import time_index
 from kwire.log.service import LogManager
 from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, at_once

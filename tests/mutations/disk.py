@@ -14,7 +14,7 @@ MUTATIONS = (
     Mutation(
         name="keep-descriptor-that-a-search-opened-again",
         invariants=(83,),
-        path="kwire/log/removal.py",
+        path="kwire/log/directories/removal.py",
         old="                    segment.file.close()",
         new="                    pass",
         test="tests/log/test_descriptors.py",
@@ -150,7 +150,7 @@ MUTATIONS = (
     Mutation(
         name="later-versions-are-read",
         invariants=(93,),
-        path="kwire/log/checkpoints.py",
+        path="kwire/log/formats/checkpoints.py",
         old="        if version not in (0, 1):",
         new="        if version < 0:",
         test="tests/server/test_versions.py",

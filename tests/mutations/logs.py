@@ -22,7 +22,7 @@ MUTATIONS = (
     Mutation(
         name="recovery-point-passes-unsynced-indexes",
         invariants=(64, 78),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old="log.stored_recovery_point",
         new="log.recovery_point",
         test="tests/log/test_power_loss.py",
@@ -71,7 +71,7 @@ MUTATIONS = (
     Mutation(
         name="removed-segments-come-back-with-the-power",
         invariants=(39, 83),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old=" or log.removal_unsynced",
         new="",
         test="tests/log/test_power_loss.py::test_what_retention_removed_does_not_come_back",
@@ -119,7 +119,7 @@ MUTATIONS = (
     Mutation(
         name="recovery-points-wake-with-the-high-watermarks",
         invariants=(81, 82),
-        path="kwire/log/checkpointing.py",
+        path="kwire/log/directories/checkpointing.py",
         old="            await self._moved.wait()\n",
         new="            await self._changed.wait()\n",
         test="tests/log/test_checkpoint_wakeups.py",
@@ -200,7 +200,7 @@ MUTATIONS = (
     Mutation(
         name="torn-topic-id-is-adopted",
         invariants=(40,),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old="            return LOST_ID",
         new="            return ZERO_UUID",
         test="tests/log/test_interleavings.py::test_a_log_that_lost_its_topic_id_is_put_aside",
@@ -208,7 +208,7 @@ MUTATIONS = (
     Mutation(
         name="checkpoint-of-a-namesake-is-believed",
         invariants=(40, 82),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old="        if partition in self.retired:\n",
         new="        if not partition:\n",
         test="tests/log/test_interleavings.py",
@@ -224,7 +224,7 @@ MUTATIONS = (
     Mutation(
         name="files-go-before-their-deletion-is-synced",
         invariants=(83,),
-        path="kwire/log/removal.py",
+        path="kwire/log/directories/removal.py",
         old="if removal.is_directory and disk not in synced:",
         new="if not removal.paths:",
         test="tests/log/test_interleavings.py",
@@ -280,7 +280,7 @@ MUTATIONS = (
     Mutation(
         name="clean-marker-is-honoured-twice",
         invariants=(81,),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old="        self.disk.remove(names.CLEAN_SHUTDOWN)\n",
         new="",
         test="tests/log/test_service.py",
@@ -288,7 +288,7 @@ MUTATIONS = (
     Mutation(
         name="torn-checkpoint-is-believed",
         invariants=(82,),
-        path="kwire/log/checkpoints.py",
+        path="kwire/log/formats/checkpoints.py",
         old="    if len(lines) - 3 != int(lines[1]):",
         new="    if not lines:",
         test="tests/log/test_recovery.py",
@@ -380,7 +380,7 @@ MUTATIONS = (
     Mutation(
         name="entry-of-an-index-that-is-gone-is-read",
         invariants=(79,),
-        path="kwire/log/offset_index.py",
+        path="kwire/log/formats/offset_index.py",
         old="    if not count:\n        return None\n",
         new="",
         test="tests/log/test_cold_lookup.py"
@@ -389,7 +389,7 @@ MUTATIONS = (
     Mutation(
         name="checkpoint-that-failed-leaves-what-was-known",
         invariants=(82,),
-        path="kwire/log/checkpointing.py",
+        path="kwire/log/directories/checkpointing.py",
         old="self._kept.pop(name, None)",
         new="pass",
         test="tests/log/test_checkpoint_wakeups.py"

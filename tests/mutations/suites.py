@@ -125,7 +125,7 @@ MUTATIONS = (
     Mutation(
         name="stop-leaves-no-marker",
         invariants=(109,),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old="files.append((names.CLEAN_SHUTDOWN, marker))",
         new="pass",
         test=STOPS,
@@ -133,7 +133,7 @@ MUTATIONS = (
     Mutation(
         name="marker-outlives-the-start",
         invariants=(81, 109),
-        path="kwire/log/directory.py",
+        path="kwire/log/directories/directory.py",
         old="self.disk.remove(names.CLEAN_SHUTDOWN)",
         new="pass",
         test=STOPS,

@@ -22,10 +22,11 @@ from functools import partial
 from typing import Final
 
 from kwire.errors import CorruptMessage
-from kwire.log import epochs, names, recovery
+from kwire.log import epochs, recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.flush import Flush
+from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.raftmeta.raft import quorum_state
 from kwire.raftmeta.raft.control_records import is_whole, snapshot_voters

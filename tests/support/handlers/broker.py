@@ -17,7 +17,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.handlers import HANDLERS
 from kwire.handlers.dispatch import Context, Services, handler_of
 from kwire.log.config import LogConfig
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
 from kwire.log.service import LogManager
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply

@@ -7,9 +7,9 @@ that hangs does not hold up another.
 import attrs
 import trio
 
-from kwire.log.checkpointing import Checkpointer
+from kwire.log.directories.checkpointing import Checkpointer
+from kwire.log.directories.removal import Removals
 from kwire.log.partition_log import PartitionLog
-from kwire.log.removal import Removals
 
 
 @attrs.define(eq=False)

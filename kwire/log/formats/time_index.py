@@ -8,7 +8,7 @@ last entry of a closed segment is its largest timestamp.
 import struct
 from typing import Final
 
-from kwire.log.offset_index import Read, last_before
+from kwire.log.formats.offset_index import Read, last_before
 
 ENTRY: Final = struct.Struct(">qi")
 ENTRY_SIZE: Final = ENTRY.size

@@ -12,8 +12,8 @@ from typing import Final
 
 import attrs
 
-from kwire.log import names
 from kwire.log.disk import Disk
+from kwire.log.formats import names
 from kwire.types import TopicPartition, uuid_bytes, uuid_text
 
 VERSION: Final = "0"

@@ -13,10 +13,11 @@ from typing import Final
 
 import attrs
 
-from kwire.log import checkpoints, names, recovery
-from kwire.log.checkpoints import Offsets
+from kwire.log import recovery
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk, Lock
+from kwire.log.formats import checkpoints, names
+from kwire.log.formats.checkpoints import Offsets
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.trouble import if_room
 from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition

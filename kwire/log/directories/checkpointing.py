@@ -15,8 +15,8 @@ import trio
 
 from kwire.clock import Clock
 from kwire.drive import Slices
-from kwire.log import checkpoints, names
-from kwire.log.directory import LogDirectory
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.formats import checkpoints, names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
 from kwire.log.trouble import Trouble, trouble
