@@ -38,6 +38,12 @@ def kafka_name(error: type[KafkaError]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error.__name__).upper()
 
 
+def raise_for_code(code: int) -> None:
+    """Raise the error of a code, if it is not ``NONE``."""
+    if code != NONE:
+        raise BY_CODE.get(code, UnknownServerError)
+
+
 class UnknownServerError(KafkaError, code=-1): ...
 
 

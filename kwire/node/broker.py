@@ -5,11 +5,12 @@ from typing import Final
 import attrs
 import trio
 
+from kwire.errors import raise_for_code
 from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.node.core import Core
-from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, raise_for
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.controller.features import REGISTERED
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
@@ -110,9 +111,9 @@ class BrokerHalf:
             features=REGISTERED,
             log_dirs=[directory.directory_id for directory in core.logs.directories],
             publisher=core.publisher,
-            ask=core.ask,
+            ask=core.local.ask,
             clock=core.clock,
-            local=core.controller,
+            local=core.local,
             is_gone=core.channel.is_gone,
         )
 
@@ -121,7 +122,7 @@ class BrokerHalf:
 
         request = self.lifecycle.producer_ids()
         reply = await self.core.controller.call_active(decide_allocate_producer_ids, request)
-        raise_for(reply.error_code)
+        raise_for_code(reply.error_code)
         return reply.producer_id_start, reply.producer_id_len
 
     def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:

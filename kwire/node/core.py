@@ -28,7 +28,8 @@ from kwire.net.controller_channel import ControllerChannel
 from kwire.net.limits import last_descriptor
 from kwire.net.service import NetService
 from kwire.node import build
-from kwire.raftmeta.broker.lifecycle import Ask, controller_registration, directly
+from kwire.node.controller_requests import InProcessController
+from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
@@ -70,11 +71,11 @@ class Core:
     channel: ControllerChannel
     snapshotter: Snapshotter
     incarnation_id: bytes = attrs.field(factory=random_id)
-    ask: Ask = attrs.field(init=False)
-    """Sends a request to the active controller."""
+    local: InProcessController = attrs.field(init=False)
+    """The controller, as the other parts of this node use it."""
 
     def __attrs_post_init__(self) -> None:
-        self.ask = directly(self.controller, self.channel.ask)
+        self.local = InProcessController(self.controller, self.channel.ask)
         services = self.services
         services.image = self.publisher.applied
         services.controller, services.quorum = self.controller, self.quorum

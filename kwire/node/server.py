@@ -14,8 +14,8 @@ from kwire.configs.broker import BrokerConfig
 from kwire.net.service import Address
 from kwire.node import build
 from kwire.node.broker import BrokerHalf
+from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
-from kwire.raftmeta.broker.lifecycle import register_controller
 from kwire.raftmeta.controller.change_log import news
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.storage_format.directories import CannotOpenError, format_node
@@ -118,7 +118,7 @@ class Server:
         await nursery.start(core.controller.run)
         alone = core.controller.is_alone
         if alone:
-            await core.ask(core.registration())
+            await core.local.ask(core.registration())
         else:
             await self._join(nursery)
         if self.broker is not None:
@@ -137,7 +137,7 @@ class Server:
         for endpoint in core.controller_listeners:
             core.net.accept(endpoint.name)
         if self.config.is_controller:
-            nursery.start_soon(register_controller, core.ask, core.registration())
+            nursery.start_soon(register_controller, core.local.ask, core.registration())
         async with trio.open_nursery() as waiting:
             waiting.start_soon(self._tell_of_waiting)
             await core.quorum.wait_caught_up()

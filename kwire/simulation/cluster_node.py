@@ -29,12 +29,9 @@ from kwire.configs.load import broker_config
 from kwire.net.connection_pool import ConnectionPool, OutOfReach, RaftPeers
 from kwire.net.controller_channel import ControllerChannel
 from kwire.node import build
-from kwire.raftmeta.broker.lifecycle import (
-    BrokerLifecycle,
-    controller_registration,
-    directly,
-    register_controller,
-)
+from kwire.node.controller_requests import InProcessController, register_controller
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
@@ -165,7 +162,7 @@ class Process:
         cadence = SnapshotCadence(max_bytes=SNAPSHOT_BYTES, max_seconds=0)
         self.snapshotter = Snapshotter(self.quorum, self.publisher, cadence, clock)
         self.quorum.add_listener(Watch(books, config.node_id, life, self.publisher))
-        self.ask = directly(self.controller, self.channel.ask)
+        self.local = InProcessController(self.controller, self.channel.ask)
         self.registration = controller_registration(config, incarnation, (), SUPPORTED)
         self.lifecycle = BrokerLifecycle(
             config=config,
@@ -175,9 +172,9 @@ class Process:
             features=SUPPORTED,
             log_dirs=[directory],
             publisher=self.publisher,
-            ask=self.ask,
+            ask=self.local.ask,
             clock=clock,
-            local=self.controller,
+            local=self.local,
             is_gone=self.channel.is_gone,
         )
 
@@ -194,7 +191,7 @@ class Process:
                 await nursery.start(self.controller.run)
                 self.wire.servers[host] = (self.config.node_id, self.serve)
                 if self.config.is_controller:
-                    nursery.start_soon(register_controller, self.ask, self.registration)
+                    nursery.start_soon(register_controller, self.local.ask, self.registration)
                 await self.quorum.wait_caught_up()
                 await nursery.start(self.publisher.run)
                 await nursery.start(self.snapshotter.run)

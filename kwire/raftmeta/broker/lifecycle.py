@@ -1,16 +1,14 @@
 """A broker's registration, heartbeats and shutdown, run as the broker's state machine decides.
 
-:mod:`kwire.raftmeta.broker.state` decides which request is due. In a combined node the controller
-is called directly and the broker lives as long as its controller, so nothing is sent while idle;
-otherwise ``ask`` sends to the active controller over the network, and a heartbeat is due every
-``broker.heartbeat.interval.ms``.
+:mod:`kwire.raftmeta.broker.state` decides which request is due. A broker whose own process has the
+only controller lives as long as that controller, so it sends nothing while it is idle; any other
+sends a heartbeat to the active controller every ``broker.heartbeat.interval.ms``.
 """
 
 import logging
 import math
-import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -18,20 +16,11 @@ import trio
 from kwire import errors
 from kwire.clock import Clock
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
-from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.configs.listeners import PROTOCOLS, Endpoint
-from kwire.errors import BY_CODE, NONE
+from kwire.configs.listeners import Endpoint
+from kwire.errors import raise_for_code
+from kwire.raftmeta.broker.registration import broker_registration
 from kwire.raftmeta.broker.state import Answer, BrokerState, State
-from kwire.raftmeta.controller.brokers import (
-    decide_heartbeat,
-    decide_register_broker,
-    decide_register_controller,
-    keep_session,
-)
-from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.levels import METADATA_VERSION
@@ -48,7 +37,6 @@ async def _never() -> bool:
     return False
 
 
-RETRY_SECONDS: Final = 0.1
 GIVE_UP_SECONDS: Final = 4.0
 """Longer than an election takes."""
 LOOK_SECONDS: Final = 0.1
@@ -57,99 +45,21 @@ CORDONS_SINCE: Final = 30
 """4.3-IV0, the first metadata.version with cordoned directories in registrations (KIP-1066)."""
 
 
-def directly(controller: Controller, others: Ask | None = None) -> Ask:
-    """Return an ``Ask`` that calls the controller in this process while it is active.
+class LocalController(Protocol):
+    """The controller in the broker's own process."""
 
-    Otherwise the request goes to ``others``. If this node is the only voter, the request waits
-    until its controller is active, since no other node could answer.
-    """
-    deciders: dict[type, Any] = {
-        BrokerHeartbeatRequest: decide_heartbeat,
-        BrokerRegistrationRequest: decide_register_broker,
-        ControllerRegistrationRequest: decide_register_controller,
-    }
+    @property
+    def may_wait_for_voters(self) -> bool:
+        """Whether it is active, but other voters have to acknowledge what it writes."""
 
-    async def ask(request: Any) -> Any:
-        if others is None or controller.is_alone:
-            await controller.wait_active()
-        if others is None or (controller.is_active and type(request) in deciders):
-            return await controller.call(deciders[type(request)], request)
-        return await others(request)
+    def keep_session(self, broker_id: int) -> bool:
+        """Keep a broker's session open without heartbeats; return whether that is possible.
 
-    return ask
+        It is possible while this controller is active and no other node can be.
+        """
 
-
-def listeners_of(made: Any, endpoints: Sequence[Endpoint]) -> list[Any]:
-    """Convert endpoints to the form of a registration request."""
-    return [
-        made(name=e.name, host=e.host, port=e.port, security_protocol=PROTOCOLS[e.protocol])
-        for e in endpoints
-    ]
-
-
-def features_of(made: Any, features: Mapping[str, tuple[int, int]]) -> list[Any]:
-    """Convert supported features to the form of a registration request."""
-    return [
-        made(name=name, min_supported_version=low, max_supported_version=high)
-        for name, (low, high) in sorted(features.items())
-    ]
-
-
-def broker_registration(
-    config: BrokerConfig,
-    *,
-    cluster_id: str,
-    incarnation_id: bytes,
-    endpoints: Sequence[Endpoint],
-    features: Mapping[str, tuple[int, int]],
-    log_dirs: Sequence[bytes],
-) -> BrokerRegistrationRequest:
-    """Build a broker's registration; ``endpoints`` have the ports that are really bound."""
-    request = BrokerRegistrationRequest
-    return request(
-        broker_id=config.node_id,
-        cluster_id=cluster_id,
-        incarnation_id=incarnation_id,
-        listeners=listeners_of(request.Listener, endpoints),
-        features=features_of(request.Feature, features),
-        rack=config.broker_rack,
-        log_dirs=sorted(log_dirs, key=_signed),
-    )
-
-
-def _signed(directory_id: bytes) -> tuple[int, int]:
-    """Return a directory id as two signed numbers: Kafka orders uuids by these."""
-    high, low = struct.unpack(">qq", directory_id)
-    return high, low
-
-
-def controller_registration(
-    config: BrokerConfig,
-    incarnation_id: bytes,
-    endpoints: Sequence[Endpoint],
-    features: Mapping[str, tuple[int, int]],
-) -> ControllerRegistrationRequest:
-    """Build a controller's registration; ``endpoints`` have the ports that are really bound."""
-    request = ControllerRegistrationRequest
-    return request(
-        controller_id=config.node_id,
-        incarnation_id=incarnation_id,
-        zk_migration_ready=False,
-        listeners=listeners_of(request.Listener, endpoints),
-        features=features_of(request.Feature, features),
-    )
-
-
-async def register_controller(ask: Ask, request: ControllerRegistrationRequest) -> None:
-    """Register a controller with the active controller; retry until that succeeds."""
-    while True:
-        try:
-            reply = await ask(request)
-            raise_for(reply.error_code)
-            return
-        except errors.KafkaError as error:
-            logger.debug("controller registration waits reason=%r", error)
-        await trio.sleep(RETRY_SECONDS)
+    async def wait_inactive(self) -> None:
+        """Wait until it is not the active controller."""
 
 
 @attrs.define(kw_only=True)
@@ -166,7 +76,7 @@ class BrokerLifecycle:
     publisher: MetadataPublisher
     ask: Ask
     clock: Clock
-    local: Controller | None = None
+    local: LocalController | None = None
     """The controller in this process, if there is one."""
     is_gone: IsGone = _never
     broker: BrokerState = attrs.field(init=False)
@@ -237,7 +147,7 @@ class BrokerLifecycle:
         if self.broker.has_news:
             self._sooner.set()
 
-    async def _kept(self, local: Controller) -> None:
+    async def _kept(self, local: LocalController) -> None:
         """Block while the local controller is active and this broker is unfenced.
 
         A heartbeat that becomes due earlier also ends it.
@@ -262,11 +172,7 @@ class BrokerLifecycle:
 
     def _keep(self) -> bool:
         """Keep the session without heartbeats if the only controller is local; return whether."""
-        local = self.local
-        if local is None or not (local.is_alone and local.is_active):
-            return False
-        keep_session(local.state, self.config.node_id)
-        return True
+        return self.local is not None and self.local.keep_session(self.config.node_id)
 
     async def stop(self) -> bool:
         """Run the controlled shutdown: hand leaderships over, then be fenced.
@@ -350,16 +256,9 @@ class BrokerLifecycle:
         known = self.publisher.applied
         cordons = known.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
         request = self.broker.request(known.applied.offset, cordons=cordons)
-        local = self.local
-        may_hang = local is not None and local.is_active and not local.is_alone
+        may_hang = self.local is not None and self.local.may_wait_for_voters
         with trio.move_on_after(self.broker.interval if may_hang else math.inf):
             answer: Answer = await self.ask(request)
-            raise_for(answer.error_code)
+            raise_for_code(answer.error_code)
             return answer
         raise errors.RequestTimedOut("no answer from the controller")
-
-
-def raise_for(code: int) -> None:
-    """Raise the error of a code, if it is not NONE."""
-    if code != NONE:
-        raise BY_CODE.get(code, errors.UnknownServerError)

@@ -17,7 +17,9 @@ from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.configs.listeners import Endpoint
-from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, controller_registration, directly
+from kwire.node.controller_requests import InProcessController
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_controller,
@@ -73,9 +75,9 @@ class Node:
             features=SUPPORTED,
             log_dirs=[b"d" * 16],
             publisher=self.publisher,
-            ask=directly(self.controller),
+            ask=InProcessController(self.controller).ask,
             clock=TestClock(),
-            local=self.controller,
+            local=InProcessController(self.controller),
         )
 
     def written(self) -> list[Any]:
@@ -106,7 +108,7 @@ async def test_first_boot_writes_what_kafka_writes() -> None:
     features = {fact.name: fact.feature_level for fact in first_boot()[1:7]}
     async with node(features=features) as made:
         request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
-        await directly(made.controller)(request)
+        await InProcessController(made.controller).ask(request)
         await made.broker(b"a").start()
         expected = first_boot()
         written = made.written()
@@ -366,7 +368,7 @@ async def test_a_node_that_starts_registers_before_it_applies() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(made.quorum.run)
         request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
-        await directly(made.controller)(request)
+        await InProcessController(made.controller).ask(request)
         assert not made.publisher.applied.controllers
         await nursery.start(made.publisher.run)
         await made.publisher.wait_applied(made.quorum.next_offset - 1)

@@ -19,7 +19,8 @@ import trio.testing
 from kwire.codec.json import to_json
 from kwire.configs.listeners import Endpoint
 from kwire.net.controller_channel import ControllerChannel
-from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, controller_registration
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.simulation.raft_quorums import TestClock

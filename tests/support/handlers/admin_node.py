@@ -9,7 +9,9 @@ import trio
 from kwire.configs.listeners import Endpoint
 from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services, Session
-from kwire.raftmeta.broker.lifecycle import BrokerLifecycle, controller_registration, directly
+from kwire.node.controller_requests import InProcessController
+from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
+from kwire.raftmeta.broker.registration import controller_registration
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
@@ -72,9 +74,9 @@ class AdminNode:
             features=SUPPORTED,
             log_dirs=[b"d" * 16],
             publisher=self.publisher,
-            ask=directly(self.controller),
+            ask=InProcessController(self.controller).ask,
             clock=TestClock(),
-            local=self.controller,
+            local=InProcessController(self.controller),
         )
 
     def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
@@ -94,7 +96,7 @@ async def admin_node(**settings: str) -> AsyncIterator[AdminNode]:
     async with trio.open_nursery() as nursery:
         await nursery.start(node.quorum.run)
         await nursery.start(node.controller.run)
-        ask = directly(node.controller)
+        ask = InProcessController(node.controller).ask
         await ask(controller_registration(node.broker.config, b"c" * 16, CONTROLLERS, SUPPORTED))
         await node.broker.start()
         yield node

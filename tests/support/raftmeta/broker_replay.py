@@ -26,7 +26,7 @@ from kwire.configs.broker import BrokerConfig
 from kwire.configs.listeners import Endpoint
 from kwire.net.connection_pool import OutOfReach
 from kwire.net.controller_channel import ControllerChannel
-from kwire.raftmeta.broker.lifecycle import broker_registration
+from kwire.raftmeta.broker.registration import broker_registration
 from kwire.raftmeta.broker.state import BrokerState, State
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.raft.voters import Node

@@ -1,0 +1,84 @@
+"""A node's own requests to the active controller.
+
+They are answered in this process while its controller is active, and sent to the node of the active
+controller otherwise.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
+from kwire.codec.messages.controller_registration import ControllerRegistrationRequest
+from kwire.raftmeta.broker.lifecycle import Ask
+from kwire.raftmeta.controller.brokers import (
+    decide_heartbeat,
+    decide_register_broker,
+    decide_register_controller,
+    keep_session,
+)
+from kwire.raftmeta.controller.service import Controller
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.1
+_DECIDERS: Final[dict[type, Callable[..., Any]]] = {
+    BrokerHeartbeatRequest: decide_heartbeat,
+    BrokerRegistrationRequest: decide_register_broker,
+    ControllerRegistrationRequest: decide_register_controller,
+}
+
+
+@attrs.frozen
+class InProcessController:
+    """The controller in this process, as the other parts of its node use it."""
+
+    controller: Controller
+    others: Ask | None = None
+    """Sends a request to the active controller on another node; None if there is no other."""
+
+    async def ask(self, request: Any) -> Any:
+        """Return the active controller's answer, from this process while its controller is active.
+
+        If this node is the only voter, the request waits until its controller is active, since no
+        other node could answer.
+        """
+        controller, others = self.controller, self.others
+        if others is None or controller.is_alone:
+            await controller.wait_active()
+        if others is None or (controller.is_active and type(request) in _DECIDERS):
+            return await controller.call(_DECIDERS[type(request)], request)
+        return await others(request)
+
+    @property
+    def may_wait_for_voters(self) -> bool:
+        """Whether it is active, but other voters have to acknowledge what it writes."""
+        return self.controller.is_active and not self.controller.is_alone
+
+    def keep_session(self, broker_id: int) -> bool:
+        """Keep a broker's session open without heartbeats; return whether that is possible."""
+        if not (self.controller.is_alone and self.controller.is_active):
+            return False
+        keep_session(self.controller.state, broker_id)
+        return True
+
+    async def wait_inactive(self) -> None:
+        """Wait until it is not the active controller."""
+        await self.controller.wait_inactive()
+
+
+async def register_controller(ask: Ask, request: ControllerRegistrationRequest) -> None:
+    """Register a controller with the active controller; retry until that succeeds."""
+    while True:
+        try:
+            reply = await ask(request)
+            errors.raise_for_code(reply.error_code)
+            return
+        except errors.KafkaError as error:
+            logger.debug("controller registration waits reason=%r", error)
+        await trio.sleep(RETRY_SECONDS)
