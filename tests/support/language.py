@@ -1,0 +1,214 @@
+"""Find breaches of the language rules (CONTRIBUTING.md, "Language") in the tree's files.
+
+Rules of this file: a breach is one line of a file and a text that says what is wrong in it; rules
+are judged by the text or the syntax tree alone, so a file can be judged without importing it. The
+allowance (`tests/language_allowance.txt`) has the number of breaches that each file still has; it
+may shrink, and move between files when code moves, but its totals never grow.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+ALLOWANCE: Final = ROOT / "tests" / "language_allowance.txt"
+FOLDERS: Final = (
+    "kwire",
+    "kwire_pipeline",
+    "scripts",
+    "tests",
+    "compat_tests",
+    "benchmarks",
+    "docs",
+)
+FILES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml")
+SUFFIXES: Final = {".py", ".md", ".toml", ".go", ".java", ".cjs", ".mjs"}
+
+WORDS: Final = (
+    *("nobody", "somebody", "told", "tells", "heard", "believed", "stands", "twin", "twins"),
+    *("office", "forgotten", "news", "by lot", "gives up", "hope"),
+)
+"""Figures of speech; the protocol's noun, or a named actor with a verb, says the same plainly."""
+NAMES: Final = frozenset(
+    {
+        *("asked", "found", "given", "gone", "heard", "held", "kept", "known", "left", "made"),
+        *("one", "said", "seen", "told", "wanted"),
+    }
+)
+"""Participles and pronouns that say nothing about the value they name."""
+IRREGULAR: Final = frozenset(
+    {
+        *("begun", "bound", "broken", "brought", "built", "caught", "chosen", "done", "drawn"),
+        *("driven", "fallen", "found", "given", "gone", "grown", "heard", "held", "hidden", "kept"),
+        *("known", "laid", "left", "lost", "made", "met", "paid", "risen", "said", "seen", "sent"),
+        *("shown", "spent", "spoken", "stolen", "taken", "thrown", "told", "torn", "understood"),
+        *("woken", "won", "written"),
+    }
+)
+"""Participles that do not end in -ed, and are no verbs as well (as "read" and "put" are)."""
+NO_PARTICIPLES: Final = frozenset(
+    ("embed", "exceed", "feed", "heed", "need", "proceed", "seed", "shed", "speed", "succeed")
+)
+"""Nouns and verbs that end in -ed."""
+KAFKAS: Final = re.compile(r"forgotten[_ ]?topics?[_ ]?(data)?", re.IGNORECASE)
+"""Names that Kafka's messages give; they stay as they are."""
+
+_WORDS = re.compile(
+    r"(?<![a-z])(" + "|".join(word.replace(" ", r"[\s_]+") for word in WORDS) + r")(?![a-z])",
+    re.IGNORECASE,
+)
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+@attrs.frozen
+class Breach:
+    """One place that breaks a rule."""
+
+    line: int
+    text: str
+
+
+def words(text: str) -> Iterator[Breach]:
+    """Yield the banned words of a text, in prose, names and strings alike."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in _WORDS.finditer(_CAMEL.sub(" ", KAFKAS.sub("", line))):
+            yield Breach(number, f"the word {match[0].lower()!r}")
+
+
+def names(tree: ast.Module) -> Iterator[Breach]:
+    """Yield the places where a variable, parameter or attribute gets a name that says nothing."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case ast.arg(arg=name) | ast.MatchAs(name=str(name)):
+                pass
+            case ast.ExceptHandler(name=str(name)):
+                pass
+            case _:
+                continue
+        if name.strip("_") in NAMES:
+            yield Breach(node.lineno, f"the name `{name}`")
+
+
+def functions(tree: ast.Module) -> Iterator[Breach]:
+    """Yield functions, and attributes that hold one, whose name is no action, wait or event."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if _is_participle(node.name):
+                yield Breach(node.lineno, f"`{node.name}()` is a participle: say what it does")
+            elif isinstance(node, ast.AsyncFunctionDef) and _only_waits(node):
+                yield Breach(node.lineno, f"`{node.name}()` only waits: call it wait_...")
+        elif isinstance(node, ast.AnnAssign | ast.arg) and node.annotation is not None:
+            target = node.arg if isinstance(node, ast.arg) else _name(node.target)
+            if _is_participle(target) and "Callable[" in ast.unparse(node.annotation):
+                yield Breach(
+                    node.lineno, f"the callable `{target}` is a participle: on_... or a verb"
+                )
+
+
+def _name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _is_participle(name: str) -> bool:
+    word = name.strip("_")
+    if word in IRREGULAR:
+        return True
+    return word.endswith("ed") and word.isalpha() and word.islower() and word not in NO_PARTICIPLES
+
+
+def _only_waits(function: ast.AsyncFunctionDef) -> bool:
+    """Whether a function ends in a wait and awaits nothing but waits."""
+    if re.match(r"_*(wait|sleep|park)|__|test_", function.name):
+        return False
+    last = function.body[-1]
+    while isinstance(last, ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try):
+        last = last.body[-1]
+    if not isinstance(last, ast.Expr | ast.Return) or not isinstance(last.value, ast.Await):
+        return False
+    awaits = [node for node in ast.walk(function) if isinstance(node, ast.Await)]
+    return all(
+        isinstance(node.value, ast.Call) and re.match(r"_*(wait|park)", _name(node.value.func))
+        for node in awaits
+    )
+
+
+PYTHON_RULES: Final[Mapping[str, Callable[[ast.Module], Iterable[Breach]]]] = {
+    "names": names,
+    "functions": functions,
+}
+RULES: Final = ("words", *PYTHON_RULES)
+"""The rules as the allowance names them; `words` is for every file, the others for Python."""
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Return the paths of the files that are judged, relative to the root."""
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    judged = [path for path in paths if path.suffix in SUFFIXES and path != Path(__file__)]
+    return tuple(sorted(str(p.relative_to(ROOT)) for p in judged)) + FILES
+
+
+@cache
+def breaches(path: str) -> Mapping[str, tuple[Breach, ...]]:
+    """Return the breaches of each rule in one file."""
+    text = (ROOT / path).read_text()
+    judged = {"words": tuple(words(text))}
+    if path.endswith(".py"):
+        tree = ast.parse(text)
+        judged |= {rule: tuple(judge(tree)) for rule, judge in PYTHON_RULES.items()}
+    return judged
+
+
+Counts = Mapping[str, Mapping[str, int]]
+"""The number of breaches by path and rule; what has none is left out."""
+
+
+def counts() -> Counts:
+    """Count the breaches of the tree."""
+    whole = {path: {r: len(b) for r, b in breaches(path).items() if b} for path in files()}
+    return {path: rules for path, rules in whole.items() if rules}
+
+
+HEADER: Final = """\
+# Breaches of the language rules that are still in the tree: one line a file, the number by rule.
+# The rules: CONTRIBUTING.md, "Language". The lines: scripts/language.py [PATH...]
+# Written by scripts/language.py --write, which never lets a total grow; also after a conflict.
+"""
+
+
+def read_allowance() -> Counts:
+    """Return the allowance; of a path that a merge left there twice, the smaller counts."""
+    allowance: dict[str, dict[str, int]] = {}
+    for line in ALLOWANCE.read_text().splitlines():
+        if line and line[0] not in "#<=>":
+            path, *pairs = line.split()
+            rules = {rule: int(count) for rule, _, count in (p.partition("=") for p in pairs)}
+            if path in allowance:
+                common = rules.keys() & allowance[path].keys()
+                rules = {rule: min(rules[rule], allowance[path][rule]) for rule in common}
+            allowance[path] = rules
+    return allowance
+
+
+def write_allowance(allowance: Counts) -> None:
+    """Write the allowance, sorted by path."""
+    lines = (
+        " ".join((path, *(f"{rule}={count}" for rule, count in rules.items())))
+        for path, rules in sorted(allowance.items())
+    )
+    ALLOWANCE.write_text(HEADER + "".join(f"{line}\n" for line in lines))
+
+
+def total(allowance: Counts, rule: str) -> int:
+    """Return the breaches of one rule in all files."""
+    return sum(rules.get(rule, 0) for rules in allowance.values())
