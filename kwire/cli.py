@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import gc
 import logging
+import os
 import re
 import signal
 import sys
@@ -413,10 +414,9 @@ def format_(asked: argparse.Namespace) -> None:
 
 
 def random_uuid(asked: argparse.Namespace) -> None:
-    from kwire.storage_format.directories import random_id
-    from kwire.types import uuid_text
+    from kwire import types
 
-    print(uuid_text(random_id()))
+    print(types.uuid_text(types.random_uuid(os.urandom)))
 
 
 def dump_log(asked: argparse.Namespace) -> None:

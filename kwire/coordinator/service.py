@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import attrs
 import trio
 
+from kwire.clock import Clock
 from kwire.coordinator.decision import Decision, Machine, Moment, Step
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.drive import Slices, Wakes
@@ -96,12 +97,6 @@ class CoordinatorLog(Protocol):
 
         They may be uncommitted.
         """
-
-
-class Clock(Protocol):
-    """The source of the records' wall-clock time."""
-
-    def now_ms(self) -> int: ...
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -242,7 +237,7 @@ class CoordinatorService(Generic[M]):
         return shard
 
     def _moment(self) -> Moment:
-        return Moment(trio.current_time(), self.clock.now_ms())
+        return Moment(self.clock.now(), self.clock.now_ms())
 
     def _perform(self, shard: Shard[M], decision: Decision) -> None:
         try:
@@ -313,7 +308,7 @@ class CoordinatorService(Generic[M]):
 
     def _fire_one(self, shard: Shard[M]) -> bool:
         """Decide on one deadline that has passed; False if there is none."""
-        now = trio.current_time()
+        now = self.clock.now()
         name = shard.timers.pop_due(now)
         if name is None:
             return False
@@ -377,7 +372,7 @@ class CoordinatorService(Generic[M]):
         """Replay the partition up to its log end at the start of the load."""
         offset, end = self.log.bounds(shard.partition)
         shard.written = end
-        began = trio.current_time()
+        began = self.clock.now()
         slices = Slices()
         while offset < end:
             reached = offset
@@ -402,7 +397,7 @@ class CoordinatorService(Generic[M]):
             "coordinator loaded partition=%s end=%d ms=%d",
             shard.partition,
             end,
-            (trio.current_time() - began) * 1000,
+            (self.clock.now() - began) * 1000,
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import attrs
 
+from kwire.clock import Clock
 from kwire.codec.messages.delete_groups import DeleteGroupsResponse
 from kwire.codec.messages.describe_groups import DescribeGroupsResponse
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -21,7 +22,7 @@ from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.coordinator.decision import Decision, Moment
-from kwire.coordinator.service import Clock, CoordinatorLog, CoordinatorService
+from kwire.coordinator.service import CoordinatorLog, CoordinatorService
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorLoadInProgress,

@@ -19,8 +19,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
-from kwire.storage_format.directories import random_id
-from kwire.types import TopicPartition, uuid_hex
+from kwire.types import TopicPartition, random_uuid, uuid_hex
 
 TOPIC: Final = 2
 """A type of config resources."""
@@ -56,6 +55,7 @@ class BrokerHalf:
             node=config.node_id,
             logs=core.logs,
             configs=self.log_config,
+            now=core.clock.now,
             sessions=FetchSessions(
                 slots, SESSION_EVICTION_S, lambda: core.random.randrange(1, 1 << 31)
             ),
@@ -95,7 +95,7 @@ class BrokerHalf:
             core.clock,
             config=lambda: core.services.config,
             partitions=partitions,
-            new_id=lambda: uuid_hex(random_id()),
+            new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
             topic_ids=lambda: core.publisher.image.topic_ids if self.caught_up else None,
         )
         self.replicas.on_role(groups.role_changed)

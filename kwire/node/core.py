@@ -6,14 +6,15 @@ are not loaded and their tasks not woken.
 
 import errno
 import os
-import random
 import socket
 from collections.abc import Mapping
+from functools import partial
+from random import Random
 from typing import Any
 
 import attrs
 
-from kwire.clock import SystemClock
+from kwire.clock import Clock
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
 from kwire.handlers import ListenerType
@@ -45,10 +46,10 @@ from kwire.storage_format.directories import (
     all_directories,
     examine,
     identify,
-    random_id,
     refusal,
 )
 from kwire.storage_format.format import BOOTSTRAP, read_bootstrap
+from kwire.types import random_uuid
 
 
 @attrs.define(eq=False)
@@ -57,8 +58,9 @@ class Core:
 
     config: BrokerConfig
     identity: Identity
-    clock: SystemClock
-    random: random.Random
+    clock: Clock
+    random: Random
+    """The source of every id that this node makes: of topics, members, sessions, directories."""
     services: Services
     logs: LogManager
     net: NetService
@@ -70,7 +72,7 @@ class Core:
     controller: Controller
     channel: ControllerChannel
     snapshotter: Snapshotter
-    incarnation_id: bytes = attrs.field(factory=random_id)
+    incarnation_id: bytes
     local: InProcessController = attrs.field(init=False)
     """The controller, as the other parts of this node use it."""
 
@@ -100,28 +102,29 @@ class Core:
         return controller_registration(self.config, self.incarnation_id, told, SUPPORTED)
 
 
-def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
+def make_core(
+    config: BrokerConfig, cluster_id: str | None, *, clock: Clock, random: Random
+) -> Core:
     """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
 
     In this order: checks that change nothing, addresses, locks, and only then the formatting of
     empty directories.  So a start that fails leaves no directory formatted.
     """
-    clock = SystemClock()
     examine(config, cluster_id)
     services = Services(config=config, clock=clock, supported_features=SUPPORTED)
-    net = NetService(build.limits(config), services.metrics)
+    net = NetService(build.limits(config), services.metrics, clock.now)
     if os.name == "posix":
         net.last_descriptor = last_descriptor(raise_descriptor_limit())
     logs: LogManager | None = None
     try:
         endpoints = _bind(config, services, net)
-        logs = _lock_directories(config, clock)
-        identity = identify(config, cluster_id)
+        logs = _lock_directories(config, clock, random)
+        identity = identify(config, cluster_id, random.randbytes)
         for directory in (*logs.directories, *logs.claimed):
             directory.directory_id = identity.directories[directory.name]
         services.cluster_id = identity.cluster_id
         try:
-            return _assemble(config, identity, clock, services, logs, net, endpoints)
+            return _assemble(config, identity, clock, random, services, logs, net, endpoints)
         except OSError as error:
             raise CannotOpenError(refusal(config.metadata_directory, error)) from error
     except BaseException:
@@ -135,14 +138,16 @@ def make_core(config: BrokerConfig, cluster_id: str | None) -> Core:
 def _assemble(
     config: BrokerConfig,
     identity: Identity,
-    clock: SystemClock,
+    clock: Clock,
+    random: Random,
     services: Services,
     logs: LogManager,
     net: NetService,
     endpoints: tuple[build.AdvertisedListener, ...],
 ) -> Core:
-    source = random.Random(os.urandom(16))
-    network = Network(clock, source)
+    # The source of delays.  How many of them are drawn depends on the time, and ids must not.
+    jitter = Random(random.randbytes(16))
+    network = Network(clock, jitter)
     publisher = MetadataPublisher()
     quorum = _make_quorum(config, identity, logs, endpoints, network)
     name = str(config.node_id)
@@ -151,13 +156,13 @@ def _assemble(
         asking=ConnectionPool(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
         forwarding=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
     )
-    controller = _make_controller(config, identity, quorum, publisher, channel, source, clock)
+    controller = _make_controller(config, identity, quorum, publisher, channel, random, clock)
     snapshotter = Snapshotter(quorum, publisher, build.snapshot_cadence(config), clock)
     return Core(
         config=config,
         identity=identity,
         clock=clock,
-        random=source,
+        random=random,
         services=services,
         logs=logs,
         net=net,
@@ -168,10 +173,11 @@ def _assemble(
         controller=controller,
         channel=channel,
         snapshotter=snapshotter,
+        incarnation_id=random_uuid(random.randbytes),
     )
 
 
-def _lock_directories(config: BrokerConfig, clock: SystemClock) -> LogManager:
+def _lock_directories(config: BrokerConfig, clock: Clock, random: Random) -> LogManager:
     """Lock the directories and make those that are missing; their ids are not known yet."""
     data = [os.path.abspath(path) for path in config.data_directories]
     descriptors = Descriptors(files_limit(raise_descriptor_limit()))
@@ -184,6 +190,7 @@ def _lock_directories(config: BrokerConfig, clock: SystemClock) -> LogManager:
         clock,
         build.log_settings(config),
         claimed=[directory for directory in opened if directory.name not in data],
+        unique=partial(random.randbytes, 16),
     )
     try:
         for directory in opened:
@@ -283,8 +290,8 @@ def _make_controller(
     quorum: RaftService,
     publisher: MetadataPublisher,
     channel: ControllerChannel,
-    source: random.Random,
-    clock: SystemClock,
+    random: Random,
+    clock: Clock,
 ) -> Controller:
     disk = RealDisk(config.metadata_directory)
     bootstrap = []
@@ -298,7 +305,7 @@ def _make_controller(
     features: Mapping[str, tuple[int, int]] = SUPPORTED
     state = ControllerState(
         config=config,
-        random=source,
+        random=random,
         cluster_id=identity.cluster_id,
         supported_features=dict(features),
     )

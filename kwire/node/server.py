@@ -6,10 +6,12 @@ clear last line.
 """
 
 import logging
+from random import Random, SystemRandom
 from typing import Final
 
 import trio
 
+from kwire.clock import Clock, SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.net.service import Address
 from kwire.node import build
@@ -35,10 +37,22 @@ HAND_OVER_SECONDS: Final = 10.0
 class Server:
     """One node: controller, broker or both."""
 
-    def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
-        """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        cluster_id: str | None = None,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        """Claim addresses and directories; raise CannotOpenError or ConfigError with the reason.
+
+        Without a clock and a source of randomness the node uses the system's.
+        """
         self.config = config
-        self.core: Core = make_core(config, cluster_id)
+        self.core: Core = make_core(
+            config, cluster_id, clock=clock or SystemClock(), random=random or SystemRandom()
+        )
         self.services = self.core.services
         self.ready = trio.Event()
         self._stop = trio.Event()

@@ -353,7 +353,7 @@ class ReplicaService:
                 with trio.move_on_after(timeout_s):
                     await event.wait()
             else:
-                self._end_at(trio.current_time() + timeout_s, event)
+                self._end_at(self.now() + timeout_s, event)
                 await event.wait()
         finally:
             self._bytes.forget(wait)
@@ -372,7 +372,7 @@ class ReplicaService:
             while True:
                 with trio.CancelScope(deadline=self._times.deadline) as self._until_time:
                     await trio.sleep_forever()
-                self._to_wake.wake(self._times.pop_due(trio.current_time()))
+                self._to_wake.wake(self._times.pop_due(self.now()))
         finally:
             self._to_wake.wake(self._times.pop_due(math.inf))
 

@@ -53,7 +53,7 @@ _META_VALUES: Final[tuple[tuple[str, Callable[[str], object], str], ...]] = (
 )
 _RESTORE: Final = "bring back a copy, or move the directory away to begin with an empty one"
 
-FreshId = Callable[[], bytes]
+RandomBytes = Callable[[int], bytes]
 """A source of sixteen random bytes."""
 
 
@@ -79,11 +79,6 @@ class Identity:
     cluster_id: str
     directories: Mapping[str, bytes]
     """Directory ids by path, in the configured order."""
-
-
-def random_id() -> bytes:
-    """Return a new uuid from the system's source of random bytes."""
-    return random_uuid(os.urandom)
 
 
 def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[str]]:
@@ -117,12 +112,14 @@ def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[
     return wanted, missing
 
 
-def identify(config: BrokerConfig, cluster_id: str | None, fresh: FreshId = random_id) -> Identity:
+def identify(
+    config: BrokerConfig, cluster_id: str | None, random_bytes: RandomBytes = os.urandom
+) -> Identity:
     """Return the node's identity; format what may be; raise what :func:`examine` does."""
     cluster_id, missing = examine(config, cluster_id)
-    cluster_id = cluster_id or uuid_text(fresh())
+    cluster_id = cluster_id or uuid_text(random_uuid(random_bytes))
     for path in missing:
-        made = fresh()
+        made = random_uuid(random_bytes)
         voters = standalone(config, made) if not config.voters else None
         format_directory(config, path, cluster_id, made, voters)
     return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
@@ -291,7 +288,7 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
 
 
 def first_voters(
-    config: BrokerConfig, how: str | None, fresh: FreshId
+    config: BrokerConfig, how: str | None, random_bytes: RandomBytes
 ) -> tuple[bytes, VoterSet | None]:
     """Return the metadata directory's id, and the voters to format it with or None.
 
@@ -303,16 +300,16 @@ def first_voters(
                 "first voters cannot be given: this node's configuration has them; leave out "
                 "--standalone and --initial-controllers"
             )
-        return fresh(), None
+        return random_uuid(random_bytes), None
     if how is None and not is_single_voter(config):
         raise ConfigError(
             "controller.quorum.voters is not set on this controller; say --standalone, "
             "--initial-controllers or --no-initial-controllers"
         )
     if how == "none":
-        return fresh(), None
+        return random_uuid(random_bytes), None
     if how in (None, "standalone"):
-        made = fresh()
+        made = random_uuid(random_bytes)
         return made, standalone(config, made)
     voters = parse_initial_controllers(config, how)
     return voters.key_of(config.node_id).directory_id, voters
@@ -347,7 +344,7 @@ def format_node(
     *,
     how: str | None = None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
-    fresh: FreshId = random_id,
+    random_bytes: RandomBytes = os.urandom,
 ) -> Iterator[str]:
     """Format every directory that is not, and report each, as Kafka's storage tool does.
 
@@ -366,9 +363,10 @@ def format_node(
     if len(formatted) == len(paths):
         yield "all directories are formatted already"
         return
-    metadata, voters = first_voters(config, how, fresh)
+    metadata, voters = first_voters(config, how, random_bytes)
     for path in paths:
         if path not in known:
-            own = metadata if path == os.path.abspath(config.metadata_directory) else fresh()
+            is_metadata = path == os.path.abspath(config.metadata_directory)
+            own = metadata if is_metadata else random_uuid(random_bytes)
             format_directory(config, path, cluster_id, own, voters, features)
             yield f"formatted {path} for node {config.node_id} of cluster {cluster_id}"

@@ -25,6 +25,8 @@ Spot = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
 
 class Clock:
+    now = staticmethod(trio.current_time)
+
     def now_ms(self) -> int:
         return 1_700_000_000_000 + round(trio.current_time() * 1000)
 

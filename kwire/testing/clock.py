@@ -1,0 +1,33 @@
+"""A clock that a test moves, for a node in the test's own process.
+
+Give the same object to trio and to the node::
+
+    time = MockTime()
+    trio.run(main, clock=time.of_trio)  # main makes Server(config, clock=time)
+    time.move(3600)
+"""
+
+from trio.testing import MockClock
+
+from kwire.clock import SystemClock
+
+
+class MockTime:
+    """Monotonic and wall-clock time that pass as usual, and that a test moves forward together."""
+
+    def __init__(self, start_ms: int | None = None) -> None:
+        """Start the wall clock at ``start_ms``, at the system's time without it."""
+        self.of_trio = MockClock(rate=1.0)
+        """The clock for :func:`trio.run`; every sleep and time limit of the node ends by it."""
+        self._zero_ms = SystemClock().now_ms() if start_ms is None else start_ms
+        self._zero = self.of_trio.current_time()
+
+    def now(self) -> float:
+        return self.of_trio.current_time()
+
+    def now_ms(self) -> int:
+        return self._zero_ms + int((self.now() - self._zero) * 1000)
+
+    def move(self, seconds: float) -> None:
+        """Let this time pass at once; call it in trio's thread, as from a task."""
+        self.of_trio.jump(seconds)
