@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kwire.group.service import GroupCoordinator
     from kwire.handlers.shared.forwarding import Forwarding
     from kwire.log.service import LogManager
+    from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
     from kwire.raftmeta.controller.mutation_quota import Permit
     from kwire.raftmeta.controller.service import Controller, Decide
     from kwire.raftmeta.metadata.image import MetadataImage
@@ -92,6 +93,7 @@ class Services:
     replicas: "ReplicaService" = attrs.field(factory=_absent)
     groups: "GroupCoordinator" = attrs.field(factory=_absent)
     controller: "Controller" = attrs.field(factory=_absent)
+    topic_creation: "AutoTopicCreation" = attrs.field(factory=_absent)
     quorum: "RaftService" = attrs.field(factory=_absent)
     logs: "LogManager" = attrs.field(factory=_absent)
     producer_ids: "ProducerIds" = attrs.field(factory=_absent)
@@ -141,6 +143,10 @@ class Context:
     @property
     def controller(self) -> "Controller":
         return self.services.controller
+
+    @property
+    def topic_creation(self) -> "AutoTopicCreation":
+        return self.services.topic_creation
 
     @property
     def quorum(self) -> "RaftService":

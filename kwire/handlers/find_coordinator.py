@@ -90,7 +90,7 @@ async def _create(context: Context) -> None:
     the topic is to have replicas, and yet it cannot have them.
     """
     try:
-        made = await context.controller.ensure_topic(GROUPS_TOPIC)
+        made = await context.topic_creation.ensure_topic(GROUPS_TOPIC)
     except KafkaError as error:
         log.warning("internal topic not created topic=%s error=%r", GROUPS_TOPIC, error)
         return

@@ -106,7 +106,7 @@ async def _create_missing(
     if not missing:
         return ()
     try:
-        made = await context.controller.ensure_topics(missing, context.requester)
+        made = await context.topic_creation.ensure_topics(missing, context.requester)
     except KafkaError as error:
         log.warning("topics not created count=%d error=%r", len(missing), error)
         return ()

@@ -121,7 +121,7 @@ class BrokerHalf:
         from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
 
         request = self.lifecycle.producer_ids()
-        reply = await self.core.controller.call_active(decide_allocate_producer_ids, request)
+        reply = await self.core.active_controller.call(decide_allocate_producer_ids, request)
         raise_for_code(reply.error_code)
         return reply.producer_id_start, reply.producer_id_len
 

@@ -31,7 +31,10 @@ from kwire.net.service import NetService
 from kwire.node import build
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.registration import controller_registration
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -75,14 +78,20 @@ class Core:
     incarnation_id: bytes
     local: InProcessController = attrs.field(init=False)
     """The controller, as the other parts of this node use it."""
+    active_controller: ActiveController = attrs.field(init=False)
+    periodic_tasks: PeriodicTasks = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.local = InProcessController(self.controller, self.channel.ask)
+        controller, channel = self.controller, self.channel
+        self.local = InProcessController(controller, channel.ask)
+        self.active_controller = ActiveController(controller, channel.insist, channel.insist_for)
+        self.periodic_tasks = PeriodicTasks(controller, self.clock)
         services = self.services
         services.image = self.publisher.applied
-        services.controller, services.quorum = self.controller, self.quorum
+        services.controller, services.quorum = controller, self.quorum
+        services.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
         services.logs = self.logs
-        services.forwarding = Forwarding(self.controller, self.channel)
+        services.forwarding = Forwarding(controller, channel)
 
     @property
     def controller_listeners(self) -> list[build.AdvertisedListener]:
@@ -156,7 +165,7 @@ def _assemble(
         asking=ConnectionPool(network, name, timeout_s=config.broker_heartbeat_interval_ms / 1000),
         forwarding=ConnectionPool(network, name, timeout_s=config.request_timeout_ms / 1000),
     )
-    controller = _make_controller(config, identity, quorum, publisher, channel, random, clock)
+    controller = _make_controller(config, identity, quorum, publisher, random, clock)
     snapshotter = Snapshotter(quorum, publisher, build.snapshot_cadence(config), clock)
     return Core(
         config=config,
@@ -289,7 +298,6 @@ def _make_controller(
     identity: Identity,
     quorum: RaftService,
     publisher: MetadataPublisher,
-    channel: ControllerChannel,
     random: Random,
     clock: Clock,
 ) -> Controller:
@@ -316,6 +324,4 @@ def _make_controller(
         clock,
         bootstrap=bootstrap,
         own_broker=config.node_id,
-        elsewhere=channel.insist,
-        on_behalf=channel.insist_for,
     )

@@ -129,7 +129,7 @@ class Server:
         await nursery.start(core.net.run)
         await nursery.start(core.network.run)
         await nursery.start(core.quorum.run)
-        await nursery.start(core.controller.run)
+        await nursery.start(core.periodic_tasks.run)
         alone = core.controller.is_alone
         if alone:
             await core.local.ask(core.registration())

@@ -38,6 +38,7 @@ from kwire.raftmeta.controller.brokers import (
     decide_register_controller,
 )
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
@@ -120,7 +121,7 @@ class Process:
         self.config, self.wire = config, wire
         self.nursery: trio.Nursery | None = None
         self.is_serving = False
-        clock = TestClock()
+        self.clock = clock = TestClock()
         random = Random(f"{books.seed}-{config.node_id}-{life}")
         directory = bytes([0xD0]) + config.node_id.to_bytes(15)
         incarnation = life.to_bytes(8) + config.node_id.to_bytes(8)
@@ -157,7 +158,6 @@ class Process:
             clock,
             bootstrap=[FeatureLevelRecord(name=METADATA_VERSION, feature_level=NEWEST)],
             own_broker=config.node_id,
-            elsewhere=self.channel.insist,
         )
         cadence = SnapshotCadence(max_bytes=SNAPSHOT_BYTES, max_seconds=0)
         self.snapshotter = Snapshotter(self.quorum, self.publisher, cadence, clock)
@@ -188,7 +188,7 @@ class Process:
             async with trio.open_nursery() as nursery:
                 self.nursery = nursery
                 await nursery.start(self.quorum.run)
-                await nursery.start(self.controller.run)
+                await nursery.start(PeriodicTasks(self.controller, self.clock).run)
                 self.wire.servers[host] = (self.config.node_id, self.serve)
                 if self.config.is_controller:
                     nursery.start_soon(register_controller, self.local.ask, self.registration)

@@ -24,21 +24,21 @@ async def ask(node: GroupNode, key: str, kind: int = 0, version: int = 6) -> tup
 async def test_every_version_finds_the_leader(version: int) -> None:
     async with group_node() as node:
         assert await ask(node, "g", version=version) == (0, 1, "here")
-        assert node.controller.asked == []
+        assert node.topic_creation.asked == []
 
 
 async def test_the_first_one_makes_the_topic() -> None:
     async with group_node(topics=False) as node:
         assert await ask(node, "g") == (0, 1, "here")
-        assert node.controller.asked == [GROUPS_TOPIC]
+        assert node.topic_creation.asked == [GROUPS_TOPIC]
         assert await ask(node, "h") == (0, 1, "here")
-        assert node.controller.asked == [GROUPS_TOPIC]
+        assert node.topic_creation.asked == [GROUPS_TOPIC]
         assert (await node.join()).error_code == 79
 
 
 async def test_a_topic_that_cannot_be_made_yet() -> None:
     async with group_node(topics=False) as node:
-        node.controller.failure = NotController()
+        node.topic_creation.failure = NotController()
         assert await ask(node, "g") == (15, -1, "")
 
 
@@ -47,7 +47,7 @@ async def test_a_topic_that_will_never_be_made(factor: int, code: int) -> None:
     """The answer has a text when waiting does not help; missing brokers may still register."""
     async with group_node(topics=False) as node:
         text = "kwire's broker(s) 1 do not copy partitions"
-        node.controller.made = CreateTopicsResponse.CreatableTopicResult(
+        node.topic_creation.made = CreateTopicsResponse.CreatableTopicResult(
             name=GROUPS_TOPIC, error_code=38, error_message=text
         )
         node.broker.services.config = node_config(offsets_topic_replication_factor=str(factor))

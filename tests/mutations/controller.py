@@ -163,7 +163,7 @@ MUTATIONS = (
         name="notes-of-an-unwritten-decision-stay",
         invariants=(44,),
         path="kwire/raftmeta/controller/service.py",
-        old="                self._forget_decision()\n",
+        old="                self._undo_decision()\n",
         new="",
         test="tests/raftmeta/controller/test_large_decisions.py::"
         "test_silent_broker_is_fenced_and_swept_though_offsets_are_taken",
@@ -187,9 +187,9 @@ MUTATIONS = (
     Mutation(
         name="topics-made-on-first-use-count-for-the-broker",
         invariants=(106,),
-        path="kwire/raftmeta/controller/service.py",
-        old="self.permit(requester or broker, strict=True)",
-        new="self.permit(broker, strict=True)",
+        path="kwire/raftmeta/controller/auto_topic_creation.py",
+        old="controller.permit(requester or broker, strict=True)",
+        new="controller.permit(broker, strict=True)",
         test="tests/raftmeta/controller/test_mutation_quota.py::"
         "test_topic_made_on_first_use_counts_for_the_client_that_named_it",
     ),

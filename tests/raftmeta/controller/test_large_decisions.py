@@ -158,7 +158,7 @@ async def with_offsets_taken(quorum: OneLeader, controller: Controller, decide: 
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)
-        while controller._large is None:
+        while controller._large_decision is None:
             await trio.lowlevel.checkpoint()
         quorum.next_offset += 1
     (reply,) = replies
@@ -171,7 +171,7 @@ async def test_silent_broker_is_fenced_and_swept_though_offsets_are_taken() -> N
     quorum = OneLeader(at_once=True)
     controller = in_office(quorum, cluster_of(1400))
     state = controller.state
-    await controller._wait_turn()
+    await controller.wait_ready()
     state.sweeps.size = 600
     session = state.sessions.get(2)
     assert session is not None

@@ -15,6 +15,8 @@ from kwire.handlers.create_partitions import create_partitions
 from kwire.handlers.create_topics import create_topics
 from kwire.handlers.delete_topics import delete_topics
 from kwire.handlers.dispatch import Context, Principal, Services
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.mutation_quota import (
     BUCKETS_MAX,
     BURST_SECONDS,
@@ -24,6 +26,7 @@ from kwire.raftmeta.controller.mutation_quota import (
 )
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster, node_config
@@ -44,8 +47,11 @@ class Wall:
         return int(self.t * 1000)
 
 
-async def _at_once(names: Any) -> None:
-    """Return at once: nothing is published here."""
+class IdlePublisher(MetadataPublisher):
+    """A publisher that publishes nothing, and lets no caller wait for it."""
+
+    async def wait_for(self, condition: Any) -> None:
+        """Return at once."""
 
 
 class Client:
@@ -65,7 +71,9 @@ class Client:
         self.quorum = OneLeader(at_once=True)
         services = Services(controller=in_office(self.quorum, cluster))
         services.controller._clock = self.clock
-        services.controller._seen_here = _at_once  # type: ignore[method-assign]
+        services.topic_creation = AutoTopicCreation(
+            ActiveController(services.controller), IdlePublisher()
+        )
         services.image = cluster.state.image
         self.context = Context(
             services=services,
@@ -181,7 +189,7 @@ async def test_decision_that_is_made_again_counts_once() -> None:
     controller, quorum = client.context.controller, client.quorum
 
     async def disturb() -> None:
-        while controller._large is None:
+        while controller._large_decision is None:
             await trio.lowlevel.checkpoint()
         quorum.next_offset += 1
 
@@ -220,15 +228,15 @@ async def test_rate_is_saved_up_for_as_long_as_the_windows_say(windows: tuple[st
 async def test_topic_made_on_first_use_counts_for_the_client_that_named_it() -> None:
     """And is not made while the client is in debt; Kafka's broker asks in the client's name."""
     client = Client(2.0, version=12)
-    controller = client.context.controller
-    made = await controller.ensure_topics(["free"], Requester(("User", "bob"), "tool"))
+    creation = client.context.topic_creation
+    made = await creation.ensure_topics(["free"], Requester(("User", "bob"), "tool"))
     assert made["free"].error_code == 0
     assert await client.create(30) == (0, 0)
-    made = await controller.ensure_topics(["a"], client.context.requester)
+    made = await creation.ensure_topics(["a"], client.context.requester)
     assert made["a"].error_code == REFUSED
     client.clock.t += 5
     for name in ("a", "b"):
-        made = await controller.ensure_topics([name], client.context.requester)
+        made = await creation.ensure_topics([name], client.context.requester)
         assert made[name].error_code == 0
     assert (await client.create(1))[0] == 0
     assert (await client.create(1))[0] == REFUSED, "three were made with credit for two"
@@ -236,10 +244,10 @@ async def test_topic_made_on_first_use_counts_for_the_client_that_named_it() -> 
 
 async def test_internal_topic_counts_for_the_broker_that_needs_it() -> None:
     client = Client(1.0, 7, client_id=None)
-    await client.context.controller.ensure_topics(["__consumer_offsets"])
+    await client.context.topic_creation.ensure_topics(["__consumer_offsets"])
     assert await client.create(1) == (0, 0)
     broker = Requester(("User", "ANONYMOUS"), "1")
-    made = await client.context.controller.ensure_topics(["other"], broker)
+    made = await client.context.topic_creation.ensure_topics(["other"], broker)
     assert made["other"].error_code == REFUSED
 
 
@@ -256,8 +264,9 @@ async def test_active_controller_elsewhere_is_asked_in_the_clients_name() -> Non
 
     client = Client(1.0, version=12)
     controller = client.context.controller
-    controller._elsewhere, controller._on_behalf = elsewhere, on_behalf
+    creation = client.context.topic_creation
+    creation.active = ActiveController(controller, elsewhere, on_behalf)
     controller.on_leadership(LeaderAndEpoch(2, 6))
-    made = await controller.ensure_topics(["a"], client.context.requester)
+    made = await creation.ensure_topics(["a"], client.context.requester)
     assert made["a"].error_code == REFUSED
     assert asked == [("a", Requester(("User", "ann"), "tool", "127.0.0.1"))]

@@ -7,7 +7,9 @@ import trio.testing
 
 from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.metadata.image import BROKER
+from kwire.simulation.raft_quorums import TestClock
 from tests.raftmeta.controller.test_configs import alter
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, in_office
@@ -21,7 +23,7 @@ async def leaders_after(cluster: Cluster, *seconds: float) -> list[int]:
     controller = in_office(OneLeader(at_once=True), cluster)
     found = []
     async with trio.open_nursery() as nursery:
-        await nursery.start(controller.run)
+        await nursery.start(PeriodicTasks(controller, TestClock()).run)
         for pause in seconds:
             await trio.sleep(pause)
             partition: Any = controller.state.image.partition("t", 0)

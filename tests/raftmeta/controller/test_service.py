@@ -20,12 +20,15 @@ from kwire.configs.listeners import Endpoint
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_controller,
     decide_unregister_broker,
 )
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
@@ -64,6 +67,8 @@ class Node:
         self.controller = Controller(
             self.quorum, self.publisher, state, TestClock(), bootstrap=bootstrap, own_broker=1
         )
+        self.periodic_tasks = PeriodicTasks(self.controller, TestClock())
+        self.topic_creation = AutoTopicCreation(ActiveController(self.controller), self.publisher)
         self.quorum.add_listener(self.watcher)
 
     def broker(self, incarnation: bytes) -> BrokerLifecycle:
@@ -91,7 +96,7 @@ async def node(
     made = Node(storage or MemoryStorage(), list(feature_records(features or DEFAULT_FEATURES)))
     async with trio.open_nursery() as nursery:
         await nursery.start(made.quorum.run)
-        await nursery.start(made.controller.run)
+        await nursery.start(made.periodic_tasks.run)
         yield made
         nursery.cancel_scope.cancel()
 
@@ -149,7 +154,7 @@ async def test_time_passes_while_there_is_news(autojump_clock: trio.testing.Mock
     controller = Controller(quorum, publisher, state, TestClock())  # type: ignore[arg-type]
     asked = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
     async with trio.open_nursery() as nursery:
-        await nursery.start(controller.run)
+        await nursery.start(PeriodicTasks(controller, TestClock()).run)
         quorum.lead(LeaderAndEpoch(1, 1, is_active=True))
         for _ in range(3):
             await trio.sleep(0.4)
@@ -257,8 +262,8 @@ async def test_internal_topic_is_created_once() -> None:
     async with node() as made, trio.open_nursery() as nursery:
         await made.broker(b"a").start()
         for _ in range(5):
-            nursery.start_soon(made.controller.ensure_topic, "__consumer_offsets")
-        await made.controller.ensure_topic("__consumer_offsets")
+            nursery.start_soon(made.topic_creation.ensure_topic, "__consumer_offsets")
+        await made.topic_creation.ensure_topic("__consumer_offsets")
         topic = made.publisher.image.topic("__consumer_offsets")
         assert topic is not None
         assert len(topic.partitions) == 50
@@ -267,7 +272,7 @@ async def test_internal_topic_is_created_once() -> None:
             "compression.type": "producer",
             "segment.bytes": "104857600",
         }
-        assert await made.controller.ensure_topic("__consumer_offsets") is None
+        assert await made.topic_creation.ensure_topic("__consumer_offsets") is None
 
 
 async def test_why_an_internal_topic_cannot_be_created_is_told_once(
@@ -276,9 +281,11 @@ async def test_why_an_internal_topic_cannot_be_created_is_told_once(
     async with node() as made:
         await made.controller.wait_active()
         for _ in range(3):
-            await made.controller.ensure_topic("__consumer_offsets")
+            await made.topic_creation.ensure_topic("__consumer_offsets")
         (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert told.startswith("not created topic=__consumer_offsets reason=Unable to replicate")
+        assert told.startswith(
+            "topic not created topic=__consumer_offsets reason=Unable to replicate"
+        )
         assert "\n" not in told
 
 
@@ -297,14 +304,14 @@ async def test_topics_of_several_first_uses_at_once() -> None:
         await nursery.start(made.publisher.run)
         await made.broker(b"a").start()
         for names in (["b"], ["a", "b"], ["a"]):
-            nursery.start_soon(made.controller.ensure_topics, names)
+            nursery.start_soon(made.topic_creation.ensure_topics, names)
             await trio.testing.wait_all_tasks_blocked()
         gates[1].set()
         await trio.testing.wait_all_tasks_blocked()
         gates[2].set()
         await trio.testing.wait_all_tasks_blocked()
         assert sorted(made.publisher.applied.topic_ids) == ["a", "b"]
-        assert await made.controller.ensure_topics(["a", "b"]) == {}
+        assert await made.topic_creation.ensure_topics(["a", "b"]) == {}
         nursery.cancel_scope.cancel()
 
 

@@ -37,7 +37,7 @@ async def node_with_hung_disk() -> AsyncIterator[tuple[Node, Callable[[], None]]
     async with trio.open_nursery() as nursery:
         await nursery.start(made.quorum.run)
         await nursery.start(made.publisher.run)
-        await nursery.start(made.controller.run)
+        await nursery.start(made.periodic_tasks.run)
         await made.broker(b"a").start()
         with trio.fail_after(3600):
             yield made, hang
@@ -102,7 +102,7 @@ async def test_controller_sweeps_on_by_itself_in_bounded_batches(
     made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     async with trio.open_nursery() as nursery:
         await nursery.start(made.quorum.run)
-        await nursery.start(made.controller.run)
+        await nursery.start(made.periodic_tasks.run)
         await made.broker(b"a").start()
         await serving(made, 2)
         await made.controller.call(decide_create_topics, create("t", 5_000))

@@ -12,7 +12,10 @@ from kwire.handlers.dispatch import Dispatcher, Services, Session
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import MetadataImage
@@ -61,6 +64,7 @@ class AdminNode:
             clock=TestClock(),
             image=self.publisher.image,
             controller=self.controller,
+            topic_creation=AutoTopicCreation(ActiveController(self.controller), self.publisher),
             quorum=self.quorum,
             cluster_id=CLUSTER,
             supported_features=SUPPORTED,
@@ -95,7 +99,7 @@ async def admin_node(**settings: str) -> AsyncIterator[AdminNode]:
     node = AdminNode(**settings)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.quorum.run)
-        await nursery.start(node.controller.run)
+        await nursery.start(PeriodicTasks(node.controller, TestClock()).run)
         ask = InProcessController(node.controller).ask
         await ask(controller_registration(node.broker.config, b"c" * 16, CONTROLLERS, SUPPORTED))
         await node.broker.start()

@@ -27,7 +27,7 @@ PARTITIONS = 5
 
 @attrs.define
 class Creator:
-    """The controller's part: makes a topic when it is first used."""
+    """Creates a topic when it is first used."""
 
     subject: Broker
     asked: list[str] = attrs.field(factory=list)
@@ -51,7 +51,7 @@ class GroupNode:
 
     broker: Broker
     groups: GroupCoordinator
-    controller: Creator
+    topic_creation: Creator
 
     async def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:
         """The answer as a client of that version decodes it."""
@@ -166,7 +166,7 @@ async def group_node(
     subject.replicas.on_role(groups.role_changed)
     subject.services.groups = groups
     creator = Creator(subject)
-    subject.services.controller = creator  # type: ignore[assignment]
+    subject.services.topic_creation = creator  # type: ignore[assignment]
     await subject.publish(
         r.RegisterBrokerRecord(
             broker_id=NODE,

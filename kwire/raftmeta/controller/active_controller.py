@@ -1,0 +1,46 @@
+"""The active controller as a node calls it: in its own process, or on another node."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import attrs
+
+from kwire import errors
+from kwire.raftmeta.controller.mutation_quota import Requester
+from kwire.raftmeta.controller.service import Controller, Decide
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+@attrs.define(eq=False)
+class ActiveController:
+    """Runs a decider on the active controller, whichever node it is."""
+
+    local: Controller
+    remote: Callable[[Any], Awaitable[Any]] | None = None
+    """Sends a request of this node; None if no other node can be the active controller."""
+    remote_for: Callable[[Any, Requester], Awaitable[Any]] | None = None
+    """Sends a request in the name of a client."""
+
+    @property
+    def may_be_remote(self) -> bool:
+        """Whether another node can be the active controller."""
+        return self.remote is not None
+
+    async def call(
+        self, decide: "Decide[Q, R]", request: Q, requester: Requester | None = None
+    ) -> R:
+        """Return the active controller's reply to a request, of a client if one is named."""
+        if self.remote is None or self.local.is_active:
+            try:
+                return await self.local.call(decide, request)
+            except errors.NotController:
+                if self.remote is None:
+                    raise
+        reply: R
+        if requester is not None and self.remote_for is not None:
+            reply = await self.remote_for(request, requester)
+        else:
+            reply = await self.remote(request)
+        return reply

@@ -1,0 +1,93 @@
+"""Topics that are created on first use, by a client's Metadata request or by a coordinator."""
+
+import logging
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.raftmeta.controller.active_controller import ActiveController
+from kwire.raftmeta.controller.mutation_quota import Requester
+from kwire.raftmeta.metadata.internal_topics import creatable
+from kwire.raftmeta.metadata.publisher import MetadataPublisher
+
+if TYPE_CHECKING:
+    from kwire.codec.messages.create_topics import CreateTopicsResponse
+
+    Created = CreateTopicsResponse.CreatableTopicResult
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_SECONDS: Final = 5.0
+"""Seconds to wait until a topic that another controller created is known on this node."""
+
+
+@attrs.define(eq=False)
+class AutoTopicCreation:
+    """The creations on first use that this node requests from the active controller."""
+
+    active: ActiveController
+    publisher: MetadataPublisher
+    _creating: dict[str, trio.Event] = attrs.field(factory=dict)
+    """Topics whose creation is under way, each with the event of its end."""
+    _refusals: dict[str, str | None] = attrs.field(factory=dict)
+    """The reason for which each topic was not created, as logged last."""
+
+    async def ensure_topics(
+        self, names: Sequence[str], requester: Requester | None = None
+    ) -> "dict[str, Created]":
+        """Create topics on first use, internal ones with their own settings; return the results.
+
+        Existing topics are left out. Requests for the same topic at the same time share one
+        creation, which counts for the first requester, or for this broker.
+        """
+        while under_way := [self._creating[name] for name in names if name in self._creating]:
+            await under_way[0].wait()
+        missing = [name for name in names if self.publisher.applied.topic(name) is None]
+        if not missing:
+            return {}
+        from kwire.codec.messages.create_topics import CreateTopicsRequest
+        from kwire.raftmeta.controller.topics import decide_create_topics
+
+        controller = self.active.local
+        config = controller.state.cluster_config()
+        done = trio.Event()
+        self._creating.update(dict.fromkeys(missing, done))
+        try:
+            topics = [creatable(name, config) for name in missing]
+            request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
+            broker = Requester(("User", "ANONYMOUS"), str(config.node_id))
+            permit = controller.permit(requester or broker, strict=True)
+            response = await self.active.call(
+                partial(decide_create_topics, permit=permit), request, requester
+            )
+        finally:
+            for name in missing:
+                del self._creating[name]
+            done.set()
+        exists = errors.TopicAlreadyExists.code
+        await self._wait_visible(
+            [topic.name for topic in response.topics if topic.error_code in (errors.NONE, exists)]
+        )
+        return {topic.name: topic for topic in response.topics if topic.error_code != exists}
+
+    async def ensure_topic(self, name: str) -> "Created | None":
+        """Create one topic on first use; None if it is there already."""
+        topic = (await self.ensure_topics([name])).get(name)
+        reason = None if topic is None or topic.error_code == errors.NONE else topic.error_message
+        if reason is not None and reason != self._refusals.get(name):
+            logger.warning("topic not created topic=%s reason=%s", name, reason)
+        self._refusals[name] = reason
+        return topic
+
+    async def _wait_visible(self, names: Sequence[str]) -> None:
+        """Wait until this node knows new topics; at most 5 s if others may be the controller."""
+        limit = FOLLOW_SECONDS if self.active.may_be_remote else math.inf
+        with trio.move_on_after(limit):
+            await self.publisher.wait_for(
+                lambda image: all(name in image.topic_ids for name in names)
+            )

@@ -1,0 +1,103 @@
+"""The decisions that the active controller makes by itself: when time passes or brokers change.
+
+Rules: timers run only while there are other brokers to watch, so that a single node stays idle; a
+task decides in slices and ends without an error when leadership is lost.
+"""
+
+import math
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.clock import Clock
+from kwire.raftmeta.controller.brokers import decide_fence_stale
+from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
+from kwire.raftmeta.controller.service import Controller, Decide
+
+
+@attrs.frozen(eq=False)
+class PeriodicTasks:
+    """The periodic tasks of one node's controller."""
+
+    controller: Controller
+    clock: Clock
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fence brokers that fall silent and give leaderships back, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fence_stale)
+            nursery.start_soon(self._sweep)
+            nursery.start_soon(self._rebalance_leaders)
+            nursery.start_soon(self._elect_unclean)
+            nursery.start_soon(self._write_no_ops)
+            task_status.started()
+
+    async def _fence_stale(self) -> None:
+        controller = self.controller
+        while True:
+            deadline = controller.state.sessions.deadline if controller.is_active else math.inf
+            timeout_s = deadline - self.clock.now()
+            if timeout_s > 0:
+                with trio.move_on_after(timeout_s):
+                    await controller.wait_change()
+                continue
+            await self._run(decide_fence_stale)
+
+    async def _sweep(self) -> None:
+        """Continue changes that are too large for one decision, also a predecessor's."""
+        controller = self.controller
+        resumed_epoch: int | None = None
+        while True:
+            await controller.wait_ready()
+            if controller.epoch not in (None, resumed_epoch):
+                resumed_epoch = controller.epoch
+                resume_sweeps(controller.state)
+            if not controller.state.sweeps:
+                await controller.wait_change()
+                continue
+            await self._run(decide_sweep)
+
+    async def _rebalance_leaders(self) -> None:
+        config = self.controller.state.config
+        while config.auto_leader_rebalance_enable:
+            await self._wait_other_brokers()
+            await trio.sleep(config.leader_imbalance_check_interval_seconds)
+            from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
+
+            await self._run(decide_rebalance_leaders)
+
+    async def _elect_unclean(self) -> None:
+        """Elect leaders for leaderless partitions whose topics may now allow unclean leaders."""
+        while True:
+            await self._wait_other_brokers()
+            interval_ms = self.controller.state.config.raw("unclean.leader.election.interval.ms")
+            await trio.sleep(interval_ms / 1000)
+            from kwire.raftmeta.controller.partitions import decide_elect_unclean
+
+            await self._run(decide_elect_unclean)
+
+    async def _write_no_ops(self) -> None:
+        """Append NoOpRecords at equal intervals, as Kafka does: followers see that time passes."""
+        controller = self.controller
+        while True:
+            interval_s = controller.state.config.metadata_max_idle_interval_ms / 1000
+            if not controller.is_active or controller.is_alone or interval_s <= 0:
+                await controller.wait_change()
+                continue
+            await trio.sleep(interval_s)
+            if not controller.is_alone:
+                controller.append_no_op()
+
+    async def _wait_other_brokers(self) -> None:
+        """Wait until this node is the active controller and has other brokers to watch."""
+        while not self.controller.is_active or len(self.controller.state.image.brokers) < 2:
+            await self.controller.wait_change()
+
+    async def _run(self, decide: "Decide[None, bool]") -> None:
+        """Run one of the controller's own deciders until it reports that nothing is left."""
+        try:
+            while await self.controller.call(decide, None):
+                pass
+        except errors.NotController:
+            pass
