@@ -21,11 +21,11 @@ import trio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kwire.clock import SystemClock
+from kwire.codec.apis import ListenerType
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.log import partition_log
 from kwire.log.config import LogConfig

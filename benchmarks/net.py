@@ -24,10 +24,10 @@ from typing import IO
 import attrs
 import trio
 
+from kwire.codec.apis import ListenerType
 from kwire.codec.compile import decoder
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Dispatcher, Handler, Services
 from kwire.net.send import Part
 from kwire.net.service import NetService

@@ -15,13 +15,13 @@ from gen_compatibility import compatibility  # noqa: E402
 from gen_invariants import invariants  # noqa: E402
 
 from kwire import metrics  # noqa: E402
-from kwire.codec.apis import APIS, Api  # noqa: E402
+from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
 from kwire.configs.broker import BrokerConfig  # noqa: E402
 from kwire.configs.declare import Key  # noqa: E402
 from kwire.configs.group import ClientMetricsConfig, GroupConfig  # noqa: E402
 from kwire.configs.inert import inert_keys  # noqa: E402
 from kwire.configs.topic import TopicConfig  # noqa: E402
-from kwire.handlers import HANDLERS, ListenerType  # noqa: E402
+from kwire.handlers import served_on  # noqa: E402
 from kwire.handlers.unserved import UNSERVED  # noqa: E402
 
 INTRODUCTION = """\
@@ -66,8 +66,8 @@ def configuration() -> str:
 PROTOCOL = """\
 # Protocol
 
-What kwire answers, per kind of listener, computed from the table of handlers as the answers to
-ApiVersions are. Kafka's column is what Kafka 4.3 advertises.
+What kwire answers, per kind of listener, computed as the answers to ApiVersions are. Kafka's
+column is what Kafka 4.3 advertises.
 
 | key | API | clients and brokers | controllers | Kafka 4.3 | not served because |
 |---|---|---|---|---|---|
@@ -79,10 +79,11 @@ def protocol() -> str:
 
 
 def protocol_row(api: Api) -> str:
-    def versions(side: ListenerType) -> str:
-        return ", ".join(r.versions for r in HANDLERS if r.key == api.key and side in r.sides)
-
     kafka = f"{api.first}-{api.stable}" if api.stable > api.first else str(api.stable)
+
+    def versions(listener_type: ListenerType) -> str:
+        return kafka if api.key in served_on(listener_type) else ""
+
     cells = (
         str(api.key),
         api.name,

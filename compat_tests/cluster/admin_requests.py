@@ -40,8 +40,8 @@ class Source:
     def request(self, weights: dict[int, int]) -> tuple[Any, int]:
         """Return a random request and its version."""
         api = BY_KEY[self.random.choices(list(weights), list(weights.values()))[0]]
-        assert api.versions is not None
-        version = self.random.randint(*api.versions)
+        assert api.advertised is not None
+        version = self.random.randint(*api.advertised)
         return self._made(api.request, version), version
 
     def _made(self, cls: type[Any], version: int) -> Any:

@@ -1,10 +1,11 @@
 """Every API of Kafka 4.3, and what 4.4 adds: key, name, versions, listeners.
 
-The table lists the APIs that exist; the handlers define which of them kwire serves.  One line per
-API: the stable versions of 4.3, then its listeners, B for those of clients and brokers, C for the
-controller's, and F if brokers forward it to the active controller.
+The table lists the APIs that exist; :mod:`kwire.handlers.unserved` lists those that kwire does not
+serve.  One line per API: the stable versions of 4.3, then its listeners, B for those of clients and
+brokers, C for the controller's, and F if brokers forward it to the active controller.
 """
 
+import enum
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
@@ -14,6 +15,13 @@ import attrs
 from kwire.codec.schema import Versions
 
 
+class ListenerType(enum.Flag):
+    """The kind of listener that a request came in on."""
+
+    BROKER = enum.auto()
+    CONTROLLER = enum.auto()
+
+
 @attrs.frozen(kw_only=True)
 class Api:
     """One API key."""
@@ -21,20 +29,22 @@ class Api:
     key: int
     name: str
     module: str
-    """The module of its messages in :mod:`kwire.codec.messages`."""
+    """The module of its messages in :mod:`kwire.codec.messages`; also its handler's name."""
     first: int
     last: int
     """The last version that the message table can decode; above ``stable`` it is not advertised."""
     stable: int
     """The last stable version of 4.3, -1 if there is none."""
-    versions: tuple[int, int] | None
+    advertised: tuple[int, int] | None
     """The versions that Apache Kafka 4.3 advertises: Produce's from 0, its table from 3."""
-    broker: bool
-    """Whether it is served on the listeners of clients and brokers."""
-    controller: bool
-    """Whether it is served on the controller's listener."""
+    listener_types: ListenerType
+    """The kinds of listener on which Kafka serves it."""
     forwarded: bool
     """Whether brokers forward it to the active controller."""
+
+    def is_stable(self, version: int) -> bool:
+        """Whether 4.3 has this version, and not only as an unstable one."""
+        return self.first <= version <= self.stable
 
     @cached_property
     def request(self) -> type[Any]:
@@ -47,47 +57,50 @@ class Api:
         return self._class("Response")
 
     def _class(self, suffix: str) -> type[Any]:
-        made: type[Any] = getattr(
-            import_module(f"kwire.codec.messages.{self.module}"), self.name + suffix
-        )
-        return made
+        module = import_module(f"kwire.codec.messages.{self.module}")
+        message: type[Any] = getattr(module, self.name + suffix)
+        return message
 
 
-_ADVERTISED: Final = (-1, -1)
+_ALL_STABLE: Final = (-1, -1)
 """A marker for "first to last stable", the versions that nearly every API advertises."""
+_LETTERS: Final = {"B": ListenerType.BROKER, "C": ListenerType.CONTROLLER}
 
 
 def _api(
     key: int,
     name: str,
-    tabled: str,
-    who: str,
+    versions: str,
+    listeners: str,
     *,
     last: int | None = None,
     stable: int | None = None,
-    versions: tuple[int, int] | None = _ADVERTISED,
+    advertised: tuple[int, int] | None = _ALL_STABLE,
 ) -> Api:
-    known = Versions.parse(tabled)
-    top = known.last if stable is None else stable
+    table = Versions.parse(versions)
+    last_stable = table.last if stable is None else stable
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    if versions == _ADVERTISED:
-        versions = (known.first, top) if top >= 0 else None
+    if advertised == _ALL_STABLE:
+        advertised = (table.first, last_stable) if last_stable >= 0 else None
+    listener_types = ListenerType(0)
+    for letter, listener_type in _LETTERS.items():
+        if letter in listeners:
+            listener_types |= listener_type
     return Api(
         key=key,
         name=name,
         module=snake[1:],
-        first=known.first,
-        last=known.last if last is None else last,
-        stable=top,
-        versions=versions,
-        broker="B" in who,
-        controller="C" in who,
-        forwarded="F" in who,
+        first=table.first,
+        last=table.last if last is None else last,
+        stable=last_stable,
+        advertised=advertised,
+        listener_types=listener_types,
+        forwarded="F" in listeners,
     )
 
 
 APIS: Final = (
-    _api(0, "Produce", "3-13", "B", versions=(0, 13)),
+    _api(0, "Produce", "3-13", "B", advertised=(0, 13)),
     _api(1, "Fetch", "4-18", "BC"),
     _api(2, "ListOffsets", "1-11", "B"),
     _api(3, "Metadata", "0-13", "B"),
@@ -154,8 +167,8 @@ APIS: Final = (
     _api(68, "ConsumerGroupHeartbeat", "0-1", "B"),
     _api(69, "ConsumerGroupDescribe", "0-1", "B"),
     _api(70, "ControllerRegistration", "0", "C"),
-    _api(71, "GetTelemetrySubscriptions", "0", "B", versions=None),
-    _api(72, "PushTelemetry", "0", "B", versions=None),
+    _api(71, "GetTelemetrySubscriptions", "0", "B", advertised=None),
+    _api(72, "PushTelemetry", "0", "B", advertised=None),
     _api(73, "AssignReplicasToDirs", "0", "C"),
     _api(74, "ListConfigResources", "0-1", "B"),
     _api(75, "DescribeTopicPartitions", "0", "B"),

@@ -11,7 +11,7 @@ def failed(request: AddRaftVoterRequest, error: KafkaError) -> AddRaftVoterRespo
     return AddRaftVoterResponse(error_code=error.code)
 
 
-@handles(AddRaftVoterRequest, versions="0-1", failed=failed)
+@handles(AddRaftVoterRequest, failed=failed)
 async def add_raft_voter(context: Context, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed

@@ -17,7 +17,7 @@ def failed(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocatePr
     )
 
 
-@handles(AllocateProducerIdsRequest, versions="0", failed=failed)
+@handles(AllocateProducerIdsRequest, failed=failed)
 async def allocate_producer_ids(
     context: Context, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:

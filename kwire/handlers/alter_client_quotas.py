@@ -28,7 +28,7 @@ def failed(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQ
     return AlterClientQuotasResponse(entries=entries)
 
 
-@handles(AlterClientQuotasRequest, versions="0-1", failed=failed)
+@handles(AlterClientQuotasRequest, failed=failed)
 async def alter_client_quotas(
     context: Context, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:

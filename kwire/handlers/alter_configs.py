@@ -17,7 +17,7 @@ def not_ours(context: Context, request: AlterConfigsRequest) -> list[Result]:
     return take_out_other_brokers(context, request, Result)
 
 
-@handles(AlterConfigsRequest, versions="0-2", failed=failed, refused=not_ours)
+@handles(AlterConfigsRequest, failed=failed, refused=not_ours)
 async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     response: AlterConfigsResponse = await alter(context, request, decide_alter, Result)
     return response

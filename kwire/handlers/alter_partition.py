@@ -12,7 +12,7 @@ def failed(request: AlterPartitionRequest, error: KafkaError) -> AlterPartitionR
     return AlterPartitionResponse(error_code=error.code)
 
 
-@handles(AlterPartitionRequest, versions="2-3", failed=failed)
+@handles(AlterPartitionRequest, failed=failed)
 async def alter_partition(
     context: Context, request: AlterPartitionRequest
 ) -> AlterPartitionResponse:

@@ -17,7 +17,7 @@ def failed(
     return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.text)
 
 
-@handles(AlterPartitionReassignmentsRequest, versions="0-1", failed=failed)
+@handles(AlterPartitionReassignmentsRequest, failed=failed)
 async def alter_partition_reassignments(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:

@@ -23,13 +23,13 @@ def _finalized(context: Context) -> dict[str, int]:
     return {**context.image.features, "kraft.version": context.quorum.kraft_version}
 
 
-@handles(ApiVersionsRequest, versions="0-4", failed=failed)
+@handles(ApiVersionsRequest, failed=failed)
 async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     for text in (request.client_software_name, request.client_software_version):
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest
     return ApiVersionsResponse(
-        api_keys=all_advertised(context.side),
+        api_keys=all_advertised(context.listener_type),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=name, min_version=lowest, max_version=highest

@@ -15,7 +15,7 @@ def failed(request: AssignReplicasToDirsRequest, error: KafkaError) -> AssignRep
     return AssignReplicasToDirsResponse(error_code=error.code)
 
 
-@handles(AssignReplicasToDirsRequest, versions="0", failed=failed)
+@handles(AssignReplicasToDirsRequest, failed=failed)
 async def assign_replicas_to_dirs(
     context: Context, request: AssignReplicasToDirsRequest
 ) -> AssignReplicasToDirsResponse:

@@ -14,7 +14,7 @@ def failed(request: BeginQuorumEpochRequest, error: KafkaError) -> BeginQuorumEp
     return BeginQuorumEpochResponse(error_code=error.code)
 
 
-@handles(BeginQuorumEpochRequest, versions="0-1", failed=failed)
+@handles(BeginQuorumEpochRequest, failed=failed)
 async def begin_quorum_epoch(
     context: Context, request: BeginQuorumEpochRequest
 ) -> BeginQuorumEpochResponse:

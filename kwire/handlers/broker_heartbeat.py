@@ -12,7 +12,7 @@ def failed(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbea
     return BrokerHeartbeatResponse(error_code=error.code, should_shut_down=False)
 
 
-@handles(BrokerHeartbeatRequest, versions="0-2", failed=failed)
+@handles(BrokerHeartbeatRequest, failed=failed)
 async def broker_heartbeat(
     context: Context, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:

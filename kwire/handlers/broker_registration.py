@@ -15,7 +15,7 @@ def failed(request: BrokerRegistrationRequest, error: KafkaError) -> BrokerRegis
     return BrokerRegistrationResponse(error_code=error.code)
 
 
-@handles(BrokerRegistrationRequest, versions="0-4", failed=failed)
+@handles(BrokerRegistrationRequest, failed=failed)
 async def broker_registration(
     context: Context, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:

@@ -22,7 +22,7 @@ def failed(
     return ControllerRegistrationResponse(error_code=error.code, error_message=text)
 
 
-@handles(ControllerRegistrationRequest, versions="0", failed=failed)
+@handles(ControllerRegistrationRequest, failed=failed)
 async def controller_registration(
     context: Context, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:

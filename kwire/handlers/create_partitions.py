@@ -22,7 +22,7 @@ def failed(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartiti
     return CreatePartitionsResponse(results=results)
 
 
-@handles(CreatePartitionsRequest, versions="0-3", failed=failed)
+@handles(CreatePartitionsRequest, failed=failed)
 async def create_partitions(
     context: Context, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:

@@ -25,7 +25,7 @@ def failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsRespo
     return CreateTopicsResponse(topics=topics)
 
 
-@handles(CreateTopicsRequest, versions="2-7", failed=failed)
+@handles(CreateTopicsRequest, failed=failed)
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     refused = _refused(context, request)
     wanted = [asked for asked in request.topics if asked.name not in refused]

@@ -13,7 +13,7 @@ def failed(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsRespo
     )
 
 
-@handles(DeleteGroupsRequest, versions="0-2", failed=failed)
+@handles(DeleteGroupsRequest, failed=failed)
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
     allowed = [name for name in names if context.authorize("Delete", "Group", name)]

@@ -36,7 +36,7 @@ def failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
     )
 
 
-@handles(DeleteRecordsRequest, versions="0-2", failed=failed)
+@handles(DeleteRecordsRequest, failed=failed)
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     moved = []
 

@@ -26,7 +26,7 @@ def failed(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsRespo
     return DeleteTopicsResponse(responses=responses)
 
 
-@handles(DeleteTopicsRequest, versions="1-6", failed=failed)
+@handles(DeleteTopicsRequest, failed=failed)
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     wanted, denied = [], []
     for asked in request.topics:

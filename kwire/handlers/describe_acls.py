@@ -10,6 +10,6 @@ def failed(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsRespo
     return DescribeAclsResponse(error_code=error.code, error_message=error.text)
 
 
-@handles(DescribeAclsRequest, versions="1-3", failed=failed)
+@handles(DescribeAclsRequest, failed=failed)
 async def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
     raise errors.SecurityDisabled("No Authorizer is configured on the broker")

@@ -36,7 +36,7 @@ def failed(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeC
     )
 
 
-@handles(DescribeClientQuotasRequest, versions="0-1", failed=failed)
+@handles(DescribeClientQuotasRequest, failed=failed)
 async def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:

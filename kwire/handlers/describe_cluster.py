@@ -7,9 +7,9 @@ controllers; a request for the other kind is an error.
 from typing import Final
 
 from kwire import errors
+from kwire.codec.apis import ListenerType
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.errors import KafkaError
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.shared.describing import CLUSTER, authorized_operations, some_controller
 from kwire.raftmeta.metadata.image import Endpoint
@@ -28,11 +28,11 @@ def failed(request: DescribeClusterRequest, error: KafkaError) -> DescribeCluste
     )
 
 
-@handles(DescribeClusterRequest, versions="0-2", failed=failed)
+@handles(DescribeClusterRequest, failed=failed)
 async def describe_cluster(
     context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    own = BROKERS if context.side is ListenerType.BROKER else CONTROLLERS
+    own = BROKERS if context.listener_type is ListenerType.BROKER else CONTROLLERS
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
         raise errors.UnsupportedEndpointType(f"Unsupported endpoint type {request.endpoint_type}")
     if request.endpoint_type != own:

@@ -36,7 +36,7 @@ def failed(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfig
     return DescribeConfigsResponse(results=results)
 
 
-@handles(DescribeConfigsRequest, versions="1-4", failed=failed)
+@handles(DescribeConfigsRequest, failed=failed)
 async def describe_configs(
     context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:

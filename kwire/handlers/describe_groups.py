@@ -38,7 +38,7 @@ def failed(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsR
     return DescribeGroupsResponse(groups=[_refused(group, error) for group in request.groups])
 
 
-@handles(DescribeGroupsRequest, versions="0-6", failed=failed)
+@handles(DescribeGroupsRequest, failed=failed)
 async def describe_groups(
     context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:

@@ -24,7 +24,7 @@ def failed(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDir
     return DescribeLogDirsResponse(error_code=error.code)
 
 
-@handles(DescribeLogDirsRequest, versions="1-5", failed=failed)
+@handles(DescribeLogDirsRequest, failed=failed)
 async def describe_log_dirs(
     context: Context, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

@@ -28,7 +28,7 @@ def failed(request: DescribeProducersRequest, error: KafkaError) -> DescribeProd
     )
 
 
-@handles(DescribeProducersRequest, versions="0", failed=failed)
+@handles(DescribeProducersRequest, failed=failed)
 async def describe_producers(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:

@@ -12,7 +12,7 @@ def failed(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumR
     return DescribeQuorumResponse(error_code=error.code, error_message=error.text)
 
 
-@handles(DescribeQuorumRequest, versions="0-2", failed=failed)
+@handles(DescribeQuorumRequest, failed=failed)
 async def describe_quorum(
     context: Context, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:

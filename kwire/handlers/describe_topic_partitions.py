@@ -30,7 +30,7 @@ def failed(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-@handles(DescribeTopicPartitionsRequest, versions="0", failed=failed)
+@handles(DescribeTopicPartitionsRequest, failed=failed)
 async def describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:

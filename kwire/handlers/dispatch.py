@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 import attrs
 
 from kwire.clock import Clock, SystemClock
-from kwire.codec.apis import BY_KEY
+from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
 from kwire.codec.compile import decoder, encoder
 from kwire.codec.frame import leading_int32, read_header, response_parts
 from kwire.codec.primitives import MalformedError
-from kwire.codec.schema import spec_of
 from kwire.drive import give_way
 from kwire.errors import KafkaError, NotController, UnknownServerError
-from kwire.handlers import ListenerType, Row, served_on
+from kwire.handlers import handler_name, served_on
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX, Requester
@@ -59,9 +58,9 @@ log = logging.getLogger(__name__)
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 
-_API_VERSIONS: Final = 18
-_LONG_POLLS: Final = (1,)
-"""The API keys of long polls that change nothing: Fetch."""
+_API_VERSIONS: Final = BY_NAME["ApiVersions"]
+_LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
+"""The API keys of long polls that change nothing."""
 _HEAD: Final = struct.Struct(">hhi")
 
 
@@ -76,7 +75,7 @@ ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 
 
 def _absent() -> Any:
-    """Return None for a part that this node lacks; the table lists no API that needs it."""
+    """Return None for a part that this node lacks; the listeners serve no API that needs it."""
     return None
 
 
@@ -109,7 +108,7 @@ class Context:
     """The context of one request: the parts of the node, the client and its listener."""
 
     services: Services
-    side: ListenerType = ListenerType.BROKER
+    listener_type: ListenerType = ListenerType.BROKER
     listener: str = "PLAINTEXT"
     client_id: str = ""
     api_version: int = 0
@@ -163,7 +162,7 @@ class Context:
         controller's listener until the decision is committed.
         """
         return await self.controller.call(
-            decide, request, in_force=self.side is ListenerType.BROKER
+            decide, request, in_force=self.listener_type is ListenerType.BROKER
         )
 
     def mutation_permit(self, strict_since: int) -> "Permit":
@@ -191,10 +190,9 @@ def _holds_nothing(response: Any) -> None:
 
 @attrs.frozen
 class Handler(Generic[Req, Resp]):
-    """One API: its request type, the versions served, its function, and its answer to errors."""
+    """One API: its request type, its function, and its answer to errors."""
 
     request_type: type[Req]
-    versions: str
     function: Callable[[Context, Req], Awaitable[Resp | None]]
     failed: Callable[[Req, KafkaError], Resp | None]
     refused: Callable[[Context, Req], list[Any]] | None = None
@@ -202,10 +200,6 @@ class Handler(Generic[Req, Resp]):
     rest; returns the results for them."""
     discard: Callable[[Resp], None] = _holds_nothing
     """Releases the resources of an answer that will not be sent."""
-
-    @property
-    def key(self) -> int | None:
-        return spec_of(self.request_type).api_key
 
     async def __call__(self, context: Context, request: Req) -> Resp | None:
         try:
@@ -224,7 +218,6 @@ class Handler(Generic[Req, Resp]):
 def handles(
     request_type: type[Req],
     *,
-    versions: str,
     failed: Callable[[Req, KafkaError], Resp | None],
     refused: Callable[[Context, Req], list[Any]] | None = None,
     discard: Callable[[Resp], None] = _holds_nothing,
@@ -232,18 +225,16 @@ def handles(
     """Make an ``async def`` the handler of one API; ``failed`` makes its answer to an error."""
 
     def decorate(function: Callable[[Context, Req], Awaitable[Resp | None]]) -> Handler[Req, Resp]:
-        return Handler(request_type, versions, function, failed, refused, discard)
+        return Handler(request_type, function, failed, refused, discard)
 
     return decorate
 
 
-def handler_of(row: Row) -> Handler[Any, Any]:
-    """Return the handler that a row names, imported on first use."""
-    module = import_module(f"kwire.handlers.{row.module}")
-    for value in vars(module).values():
-        if isinstance(value, Handler) and value.key == row.key:
-            return value
-    raise LookupError(f"{module.__name__} has no handler for API key {row.key}")
+def handler_of(api: Api, listener_type: ListenerType) -> Handler[Any, Any]:
+    """Return the handler of an API on one kind of listener, imported on first use."""
+    name = handler_name(api, listener_type)
+    handler: Handler[Any, Any] = getattr(import_module(f"kwire.handlers.{name}"), name)
+    return handler
 
 
 @attrs.frozen
@@ -260,17 +251,18 @@ class Route:
     """Whether brokers forward this API to the active controller."""
 
     @classmethod
-    def build(cls, row: Row, version: int, metrics: Metrics) -> "Route":
-        api = BY_KEY[row.key]
+    def build(
+        cls, api: Api, listener_type: ListenerType, version: int, metrics: Metrics
+    ) -> "Route":
         shapes = import_module(f"kwire.codec.messages.{api.module}")
         return cls(
-            serve=handler_of(row),
+            serve=handler_of(api, listener_type),
             decode=decoder(api.request, version),
             widen=getattr(shapes, "widen_request", None),
             narrow=getattr(shapes, "narrow_response", None),
             count=metrics.cell(REQUESTS, api.name, str(version)),
             seconds=metrics.histogram(REQUEST_SECONDS, api.name),
-            forwarded=api.forwarded and api.broker,
+            forwarded=api.forwarded and ListenerType.BROKER in api.listener_types,
         )
 
 
@@ -285,28 +277,32 @@ class Dispatcher:
     """Serves the requests of one kind of listener."""
 
     services: Services
-    side: ListenerType
+    listener_type: ListenerType
     throttle_ms: Callable[[Context, int, int], int] = _unthrottled
-    _rows: dict[int, Row] = attrs.field(init=False)
+    _apis: dict[int, Api] = attrs.field(init=False)
     _routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._rows = served_on(self.side)
+        self._apis = served_on(self.listener_type)
 
     def session(self, listener: str, client_host: str) -> "Session":
         """Return the session that answers the frames of one new connection."""
         context = Context(
-            services=self.services, side=self.side, listener=listener, client_host=client_host
+            services=self.services,
+            listener_type=self.listener_type,
+            listener=listener,
+            client_host=client_host,
         )
         return Session(self, context)
 
     def route(self, key: int, version: int) -> Route:
         """Return the route of a version of an API; Disconnect if it is not served here."""
-        found = self._routes.get((key, version))
-        if found is None:
-            row = self._row(key, version)
-            found = self._routes[key, version] = Route.build(row, version, self.services.metrics)
-        return found
+        route = self._routes.get((key, version))
+        if route is None:
+            api = self._api(key, version)
+            route = Route.build(api, self.listener_type, version, self.services.metrics)
+            self._routes[key, version] = route
+        return route
 
     async def prepared(self, key: int, version: int) -> Route:
         """Return the route as :meth:`route` does, but import and compile it piece by piece.
@@ -314,10 +310,10 @@ class Dispatcher:
         For the first request of an API all pieces take up to 15 ms; other tasks run in between.
         """
         if (key, version) not in self._routes:
-            row, api = self._row(key, version), BY_KEY[key]
+            api = self._api(key, version)
             pieces: tuple[Callable[[], object], ...] = (
                 lambda: api.request,
-                lambda: handler_of(row),
+                lambda: handler_of(api, self.listener_type),
                 lambda: decoder(api.request, version),
                 lambda: encoder(api.response, version),
             )
@@ -326,17 +322,13 @@ class Dispatcher:
                 await give_way()
         return self.route(key, version)
 
-    def _row(self, key: int, version: int) -> Row:
-        row = self._rows.get(key)
-        if row is None:
+    def _api(self, key: int, version: int) -> Api:
+        api = self._apis.get(key)
+        if api is None:
             raise Disconnect(f"API key {key} is not served on this listener")
-        if not row.first <= version <= row.last:
-            raise Disconnect(f"{BY_KEY[key].name} has no version {version}")
-        return row
-
-    def speaks_api_versions(self, version: int) -> bool:
-        row = self._rows[_API_VERSIONS]
-        return row.first <= version <= row.last
+        if not api.is_stable(version):
+            raise Disconnect(f"{api.name} has no version {version}")
+        return api
 
 
 @attrs.define
@@ -356,7 +348,7 @@ class Session:
         if len(frame) < _HEAD.size:
             raise Disconnect("a frame shorter than a request header")
         key, version, correlation_id = _HEAD.unpack_from(frame)
-        if key == _API_VERSIONS and not self.dispatcher.speaks_api_versions(version):
+        if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
             return _version_refused(correlation_id)
         route = await self.dispatcher.prepared(key, version)
         now = self.context.services.clock.now
@@ -397,7 +389,7 @@ class Session:
         """Return the answer of this node's controller, or another node's as a list of parts."""
         context, forwarding = self.context, self.context.services.forwarding
         assert forwarding is not None
-        if self.dispatcher.side is not ListenerType.BROKER:
+        if self.dispatcher.listener_type is not ListenerType.BROKER:
             return await route.serve(context, request)
         try:
             if not forwarding.is_needed:
@@ -442,4 +434,4 @@ def _version_refused(correlation_id: int) -> "list[Part]":
     """Return the answer to a newer ApiVersions, in version 0: the versions that are served."""
     from kwire.handlers.shared.advertised import version_refused
 
-    return response_parts(_API_VERSIONS, 0, correlation_id, version_refused())
+    return response_parts(_API_VERSIONS.key, 0, correlation_id, version_refused())

@@ -26,7 +26,7 @@ def failed(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersRespo
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 
-@handles(ElectLeadersRequest, versions="0-2", failed=failed)
+@handles(ElectLeadersRequest, failed=failed)
 async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if not context.authorize("Alter", "Cluster", CLUSTER):
         raise errors.ClusterAuthorizationFailed

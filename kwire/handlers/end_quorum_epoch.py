@@ -11,7 +11,7 @@ def failed(request: EndQuorumEpochRequest, error: KafkaError) -> EndQuorumEpochR
     return EndQuorumEpochResponse(error_code=error.code)
 
 
-@handles(EndQuorumEpochRequest, versions="0-1", failed=failed)
+@handles(EndQuorumEpochRequest, failed=failed)
 async def end_quorum_epoch(
     context: Context, request: EndQuorumEpochRequest
 ) -> EndQuorumEpochResponse:

@@ -11,7 +11,7 @@ import ipaddress
 
 import attrs
 
-from kwire.codec.apis import BY_KEY
+from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import decode
 from kwire.codec.frame import read_header
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -25,7 +25,6 @@ from kwire.errors import (
     PrincipalDeserializationFailure,
     UnsupportedVersion,
 )
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Disconnect, Dispatcher, Principal, handles
 from kwire.handlers.shared.describing import CLUSTER
 
@@ -34,7 +33,7 @@ def failed(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:
     return EnvelopeResponse(error_code=error.code)
 
 
-@handles(EnvelopeRequest, versions="0", failed=failed)
+@handles(EnvelopeRequest, failed=failed)
 async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeResponse:
     if not context.authorize("ClusterAction", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed

@@ -67,7 +67,7 @@ def discard(response: FetchResponse) -> None:
                 partition.records.close()
 
 
-@handles(FetchRequest, versions="4-18", failed=failed, discard=discard)
+@handles(FetchRequest, failed=failed, discard=discard)
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     replicas = context.replicas
     state = request.replica_state

@@ -14,7 +14,7 @@ def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
     return FetchResponse(error_code=error.code)
 
 
-@handles(FetchRequest, versions="4-18", failed=failed)
+@handles(FetchRequest, failed=failed)
 async def fetch_metadata_log(context: Context, request: FetchRequest) -> FetchResponse:
     if not context.authorize("ClusterAction", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed

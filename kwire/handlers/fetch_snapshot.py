@@ -11,7 +11,7 @@ def failed(request: FetchSnapshotRequest, error: KafkaError) -> FetchSnapshotRes
     return FetchSnapshotResponse(error_code=error.code)
 
 
-@handles(FetchSnapshotRequest, versions="0-1", failed=failed)
+@handles(FetchSnapshotRequest, failed=failed)
 async def fetch_snapshot(context: Context, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     if not context.authorize("ClusterAction", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed

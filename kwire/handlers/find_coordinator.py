@@ -59,7 +59,7 @@ def failed(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinato
     )
 
 
-@handles(FindCoordinatorRequest, versions="0-6", failed=failed)
+@handles(FindCoordinatorRequest, failed=failed)
 async def find_coordinator(
     context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:

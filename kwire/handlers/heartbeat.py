@@ -9,7 +9,7 @@ def failed(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error.code)
 
 
-@handles(HeartbeatRequest, versions="0-4", failed=failed)
+@handles(HeartbeatRequest, failed=failed)
 async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
     if not context.authorize("Read", "Group", request.group_id):
         raise GroupAuthorizationFailed

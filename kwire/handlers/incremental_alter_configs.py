@@ -23,7 +23,7 @@ def not_ours(context: Context, request: IncrementalAlterConfigsRequest) -> list[
     return take_out_other_brokers(context, request, Result)
 
 
-@handles(IncrementalAlterConfigsRequest, versions="0-1", failed=failed, refused=not_ours)
+@handles(IncrementalAlterConfigsRequest, failed=failed, refused=not_ours)
 async def incremental_alter_configs(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:

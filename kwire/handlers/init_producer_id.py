@@ -20,7 +20,7 @@ def failed(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdR
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
-@handles(InitProducerIdRequest, versions="0-5", failed=failed)
+@handles(InitProducerIdRequest, failed=failed)
 async def init_producer_id(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:

@@ -15,7 +15,7 @@ def failed(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
     )
 
 
-@handles(JoinGroupRequest, versions="0-9", failed=failed)
+@handles(JoinGroupRequest, failed=failed)
 async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
     if not context.authorize("Read", "Group", request.group_id):
         raise GroupAuthorizationFailed

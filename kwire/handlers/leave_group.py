@@ -9,7 +9,7 @@ def failed(request: LeaveGroupRequest, error: KafkaError) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error.code)
 
 
-@handles(LeaveGroupRequest, versions="0-5", failed=failed)
+@handles(LeaveGroupRequest, failed=failed)
 async def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if not context.authorize("Read", "Group", request.group_id):
         raise GroupAuthorizationFailed

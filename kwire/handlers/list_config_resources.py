@@ -32,7 +32,7 @@ def failed(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfig
     return ListConfigResourcesResponse(error_code=error.code)
 
 
-@handles(ListConfigResourcesRequest, versions="0-1", failed=failed)
+@handles(ListConfigResourcesRequest, failed=failed)
 async def list_config_resources(
     context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:

@@ -9,7 +9,7 @@ def failed(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=error.code)
 
 
-@handles(ListGroupsRequest, versions="0-5", failed=failed)
+@handles(ListGroupsRequest, failed=failed)
 async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     groups = await context.groups.listed(request.states_filter, request.types_filter)
     if not context.authorize("Describe", "Cluster", "kafka-cluster"):

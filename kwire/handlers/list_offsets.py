@@ -37,7 +37,7 @@ def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     )
 
 
-@handles(ListOffsetsRequest, versions="1-11", failed=failed)
+@handles(ListOffsetsRequest, failed=failed)
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     if request.replica_id != _CONSUMER:

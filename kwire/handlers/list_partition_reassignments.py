@@ -21,7 +21,7 @@ def failed(
     return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.text)
 
 
-@handles(ListPartitionReassignmentsRequest, versions="0", failed=failed)
+@handles(ListPartitionReassignmentsRequest, failed=failed)
 async def list_partition_reassignments(
     context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:

@@ -46,7 +46,7 @@ def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     return MetadataResponse(error_code=error.code, topics=topics)
 
 
-@handles(MetadataRequest, versions="0-13", failed=failed)
+@handles(MetadataRequest, failed=failed)
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
     refused: Collection[str] = ()

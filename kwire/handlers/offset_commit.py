@@ -47,7 +47,7 @@ def failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
     return OffsetCommitResponse(topics=[_refused(topic, error) for topic in request.topics])
 
 
-@handles(OffsetCommitRequest, versions="2-10", failed=failed)
+@handles(OffsetCommitRequest, failed=failed)
 async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     if not context.authorize("Read", "Group", request.group_id):
         raise GroupAuthorizationFailed

@@ -19,7 +19,7 @@ def failed(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteRespo
     return OffsetDeleteResponse(error_code=error.code)
 
 
-@handles(OffsetDeleteRequest, versions="0", failed=failed)
+@handles(OffsetDeleteRequest, failed=failed)
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     if not context.authorize("Delete", "Group", request.group_id):
         raise GroupAuthorizationFailed

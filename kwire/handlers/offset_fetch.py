@@ -35,7 +35,7 @@ def failed(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchRespons
     )
 
 
-@handles(OffsetFetchRequest, versions="1-10", failed=failed)
+@handles(OffsetFetchRequest, failed=failed)
 async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     async def answer(group: AskedGroup) -> Group:
         try:

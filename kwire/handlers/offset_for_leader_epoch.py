@@ -27,7 +27,7 @@ def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
     )
 
 
-@handles(OffsetForLeaderEpochRequest, versions="2-4", failed=failed)
+@handles(OffsetForLeaderEpochRequest, failed=failed)
 async def offset_for_leader_epoch(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:

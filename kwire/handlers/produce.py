@@ -91,7 +91,7 @@ class _Waiting(NamedTuple):
     position: int
 
 
-@handles(ProduceRequest, versions="3-13", failed=failed)
+@handles(ProduceRequest, failed=failed)
 async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | None:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks

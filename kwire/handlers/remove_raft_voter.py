@@ -11,7 +11,7 @@ def failed(request: RemoveRaftVoterRequest, error: KafkaError) -> RemoveRaftVote
     return RemoveRaftVoterResponse(error_code=error.code)
 
 
-@handles(RemoveRaftVoterRequest, versions="0", failed=failed)
+@handles(RemoveRaftVoterRequest, failed=failed)
 async def remove_raft_voter(
     context: Context, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:

@@ -9,7 +9,7 @@ def failed(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthentic
     return SaslAuthenticateResponse(error_code=error.code, auth_bytes=b"")
 
 
-@handles(SaslAuthenticateRequest, versions="0-2", failed=failed)
+@handles(SaslAuthenticateRequest, failed=failed)
 async def sasl_authenticate(
     context: Context, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:

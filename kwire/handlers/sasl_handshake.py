@@ -9,6 +9,6 @@ def failed(request: SaslHandshakeRequest, error: KafkaError) -> SaslHandshakeRes
     return SaslHandshakeResponse(error_code=error.code)
 
 
-@handles(SaslHandshakeRequest, versions="0-1", failed=failed)
+@handles(SaslHandshakeRequest, failed=failed)
 async def sasl_handshake(context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     raise IllegalSaslState

@@ -9,7 +9,7 @@ def failed(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
-@handles(SyncGroupRequest, versions="0-5", failed=failed)
+@handles(SyncGroupRequest, failed=failed)
 async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     if not context.authorize("Read", "Group", request.group_id):
         raise GroupAuthorizationFailed

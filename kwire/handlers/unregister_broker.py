@@ -15,7 +15,7 @@ def failed(request: UnregisterBrokerRequest, error: KafkaError) -> UnregisterBro
     return UnregisterBrokerResponse(error_code=error.code, error_message=error.text)
 
 
-@handles(UnregisterBrokerRequest, versions="0", failed=failed)
+@handles(UnregisterBrokerRequest, failed=failed)
 async def unregister_broker(
     context: Context, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:

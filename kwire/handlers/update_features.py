@@ -17,7 +17,7 @@ def failed(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesR
     return UpdateFeaturesResponse(error_code=error.code, error_message=error.text)
 
 
-@handles(UpdateFeaturesRequest, versions="0-2", failed=failed)
+@handles(UpdateFeaturesRequest, failed=failed)
 async def update_features(
     context: Context, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:

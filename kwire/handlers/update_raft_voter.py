@@ -11,7 +11,7 @@ def failed(request: UpdateRaftVoterRequest, error: KafkaError) -> UpdateRaftVote
     return UpdateRaftVoterResponse(error_code=error.code)
 
 
-@handles(UpdateRaftVoterRequest, versions="0", failed=failed)
+@handles(UpdateRaftVoterRequest, failed=failed)
 async def update_raft_voter(
     context: Context, request: UpdateRaftVoterRequest
 ) -> UpdateRaftVoterResponse:

@@ -11,7 +11,7 @@ def failed(request: VoteRequest, error: KafkaError) -> VoteResponse:
     return VoteResponse(error_code=error.code)
 
 
-@handles(VoteRequest, versions="0-2", failed=failed)
+@handles(VoteRequest, failed=failed)
 async def vote(context: Context, request: VoteRequest) -> VoteResponse:
     if not context.authorize("ClusterAction", "Cluster", CLUSTER):
         raise ClusterAuthorizationFailed

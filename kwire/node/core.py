@@ -15,9 +15,9 @@ from typing import Any
 import attrs
 
 from kwire.clock import Clock
+from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.shared.forwarding import Forwarding
 from kwire.log.descriptors import Descriptors, files_limit

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kwire.codec.apis import BY_KEY
+from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.frame import (
     RequestHead,
     read_header,
@@ -72,13 +72,17 @@ def test_header_versions_and_what_is_advertised():
         assert api.name == fact["name"]
         assert (api.first, api.stable) == (fact["min_version"], fact["max_stable_version"])
         assert api.last >= fact["max_version"]
-        assert [api.broker, api.controller, api.forwarded] == [
+        assert [
+            ListenerType.BROKER in api.listener_types,
+            ListenerType.CONTROLLER in api.listener_types,
+            api.forwarded,
+        ] == [
             "broker" in fact["listeners"],
             "controller" in fact["listeners"],
             fact["forwardable_to_controller"],
         ]
         advertised = fact["advertised_by_broker"] or fact["advertised_by_controller"]
-        assert api.versions == (tuple(advertised) if advertised else None)
+        assert api.advertised == (tuple(advertised) if advertised else None)
         for version in range(fact["min_version"], fact["max_version"] + 1):
             expected = fact["request_header_version"][str(version)]
             assert request_header_version(api.key, version) == expected, (api.name, version)

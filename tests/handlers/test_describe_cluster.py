@@ -2,9 +2,9 @@
 
 import pytest
 
+from kwire.codec.apis import ListenerType
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.codec.messages.metadata_records import RegisterControllerRecord
-from kwire.handlers import ListenerType
 from kwire.handlers.describe_cluster import CONTROLLERS, describe_cluster
 from kwire.handlers.dispatch import Context
 from kwire.raftmeta.metadata.image_change import apply
@@ -29,7 +29,9 @@ async def test_controllers_are_told_as_they_are_reached_there(
     )
     async with admin_node() as node:
         node.services.image, _ = apply(node.services.image, [other])
-        context = Context(services=node.services, side=ListenerType.CONTROLLER, listener=listener)
+        context = Context(
+            services=node.services, listener_type=ListenerType.CONTROLLER, listener=listener
+        )
         request = DescribeClusterRequest(
             include_cluster_authorized_operations=False, endpoint_type=CONTROLLERS
         )

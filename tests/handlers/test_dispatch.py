@@ -1,25 +1,24 @@
 """Dispatch: errors, versions, throttling, and that the table is complete and true."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from kwire.codec.apis import APIS, BY_KEY
+from kwire.codec.apis import APIS, BY_KEY, Api, ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import KafkaError, UnknownMemberId
-from kwire.handlers import HANDLERS, ListenerType, Row, dispatch, served_on
+from kwire.handlers import SERVED, dispatch, handler_name, served_on
 from kwire.handlers.dispatch import (
     Context,
     Disconnect,
     Dispatcher,
-    Handler,
     Route,
     Services,
-    handler_of,
     handles,
 )
 from kwire.handlers.unserved import UNSERVED
@@ -32,7 +31,7 @@ def failed(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error.code)
 
 
-@handles(HeartbeatRequest, versions="0-4", failed=failed)
+@handles(HeartbeatRequest, failed=failed)
 async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
     """Act as the member id says."""
     match request.member_id:
@@ -70,8 +69,8 @@ class Served:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     dispatcher = Dispatcher(Services(), ListenerType.BROKER)
-    dispatcher._rows[KEY] = Row(KEY, "heartbeat", "1-4", ListenerType.BROKER)
-    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda row: heartbeat)
+    dispatcher._apis[KEY] = attrs.evolve(BY_KEY[KEY], first=1)
+    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda *_: heartbeat)
     return Served(dispatcher, dispatcher.session("PLAINTEXT", "10.1.2.3"))
 
 
@@ -109,7 +108,7 @@ async def test_cancellation_is_never_caught(served: Served) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 5, -1, 99])
-async def test_versions_outside_the_row_disconnect(served: Served, version: int) -> None:
+async def test_versions_that_are_not_served_disconnect(served: Served, version: int) -> None:
     frame = request_frame(
         KEY, 4, 1, "c", HeartbeatRequest(group_id="", generation_id=0, member_id="")
     )
@@ -217,38 +216,33 @@ async def test_first_request_of_an_api_is_prepared_in_several_turns(
     assert not made
 
 
-def test_every_api_is_served_or_has_a_reason() -> None:
-    served_keys = {row.key for row in HANDLERS}
-    assert served_keys | set(UNSERVED) == set(BY_KEY)
-    assert not served_keys & set(UNSERVED)
+def test_every_api_that_is_not_served_has_a_reason() -> None:
+    assert set(UNSERVED) <= set(BY_KEY)
     assert all(UNSERVED.values())
+    assert all(api.advertised is not None for api in SERVED)
 
 
-def test_rows_are_in_order_and_serve_each_key_once() -> None:
-    assert [row.key for row in HANDLERS] == sorted(row.key for row in HANDLERS)
-    for side in (ListenerType.BROKER, ListenerType.CONTROLLER):
-        rows = [row for row in HANDLERS if side in row.sides]
-        assert len(rows) == len(served_on(side))
+SERVED_ON = [
+    (api, listener_type)
+    for listener_type in ListenerType
+    for api in served_on(listener_type).values()
+]
 
 
-@pytest.mark.parametrize("row", HANDLERS, ids=lambda row: f"{row.key}-{row.module}")
-def test_row_is_true(row: Row) -> None:
-    """The module has that handler, in versions that Kafka advertises, where Kafka has it."""
-    handler: Handler[Any, Any] = handler_of(row)
-    api = BY_KEY[row.key]
-    assert handler.request_type is api.request
-    assert handler.versions == row.versions
-    assert api.first <= row.first <= row.last <= api.stable
-    if ListenerType.BROKER in row.sides:
-        assert api.broker
-    if ListenerType.CONTROLLER in row.sides:
-        assert api.controller
+@pytest.mark.parametrize(
+    ("api", "listener_type"), SERVED_ON, ids=[f"{api.name}-{kind.name}" for api, kind in SERVED_ON]
+)
+def test_every_version_served_has_a_route(api: Api, listener_type: ListenerType) -> None:
+    for version in range(api.first, api.stable + 1):
+        route = Route.build(api, listener_type, version, Metrics())
+        assert route.serve.request_type is api.request
 
 
-@pytest.mark.parametrize("row", HANDLERS, ids=lambda row: f"{row.key}-{row.module}")
-def test_every_version_served_has_a_route(row: Row) -> None:
-    for version in range(row.first, row.last + 1):
-        assert Route.build(row, version, Metrics()).serve.key == row.key
+def test_every_handler_is_reached() -> None:
+    """A module of the package is a handler that a listener serves, or one of these few."""
+    modules = {path.stem for path in Path(dispatch.__file__).parent.glob("*.py")}
+    names = {handler_name(api, listener_type) for api, listener_type in SERVED_ON}
+    assert modules - names == {"__init__", "dispatch", "unserved"}
 
 
 def test_apis_are_unique() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import attrs
 import pytest
 
+from kwire.codec.apis import ListenerType
 from kwire.codec.compile import encode
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Principal, Services, handles
 from kwire.handlers.envelope import envelope
 from kwire.raftmeta.service import LeaderAndEpoch
@@ -37,14 +37,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
 
     @handles(
         UnregisterBrokerRequest,
-        versions="0",
         failed=lambda request, error: UnregisterBrokerResponse(error_code=error.code),
     )
     async def fake(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         contexts.append(context)
         return UnregisterBrokerResponse(error_code=request.broker_id)
 
-    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda row: fake)
+    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda *_: fake)
     return contexts
 
 
@@ -57,7 +56,9 @@ async def ask(
     data: bytes, *, active: bool = True, principal: bytes = PRINCIPAL, host: str = "10.1.2.3"
 ) -> EnvelopeResponse:
     services = Services(quorum=RaftService(active))  # type: ignore[arg-type]
-    context = Context(services=services, side=ListenerType.CONTROLLER, listener="CONTROLLER")
+    context = Context(
+        services=services, listener_type=ListenerType.CONTROLLER, listener="CONTROLLER"
+    )
     answer: Any = await envelope(
         context,
         EnvelopeRequest(
@@ -79,7 +80,7 @@ async def test_answered_for_the_client(seen: list[Context]) -> None:
     (context,) = seen
     assert context.principal == Principal("User", "alice")
     assert (context.client_id, context.client_host) == ("alices-client", "10.1.2.3")
-    assert (context.side, context.listener) == (ListenerType.CONTROLLER, "CONTROLLER")
+    assert (context.listener_type, context.listener) == (ListenerType.CONTROLLER, "CONTROLLER")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Session
 from kwire.log.segment import Segment
 from kwire.replica.partition import Partition

@@ -7,11 +7,11 @@ import pytest
 import trio
 
 from kwire import errors
+from kwire.codec.apis import ListenerType
 from kwire.codec.frame import request_frame
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.codec.primitives import EncodeError
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher
 from kwire.records import control, header, iterate
 from kwire.replica.partition import Partition

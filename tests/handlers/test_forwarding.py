@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kwire import errors
-from kwire.codec.apis import BY_KEY
+from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.frame import (
     read_header,
     read_request,
@@ -18,7 +18,6 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Context, Dispatcher, Services, handles
 from kwire.handlers.shared.forwarding import Forwarding
 from tests.support.raftmeta.clusters import node_config
@@ -55,13 +54,13 @@ def refuse(request: UnregisterBrokerRequest, error: errors.KafkaError) -> Unregi
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
     """This node's handler: broker 7 is known, while 8 is answered by a controller that resigns."""
 
-    @handles(UnregisterBrokerRequest, versions="0", failed=refuse)
+    @handles(UnregisterBrokerRequest, failed=refuse)
     async def fake(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         if request.broker_id == 8:
             raise errors.NotController
         return UnregisterBrokerResponse(error_code=0)
 
-    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda row: fake)
+    monkeypatch.setattr("kwire.handlers.dispatch.handler_of", lambda *_: fake)
 
 
 async def ask(

@@ -94,8 +94,8 @@ MUTATIONS = (
         name="next-version-is-served-unasked",
         invariants=(97,),
         path="kwire/handlers/dispatch.py",
-        old="if not row.first <= version <= row.last:",
-        new="if version < row.first:",
+        old="if not api.is_stable(version):",
+        new="if version < api.first:",
         test=f"{WIRE}::test_what_is_not_advertised_ends_the_connection",
     ),
     Mutation(

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kwire.handlers import HANDLERS
+from kwire.handlers import SERVED
 
 PROGRAM = """
 import sys
@@ -75,7 +75,7 @@ def test_few_message_tables_are_imported(modules: set[str]) -> None:
 
 
 def test_no_handler_is_imported(modules: set[str]) -> None:
-    assert not modules & {f"kwire.handlers.{row.module}" for row in HANDLERS}
+    assert not modules & {f"kwire.handlers.{api.module}" for api in SERVED}
 
 
 def test_not_everything_is_imported(modules: set[str]) -> None:

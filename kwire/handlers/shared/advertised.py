@@ -1,27 +1,29 @@
-"""The APIs and versions that a listener advertises, computed from the table of handlers."""
+"""The APIs and versions that a listener advertises, computed from the APIs served."""
 
 from functools import cache
 
+from kwire.codec.apis import BY_NAME, Api, ListenerType
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.errors import UnsupportedVersion
-from kwire.handlers import ListenerType, Row, served_on
+from kwire.handlers import served_on
 
 ApiVersion = ApiVersionsResponse.ApiVersion
 
 
-def _advertised(row: Row) -> ApiVersion:
-    first = row.first if row.advertised_min is None else row.advertised_min
-    return ApiVersion(api_key=row.key, min_version=first, max_version=row.last)
+def _advertised(api: Api) -> ApiVersion:
+    assert api.advertised is not None, "Kafka advertises every API that is served"
+    first, last = api.advertised
+    return ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 
 @cache
-def all_advertised(side: ListenerType) -> list[ApiVersion]:
+def all_advertised(listener_type: ListenerType) -> list[ApiVersion]:
     """Return the APIs of a kind of listener; the same list for every client."""
-    return [_advertised(row) for row in served_on(side).values()]
+    return [_advertised(api) for api in served_on(listener_type).values()]
 
 
 def version_refused() -> ApiVersionsResponse:
     """Return the answer to an unknown version of ApiVersions: only that API is listed."""
     return ApiVersionsResponse(
-        error_code=UnsupportedVersion.code, api_keys=[_advertised(served_on(ListenerType.BOTH)[18])]
+        error_code=UnsupportedVersion.code, api_keys=[_advertised(BY_NAME["ApiVersions"])]
     )

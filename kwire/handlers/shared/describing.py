@@ -6,6 +6,7 @@ so its partitions have no leader there and its replicas are offline.
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kwire.codec.apis import ListenerType
 from kwire.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -17,7 +18,6 @@ from kwire.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kwire.handlers import ListenerType
 from kwire.raftmeta.metadata.image import BROKER, GROUP, TOPIC
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 from kwire.types import METADATA_TOPIC_ID, ZERO_UUID
@@ -141,7 +141,7 @@ def some_controller(context: "Context", image: "MetadataImage") -> int:
 
 def check_alter(context: "Context", resource_type: int, name: str) -> None:
     """Raise a KafkaError unless the client may change a resource's settings on this node."""
-    if context.side is ListenerType.BROKER:
+    if context.listener_type is ListenerType.BROKER:
         check_broker(context, resource_type, name)
     if resource_type == TOPIC and not context.authorize("AlterConfigs", "Topic", name):
         raise TopicAuthorizationFailed

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 import trio.testing
 
-from kwire.handlers import ListenerType
+from kwire.codec.apis import ListenerType
 from kwire.handlers.create_topics import create_topics
 from kwire.handlers.dispatch import Context, Services
 from kwire.raftmeta.controller.brokers import decide_heartbeat, decide_register_broker
@@ -72,7 +72,7 @@ async def test_other_nodes_are_answered_while_the_local_disk_hangs(
     async with node_with_hung_disk() as (made, hang):
         hang()
         context = Context(
-            services=Services(controller=made.controller), side=ListenerType.CONTROLLER
+            services=Services(controller=made.controller), listener_type=ListenerType.CONTROLLER
         )
         with trio.fail_after(60):
             answer = await create_topics.function(context, create("t"))
@@ -86,7 +86,9 @@ async def test_local_client_is_answered_when_the_broker_serves_the_topic(
 ) -> None:
     """Clients produce as soon as the creation is answered."""
     async with node_with_hung_disk() as (made, hang):
-        context = Context(services=Services(controller=made.controller), side=ListenerType.BROKER)
+        context = Context(
+            services=Services(controller=made.controller), listener_type=ListenerType.BROKER
+        )
         await create_topics.function(context, create("t"))
         assert made.publisher.applied.topic("t") is not None
         hang()

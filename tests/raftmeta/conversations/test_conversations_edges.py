@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from kwire.codec.apis import ListenerType
 from kwire.codec.compile import encode
 from kwire.codec.frame import read_response
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.handlers.unserved import UNSERVED
 from kwire.net.controller_channel import ControllerChannel

@@ -6,8 +6,8 @@ from random import Random
 
 import trio
 
+from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services, Session
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle

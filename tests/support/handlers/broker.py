@@ -9,12 +9,11 @@ from typing import Any
 import attrs
 import trio
 
-from kwire.codec.apis import BY_KEY
+from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import decode, encode
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
-from kwire.handlers import HANDLERS
 from kwire.handlers.dispatch import Context, Services, handler_of
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
@@ -113,14 +112,13 @@ class Broker:
         """The answer as a client of that version decodes it."""
         key = spec_of(type(request)).api_key
         assert key is not None
-        row = next(row for row in HANDLERS if row.key == key)
-        version = row.last if version is None else version
         api = BY_KEY[key]
+        version = api.stable if version is None else version
         request = decode(type(request), encode(request, version), version)
         shapes = __import__(f"kwire.codec.messages.{api.module}", fromlist=["x"])
         if hasattr(shapes, "widen_request"):
             request = shapes.widen_request(request, version)
-        handler = handler_of(row)
+        handler = handler_of(api, ListenerType.BROKER)
         answer = await handler(Context(services=self.services, **context), request)
         if answer is None:
             return None

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from kwire.codec.apis import BY_KEY
+from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.compile import decode, encode
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -17,7 +17,6 @@ from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
-from kwire.handlers import HANDLERS
 from kwire.handlers.dispatch import Context, handler_of
 from kwire.replica.coordinator_log import CoordinatorLog
 from tests.support.handlers.broker import NODE, Broker, broker, topic_id
@@ -56,16 +55,16 @@ class GroupNode:
     async def ask(self, request: Any, version: int | None = None, **context: Any) -> Any:
         """The answer as a client of that version decodes it."""
         key = spec_of(type(request)).api_key
-        row = next(row for row in HANDLERS if row.key == key)
-        version = row.last if version is None else version
-        api = BY_KEY[row.key]
+        assert key is not None
+        api = BY_KEY[key]
+        version = api.stable if version is None else version
         shapes = __import__(f"kwire.codec.messages.{api.module}", fromlist=["x"])
         request = decode(type(request), encode(request, version), version)
         if hasattr(shapes, "widen_request"):
             request = shapes.widen_request(request, version)
         fields: dict[str, Any] = {"client_id": "c"}
         chosen = Context(services=self.broker.services, **(fields | context))
-        answer = await handler_of(row)(chosen, request)
+        answer = await handler_of(api, ListenerType.BROKER)(chosen, request)
         if hasattr(shapes, "narrow_response"):
             answer = shapes.narrow_response(answer, version, request)
         return decode(type(answer), encode(answer, version), version)

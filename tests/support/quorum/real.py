@@ -18,8 +18,8 @@ import attrs
 import trio
 
 from kwire.clock import SystemClock
+from kwire.codec.apis import ListenerType
 from kwire.errors import KafkaError
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.log.disk import RealDisk
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers

@@ -19,12 +19,12 @@ import trio
 import trio.testing
 
 from kwire import errors
+from kwire.codec.apis import ListenerType
 from kwire.codec.frame import read_header, read_request, read_response
 from kwire.codec.json import to_json
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.handlers import ListenerType
 from kwire.handlers.dispatch import Dispatcher, Services
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_register_broker
 from kwire.raftmeta.controller.features import SUPPORTED
