@@ -1,4 +1,4 @@
-"""The settings one log works under, under Kafka's topic names.
+"""The settings of one log, under Kafka's topic names, and those of all logs of a broker.
 
 The caller builds a :class:`LogConfig` from a topic's configs and hands it to the log. It is frozen:
 a changed setting makes a new object.
@@ -51,3 +51,15 @@ class LogConfig:
 
 
 DEFAULTS: Final = LogConfig()
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings:
+    """The broker's own settings; the defaults are Kafka's."""
+
+    high_watermark_checkpoint_ms: int = 5_000
+    """``replica.high.watermark.checkpoint.interval.ms``"""
+    flush_checkpoint_ms: int = 60_000
+    """``log.flush.offset.checkpoint.interval.ms``, and the one of start offsets"""
+    retention_check_ms: int = 300_000
+    """``log.retention.check.interval.ms``"""

@@ -5,23 +5,28 @@ call of another directory waits for one of them.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from kwire.log.disk import Disk
+from kwire.log.trouble import lacks_descriptors
 
 THREADS: Final = 4
 """The largest number of calls that wait for one directory at the same time."""
 T = TypeVar("T")
 InThread = Callable[[Disk, Callable[[], None]], Awaitable[None]]
+StandIn = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @attrs.define(eq=False)
 class DiskThreads:
     """The threads of all directories."""
 
+    stand_in: StandIn | None = None
+    """The runner of calls in place of :meth:`run_shedding`'s threads, set by tests."""
     _limiters: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
 
     async def run(self, disk: Disk, call: Callable[[], T]) -> T:
@@ -30,3 +35,16 @@ class DiskThreads:
         if limiter is None:
             limiter = self._limiters[disk] = trio.CapacityLimiter(THREADS)
         return await trio.to_thread.run_sync(call, limiter=limiter)
+
+    async def run_shedding(self, disk: Disk, call: Callable[[], None]) -> None:
+        """Make a call in a thread, and once more if it found no descriptor and files were closed.
+
+        A thread cannot close idle files to free descriptors, so the event loop does.
+        """
+        in_thread = self.stand_in or partial(self.run, disk)
+        try:
+            await in_thread(call)
+        except OSError as error:
+            if not lacks_descriptors(error) or not disk.shed():
+                raise
+            await in_thread(call)

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 RESERVE: Final = ".kwire_reserve"
 RESERVE_BYTES: Final = 4 << 20
+RETRY_SECONDS: Final = 1.0
+"""The delay before a failed flush or write is retried in a directory that is still online."""
 
 
 class Trouble(enum.Enum):

@@ -62,8 +62,7 @@ class BrokerHalf:
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
         )
-        core.logs.on_written = replicas.log_written
-        core.logs.on_offline = self._directory_failed
+        core.logs.subscribe(on_written=replicas.log_written, on_offline=self._directory_failed)
         return replicas
 
     def _directory_failed(self, directory: LogDirectory) -> None:

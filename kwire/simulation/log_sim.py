@@ -31,6 +31,7 @@ from kwire.log.formats.txn_index import Aborted
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import ProducerStates
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.log.write_queue import Job
 from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
@@ -447,7 +448,7 @@ def manager(
     return LogManager(
         directories,
         SimClock(),
-        in_thread=in_thread,
+        threads=DiskThreads(in_thread),
         unique=lambda: next(numbers).to_bytes(16, "big"),
     )
 

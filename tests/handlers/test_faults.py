@@ -111,7 +111,7 @@ async def test_who_writes_to_a_slow_disk_waits_for_it(
 ):
     """Or what is to be written would pile up without a bound; no time-out but for replicas."""
     subject = broker()
-    gate = subject.logs.in_thread = Gate()
+    gate = subject.logs.threads.stand_in = Gate()
     partition = await made(subject, flush_messages=flush_messages)
     answered = trio.Event()
 

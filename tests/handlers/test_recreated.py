@@ -1,5 +1,6 @@
 """A topic that is deleted and created again under its name, on one broker."""
 
+from functools import partial
 from typing import Any
 
 import trio
@@ -66,7 +67,7 @@ async def test_metadata_is_followed_while_a_deleted_topics_disk_hangs(autojump_c
     assert partition is not None
     await produce(subject, ("t", 0, one_batch(b"old")))
     threads = HangingThreads(hung=subject.disk)
-    subject.logs.threads = threads
+    subject.logs.threads.stand_in = partial(threads.run, subject.disk)
     async with trio.open_nursery() as nursery:
         await nursery.start(subject.logs.run)
         nursery.start_soon(subject.logs.flush, partition.log)

@@ -45,7 +45,7 @@ class Disk:
 async def held() -> AsyncIterator[tuple[Broker, Disk]]:
     """A running broker whose fsyncs are held until the test lets them go."""
     subject = broker()
-    disk = subject.logs.in_thread = Disk()
+    disk = subject.logs.threads.stand_in = Disk()
     async with trio.open_nursery() as nursery:
         await nursery.start(subject.replicas.run)
         try:
@@ -256,7 +256,7 @@ async def test_offset_commits_are_synced() -> None:
 async def test_a_commit_is_answered_after_its_fsync() -> None:
     async with group_node() as node, trio.open_nursery() as nursery:
         await nursery.start(node.broker.replicas.run)
-        disk = node.broker.logs.in_thread = Disk()
+        disk = node.broker.logs.threads.stand_in = Disk()
         for partition in node.broker.replicas.partitions():
             if partition.topic == GROUPS_TOPIC:
                 partition.configure(LogConfig(flush_messages=1))

@@ -39,7 +39,7 @@ async def test_change_during_a_slow_checkpoint_is_written_by_the_next_one(
         call()
 
     async with running(disk) as logs:
-        logs.in_thread = slowly
+        logs.threads.stand_in = slowly
         log = logs.create("t", ID, 0, config_of("t"))
         append(log, [b"v"])
         await trio.sleep(at_s)
@@ -59,7 +59,7 @@ async def test_checkpoint_that_was_replaced_and_not_synced_is_written_again(auto
     disk = SimDisk()
     directory = LogDirectory(disk, "a")
     directory.load(config_of, 0).close()
-    checkpointer = Checkpointer(directory, Clock(), DiskThreads().run, lambda _: False)
+    checkpointer = Checkpointer(directory, Clock(), DiskThreads().run)
     log = directory.create(TopicPartition("t", 0), ID, config_of("t"), 0)
     append(log, [b"v"] * 3)
     log.high_watermark = 1

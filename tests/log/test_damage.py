@@ -15,6 +15,7 @@ from kwire.log.formats import names, offset_index
 from kwire.log.partition_log import PartitionLog
 from kwire.log.recovery import Known, _indexes_sane, open_log
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.records.header import parse
 from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
@@ -66,7 +67,7 @@ Damage = Callable[[bytes, int], bytes | None]
 
 
 def manager(disk: SimDisk) -> LogManager:
-    return LogManager([LogDirectory(disk, "dir")], Clock(), in_thread=at_once)
+    return LogManager([LogDirectory(disk, "dir")], Clock(), threads=DiskThreads(at_once))
 
 
 async def written(*, stop: bool) -> tuple[SimDisk, Model]:

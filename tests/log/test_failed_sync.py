@@ -63,7 +63,7 @@ async def test_nothing_counts_as_synced_after_a_failed_sync(autojump_clock) -> N
     broken, good = SimDisk(), SimDisk()
     offline: list[LogDirectory] = []
     async with running(broken, good) as logs:
-        logs.on_offline = offline.append
+        logs.subscribe(on_offline=offline.append)
         bad, fine = logs.create("t", ID, 0, CONFIG), logs.create("u", OTHER, 0, CONFIG)
         append(bad, [b"synced"])
         await logs.flush(bad)

@@ -87,7 +87,7 @@ async def test_a_record_that_comes_during_the_sync_has_its_own_time(autojump_clo
             await trio.sleep(0.1)
             call()
 
-        logs.in_thread = slowly
+        logs.threads.stand_in = slowly
         append(log, [b"first"])
         await trio.sleep(0.35)
         append(log, [b"second"])
@@ -147,7 +147,7 @@ async def test_a_flush_that_cannot_open_its_file_is_tried_again(autojump_clock) 
                     raise OSError(errno.EMFILE, "too many open files")
             call()
 
-        logs.in_thread = no_descriptors
+        logs.threads.stand_in = no_descriptors
         await trio.sleep(30)
         assert (log.recovery_point, len(tries)) == (1, 4)
         assert all(after - before >= 1 for before, after in pairwise(tries))
@@ -162,4 +162,4 @@ async def test_nothing_is_left_to_wake_up_for(autojump_clock) -> None:
         calls = len(disk.calls)
         await trio.sleep(1000)
         assert len(disk.calls) == calls
-        assert len(logs._flush_timers) == 0
+        assert not any(len(service.flusher.timers) for service in logs._services.values())

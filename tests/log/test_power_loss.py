@@ -14,6 +14,7 @@ from kwire.log.flush import Flush
 from kwire.log.formats.txn_index import Aborted
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import Killed, SimDisk
 from tests.log.test_service import ID, Clock, at_once
 from tests.support.log.batches import (
@@ -92,7 +93,7 @@ class Broker:
     async def run(
         self, work: Callable[[LogManager], object], *, stop: bool, settle_s: float = 0.0
     ) -> None:
-        logs = LogManager([LogDirectory(self.disk, "dir")], Clock(), in_thread=at_once)
+        logs = LogManager([LogDirectory(self.disk, "dir")], Clock(), threads=DiskThreads(at_once))
         await logs.open(lambda topic: self.config)
         async with trio.open_nursery() as nursery:
             await nursery.start(logs.run)
@@ -202,7 +203,7 @@ async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
         log = logs.create("t", ID, 0, CONFIG)
         await fill(logs, log, 30)
         await trio.sleep(100)
-        logs.in_thread = delayed_flushes
+        logs.threads.stand_in = delayed_flushes
         assert log.active.aborted()
         log.roll(TIME_MS)
         before.append(seen(log))
@@ -255,7 +256,7 @@ async def test_what_retention_removed_does_not_come_back(autojump_clock, synced:
         log.high_watermark = log.end_offset
         await trio.sleep(1)  # no flush runs any more
         if not synced:
-            logs.in_thread = delayed_flushes
+            logs.threads.stand_in = delayed_flushes
         log.advance_start(log.segments[3].base_offset)
         await logs.keep_starts([log])
         start = log.start_offset
@@ -307,7 +308,7 @@ async def test_a_recovery_reads_again_what_came_after_a_truncation(autojump_cloc
         await trio.sleep(100)
         written.update(content(log))
         assert await logs.truncate(log, 5)
-        logs.in_thread = delayed_flushes
+        logs.threads.stand_in = delayed_flushes
         for n in range(35):
             append(log, [b"new %d" % n + b"." * 60])
         written.update(content(log))

@@ -13,6 +13,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import Model, contents, judge, stored
 from tests.log.test_service import ID, Clock, at_once
@@ -151,7 +152,7 @@ async def while_flushing(rolling: Rolling) -> None:
 
 
 def manager(disk: SimDisk) -> LogManager:
-    return LogManager([LogDirectory(disk, "dir")], Clock(), in_thread=at_once)
+    return LogManager([LogDirectory(disk, "dir")], Clock(), threads=DiskThreads(at_once))
 
 
 @pytest.mark.parametrize("act", [by_size, by_fetch, twice_in_a_row, while_flushing])

@@ -16,7 +16,8 @@ from kwire.log.config import LogConfig
 from kwire.log.descriptors import FILES_MAX, FILES_MIN, Descriptors, files_limit
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.service import AtOnce, LogManager
+from kwire.log.service import LogManager
+from kwire.log.threads import StandIn
 from kwire.log.trouble import Trouble, trouble
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
@@ -132,14 +133,14 @@ async def test_thread_without_descriptors_is_helped_by_the_loop(autojump_clock) 
         append(log, [b"v"])
         assert len(disk.descriptors)
         disk.fail_at("open", SCARCE, path="replication-offset-checkpoint")
-        logs.in_thread = _in_thread_of(disk)
+        logs.threads.stand_in = _in_thread_of(disk)
         await trio.sleep(6)
         assert disk.read("replication-offset-checkpoint") == b"0\n1\nt 0 0\n"
         assert logs.directories[0].online
     await logs.close()
 
 
-def _in_thread_of(disk: SimDisk) -> AtOnce:
+def _in_thread_of(disk: SimDisk) -> StandIn:
     """Make calls at once, but as a thread that does not own the descriptors."""
 
     async def run(call: Callable[[], None]) -> None:

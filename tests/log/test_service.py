@@ -14,6 +14,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
 from tests.support.log.batches import TIME_MS, append, content
@@ -37,7 +38,7 @@ def config_of(topic: str) -> LogConfig:
 
 def manager(*disks: SimDisk | RealDisk) -> LogManager:
     directories = [LogDirectory(d, f"dir{n}") for n, d in enumerate(disks)]
-    return LogManager(directories, Clock(), in_thread=at_once)
+    return LogManager(directories, Clock(), threads=DiskThreads(at_once))
 
 
 async def at_once(call: Callable[[], None]) -> None:
@@ -181,7 +182,7 @@ async def test_data_of_an_older_topic_is_left_alone_while_it_is_synced(autojump_
         call()
 
     async with running(disk) as logs:
-        logs.in_thread = held
+        logs.threads.stand_in = held
         old = logs.create("t", OTHER, 0, config_of("t"))
         for _ in range(8):
             append(old, [b"old"])
@@ -213,7 +214,7 @@ async def test_a_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
     disk = SimDisk()
     written: list[int] = []
     async with running(disk) as logs:
-        logs.on_written = lambda log: written.append(log.written_offset)
+        logs.subscribe(on_written=lambda log: written.append(log.written_offset))
         log = await made(logs)
         disk.slow = True
         for _ in range(3):
@@ -255,7 +256,7 @@ async def test_a_failed_directory_goes_and_the_other_stays(autojump_clock) -> No
     broken, good = SimDisk(), SimDisk()
     offline: list[LogDirectory] = []
     async with running(broken, good) as logs:
-        logs.on_offline = offline.append
+        logs.subscribe(on_offline=offline.append)
         bad, fine = await made(logs, "t"), await made(logs, "u")
         broken.fail_at("write", OSError(errno.EIO, "broken"))
         with pytest.raises(errors.KafkaStorageError):
@@ -313,7 +314,7 @@ async def test_threads_do_it_too(tmp_path) -> None:
         await logs.flush(log)
         assert log.recovery_point == 5
         done = trio.Event()
-        logs.on_written = lambda _: done.set()
+        logs.subscribe(on_written=lambda _: done.set())
         log.disk.slow = True
         append(log, [b"w"])
         await done.wait()

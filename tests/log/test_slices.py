@@ -13,6 +13,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, at_once, running
 from tests.support.log.batches import TIME_MS, append
@@ -56,7 +57,7 @@ async def turns() -> AsyncIterator[Turns]:
 
 
 def unopened_manager(disk: SimDisk, step: float = 0.0001) -> LogManager:
-    return LogManager([LogDirectory(disk, "dir")], BusyClock(step), in_thread=at_once)
+    return LogManager([LogDirectory(disk, "dir")], BusyClock(step), threads=DiskThreads(at_once))
 
 
 def with_segments(logs: LogManager, count: int) -> PartitionLog:
@@ -145,4 +146,4 @@ async def test_one_task_waits_for_all_removals(autojump_clock) -> None:
         assert sum(entry.is_directory for entry in disk.entries()) in (99, 100)
         await trio.sleep(20)
         assert sum(entry.is_directory for entry in disk.entries()) == 0
-        assert not any(len(upkeep.removals) for upkeep in logs._upkeep.values())
+        assert not any(len(service.removals) for service in logs._services.values())

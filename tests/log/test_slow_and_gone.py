@@ -48,7 +48,7 @@ async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) 
     """Invariant 81: the recovery point does not pass what a slow directory has not written."""
     gate = Gate()
     logs = manager(RealDisk(str(tmp_path)))
-    logs.in_thread = gate
+    logs.threads.stand_in = gate
     await logs.open(lambda topic: LogConfig())
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)

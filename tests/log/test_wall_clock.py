@@ -11,6 +11,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import time_index
 from kwire.log.service import LogManager
+from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from tests.log.test_service import ID, at_once
 from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for_timestamp
@@ -34,7 +35,7 @@ class JumpingClock:
 @asynccontextmanager
 async def running(clock: JumpingClock) -> AsyncIterator[LogManager]:
     """Logs on a simulated disk."""
-    logs = LogManager([LogDirectory(SimDisk(), "dir")], clock, in_thread=at_once)
+    logs = LogManager([LogDirectory(SimDisk(), "dir")], clock, threads=DiskThreads(at_once))
     await logs.open(lambda topic: LogConfig())
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)

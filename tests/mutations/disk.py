@@ -102,9 +102,9 @@ MUTATIONS = (
     Mutation(
         name="closed-segment-waits-for-the-next-roll",
         invariants=(90,),
-        path="kwire/log/service.py",
-        old="                if self._has(opened):\n                    upkeep.note_roll(opened)\n",
-        new="                pass\n",
+        path="kwire/log/directories/flusher.py",
+        old="if self.directory.holds(log):\n                    self.on_roll(log)\n",
+        new="pass\n",
         test="tests/log/test_scarce.py",
     ),
     Mutation(
@@ -190,7 +190,7 @@ MUTATIONS = (
     Mutation(
         name="stop-opens-all-files-at-once",
         invariants=(90,),
-        path="kwire/log/service.py",
+        path="kwire/log/directories/service.py",
         old="CLOSED_AT_ONCE: Final = 16",
         new="CLOSED_AT_ONCE: Final = 1 << 30",
         test="tests/log/test_scarce.py",

@@ -136,8 +136,8 @@ MUTATIONS = (
     Mutation(
         name="truncation-forgets-producers-of-what-waits",
         invariants=(51, 88),
-        path="kwire/log/service.py",
-        old="        if opened.behind:\n            offset = min(offset, opened.written_offset)\n",
+        path="kwire/log/directories/service.py",
+        old="        if log.behind:\n            offset = min(offset, log.written_offset)\n",
         new="",
         test="tests/log/test_room.py",
     ),
@@ -184,17 +184,17 @@ MUTATIONS = (
     Mutation(
         name="retention-deletes-in-one-go",
         invariants=(10,),
-        path="kwire/log/service.py",
-        old="opened.drop_segments(1)\n                await slices.pause()",
-        new="opened.drop_segments(1)",
+        path="kwire/log/directories/log_retention.py",
+        old="log.drop_segments(1)\n                await slices.pause()",
+        new="log.drop_segments(1)",
         test="tests/log/test_slices.py",
     ),
     Mutation(
         name="log-is-given-away-while-a-thread-writes",
         invariants=(83,),
-        path="kwire/log/service.py",
-        old="while opened in self._flushing or opened in self._writing:",
-        new="while opened in self._flushing:",
+        path="kwire/log/directories/busy_logs.py",
+        old="while log in self.flushes or log in self.writes:",
+        new="while log in self.flushes:",
         test="tests/log/test_interleavings.py",
     ),
     Mutation(
@@ -216,9 +216,9 @@ MUTATIONS = (
     Mutation(
         name="marker-of-a-namesake-outlives-a-start",
         invariants=(39,),
-        path="kwire/log/service.py",
-        old="                files.append(names.RECOVERY_POINTS)",
-        new="                pass",
+        path="kwire/log/directories/service.py",
+        old="            files.append(names.RECOVERY_POINTS)",
+        new="            pass",
         test="tests/log/test_interleavings.py",
     ),
     Mutation(
@@ -240,8 +240,8 @@ MUTATIONS = (
     Mutation(
         name="truncation-leaves-a-stale-recovery-point",
         invariants=(78,),
-        path="kwire/log/service.py",
-        old="        await self._upkeep_of(opened).checkpoints.write(names.RECOVERY_POINTS)\n",
+        path="kwire/log/directories/service.py",
+        old="        await self.checkpoints.write(names.RECOVERY_POINTS)\n",
         new="",
         test="tests/log/test_power_loss.py",
     ),
@@ -346,9 +346,9 @@ MUTATIONS = (
     Mutation(
         name="flush-timer-on-the-wall-clock",
         invariants=(107,),
-        path="kwire/log/service.py",
-        old="        since = self._unsynced.setdefault(opened, self.clock.now())",
-        new="        since = self._unsynced.setdefault(opened, self.clock.now_ms() / 1000)",
+        path="kwire/log/directories/flusher.py",
+        old="since = self._unsynced_since.setdefault(log, self.clock.now())",
+        new="since = self._unsynced_since.setdefault(log, self.clock.now_ms() / 1000)",
         test="tests/log/test_wall_clock.py",
     ),
     Mutation(
@@ -399,7 +399,7 @@ MUTATIONS = (
         name="deleted-log-is-given-out-while-it-is-flushed",
         invariants=(40,),
         path="kwire/log/service.py",
-        old="        self._leaving.add(opened)\n",
+        old="        service.leaving.add(log)\n",
         new="",
         test="tests/log/test_hung_directory.py"
         "::test_deleted_log_on_a_hung_disk_goes_when_the_disk_answers",

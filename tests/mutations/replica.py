@@ -148,8 +148,8 @@ MUTATIONS = (
         name="recreated-topic-takes-the-old-log",
         invariants=(40,),
         path="kwire/log/service.py",
-        old="found in self._leaving or found.topic_id not in (topic_id, ZERO_UUID)\n",
-        new="False\n",
+        old="if log is not None and not self._is_of(log, topic_id):\n",
+        new="if log is not None and log.topic_id == LOST_ID:\n",
         test="tests/log/test_service.py",
     ),
     Mutation(

@@ -68,7 +68,7 @@ async def test_controller_moves_leaders_off_a_failed_directory(tmp_path: Path) -
         assert set(broker.log_dirs) == {first.directory_id, second.directory_id}
         assert isinstance(second.disk, RealDisk)
         second.disk.judge(OSError(errno.EIO, "broken"))
-        assert core.logs._note_error(second)
+        assert second.note_failure()
         with trio.fail_after(20):
             await core.publisher.wait_for(
                 lambda image: image.brokers[1].log_dirs == (first.directory_id,)

@@ -6,7 +6,6 @@ event of its own: while one of them writes, the other may be woken. No task wake
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -19,7 +18,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import checkpoints, names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
-from kwire.log.trouble import Trouble, trouble
+from kwire.log.trouble import lacks_descriptors
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +33,6 @@ class Checkpointer:
     directory: LogDirectory
     clock: Clock
     in_thread: InThread
-    has_failed: Callable[[LogDirectory], bool]
-    """Takes the directory offline if its disk has failed; returns whether it is offline."""
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
     _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set by a change; replaced when the high watermarks are about to be written."""
@@ -102,7 +99,7 @@ class Checkpointer:
                 await self.in_thread(directory.disk, partial(directory.remove_markers, markers))
         except OSError as error:
             log.error("checkpoint failed directory=%s error=%s", directory.name, error)
-            if not self.has_failed(directory) and trouble(error) is Trouble.NO_DESCRIPTORS:
+            if not directory.note_failure() and lacks_descriptors(error):
                 self._wake()
             return False
         finally:

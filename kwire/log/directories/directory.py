@@ -57,11 +57,28 @@ class LogDirectory:
     """Retired partitions, with the checkpoint files on disk that may still name them."""
     previous_epoch: int = -1
     """The epoch of the broker's last clean stop, else -1; set when the directory is loaded."""
+    on_offline: Callable[["LogDirectory"], None] = lambda directory: None
+    """Called once, when the directory has failed; its logs then raise storage errors."""
     _lock: Lock | None = None
+    _is_failure_noted: bool = False
 
     @property
     def online(self) -> bool:
         return self.disk.failed is None
+
+    def note_failure(self) -> bool:
+        """Take the directory offline, once, if its disk has failed; return whether it has."""
+        if self.online:
+            return False
+        if not self._is_failure_noted:
+            self._is_failure_noted = True
+            log.error("directory offline name=%s error=%s", self.name, self.disk.failed)
+            self.on_offline(self)
+        return True
+
+    def holds(self, opened: PartitionLog) -> bool:
+        """Whether a log is still here; if not, its files may be gone."""
+        return self.logs.get(opened.partition) is opened
 
     def lock(self) -> None:
         """Claim the directory; raises AlreadyLocked."""

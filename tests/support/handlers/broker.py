@@ -159,8 +159,7 @@ def broker(slots: int = 100) -> Broker:
         configs=lambda name: configs.get(name, LogConfig()),
         sessions=FetchSessions(slots, 120.0, itertools.count(100).__next__),
     )
-    logs.on_written = replicas.log_written
-    logs.on_offline = replicas.directory_failed
+    logs.subscribe(on_written=replicas.log_written, on_offline=replicas.directory_failed)
     services = Services(
         config=BrokerConfig({}),
         clock=wall,

@@ -1,0 +1,170 @@
+"""The flushes of one directory's logs: on request, after ``flush.ms``, and after a roll.
+
+Rules: a log has one flush at a time, and one fsync serves every caller that waits for it. A flush
+cannot be cancelled once its thread runs. A flush that finds no descriptors is retried.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.errors import KafkaStorageError
+from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.flush import Flush
+from kwire.log.partition_log import PartitionLog
+from kwire.log.threads import InThread
+from kwire.log.timers import Timers
+from kwire.log.trouble import RETRY_SECONDS, lacks_descriptors
+
+logger = logging.getLogger(__name__)
+
+FLUSH_NEVER_MS: Final = 1 << 40
+"""A ``flush.ms`` above this is "never"."""
+
+
+@attrs.define(eq=False)
+class LogFlusher:
+    """Makes the records of one directory's logs durable."""
+
+    directory: LogDirectory
+    clock: Clock
+    in_thread: InThread
+    busy: BusyLogs
+    timers: Timers[PartitionLog] = attrs.field(init=False, factory=Timers)
+    """The times at which ``flush.ms`` of a log is over."""
+    _unsynced_since: dict[PartitionLog, float] = attrs.field(init=False, factory=dict)
+    """The append time of the first unsynced record, for logs with a ``flush.ms``."""
+    _rolled: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
+    """Logs with closed segments, or removed names, to sync; in order."""
+    _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    async def flush(
+        self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
+    ) -> None:
+        """Return once everything written by now is durable.
+
+        It waits for a slow directory's queued writes below ``end_offset``. ``indexes`` includes the
+        index files of closed segments, which recovery could rebuild. Raises KafkaStorageError when
+        ``end_offset`` was truncated meanwhile.
+        """
+        target = log.written_offset if end_offset is None else end_offset
+        while log.recovery_point < (reachable := min(target, log.end_offset)) or (
+            indexes and (log.unsynced or log in self.busy.flushes)
+        ):
+            running = self.busy.flushes.get(log)
+            if running is None and log.written_offset < reachable:
+                running = self.busy.writes.get(log)
+            if running is not None:
+                await running.wait()
+                continue
+            try:
+                flush = log.start_flush(end_offset) if self.directory.holds(log) else None
+            except KafkaStorageError:
+                self._retry_timed(log)
+                raise
+            if flush is None:
+                raise KafkaStorageError(f"{log.partition}: never written, or deleted")
+            await self._run_flush(log, flush)
+        if target > log.end_offset:
+            raise KafkaStorageError(f"{log.partition}: truncated below {target}")
+
+    def on_change(self, log: PartitionLog) -> None:
+        """Start ``flush.ms`` at the first unsynced record; later changes do not restart it."""
+        if log.recovery_point >= log.end_offset:
+            self._unsynced_since.pop(log, None)
+            return
+        if log.config.flush_ms >= FLUSH_NEVER_MS or log.disk.failed is not None:
+            return
+        since = self._unsynced_since.setdefault(log, self.clock.now())
+        self.timers.arm(log, since + log.config.flush_ms / 1000)
+
+    def on_roll(self, log: PartitionLog) -> None:
+        """Have the closed segments of a log, or its removed names, synced soon."""
+        self._rolled[log] = None
+        self._roll.set()
+
+    def forget(self, log: PartitionLog) -> None:
+        """Drop a removed log from the work to do."""
+        self._rolled.pop(log, None)
+        self._unsynced_since.pop(log, None)
+        self.timers.disarm(log)
+
+    async def flush_timed(self) -> None:
+        """Flush logs whose oldest unsynced record is ``flush.ms`` old, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                due_logs = await self.timers.wait(self.clock)
+                now = self.clock.now()
+                for log in due_logs:
+                    since = self._unsynced_since.get(log)
+                    if since is None:
+                        continue
+                    due = since + log.config.flush_ms / 1000
+                    if due <= now:
+                        nursery.start_soon(self._try_flush, log, log.end_offset)
+                    elif log.config.flush_ms < FLUSH_NEVER_MS:
+                        self.timers.arm(log, due)
+
+    async def flush_rolled(self) -> None:
+        """Sync closed segments, so that recovery does not have to read them; until cancelled."""
+        while True:
+            await self._roll.wait()
+            self._roll = trio.Event()
+            rolled, self._rolled = list(self._rolled), {}
+            unsynced = [
+                log
+                for log in rolled
+                if not await self._try_flush(log, log.active.base_offset, indexes=True)
+            ]
+            if unsynced:
+                await trio.sleep(RETRY_SECONDS)
+            for log in unsynced:
+                if self.directory.holds(log):
+                    self.on_roll(log)
+
+    def _retry_timed(self, log: PartitionLog) -> None:
+        """Retry a flush for ``flush.ms`` that could not begin, after a delay."""
+        if log in self._unsynced_since:
+            self._unsynced_since[log] = self.clock.now() + RETRY_SECONDS
+            self.on_change(log)
+
+    async def _run_flush(self, log: PartitionLog, flush: Flush) -> None:
+        ended = self.busy.flushes[log] = trio.Event()
+        since = self._unsynced_since.pop(log, None)
+        end_offset = log.end_offset
+        try:
+            with trio.CancelScope(shield=True):
+                await self.in_thread(log.disk, flush.run)
+        except OSError as error:
+            if since is not None:
+                since = self.clock.now() + RETRY_SECONDS
+            self.directory.note_failure()
+            raise KafkaStorageError(f"{log.partition}: {error}") from error
+        finally:
+            log.end_flush(flush)
+            if since is not None and log.recovery_point < min(end_offset, log.end_offset):
+                self._unsynced_since[log] = since  # Some of the older records are still unsynced.
+            if self.directory.holds(log):
+                self.on_change(log)
+            del self.busy.flushes[log]
+            ended.set()
+
+    async def _try_flush(
+        self, log: PartitionLog, end_offset: int | None, *, indexes: bool = False
+    ) -> bool:
+        """Flush a log if it is still here; False if it failed for want of descriptors.
+
+        In that case a retry may work.
+        """
+        if not self.directory.holds(log):
+            return True
+        try:
+            await self.flush(log, end_offset, indexes=indexes)
+        except KafkaStorageError as error:
+            logger.error("flush failed partition=%s error=%s", log.partition, error)
+            return not lacks_descriptors(error)
+        return True

@@ -1,0 +1,90 @@
+"""The deletion of one directory's old segments: ``log.retention.check.interval.ms``.
+
+:mod:`kwire.log.retention` chooses the segments. Rules: a log may be deleted, truncated or appended
+to between two segments; a renamed file is removed after ``file.delete.delay.ms``.
+"""
+
+import logging
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.errors import KafkaStorageError
+from kwire.log import retention
+from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.flusher import LogFlusher
+from kwire.log.directories.removal import Removals
+from kwire.log.partition_log import PartitionLog
+from kwire.log.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class LogRetention:
+    """Deletes the segments of one directory's logs that are past retention."""
+
+    directory: LogDirectory
+    clock: Clock
+    busy: BusyLogs
+    flusher: LogFlusher
+    removals: Removals
+
+    async def run(self, interval_s: float) -> None:
+        """Check every log once in an interval, until cancelled."""
+        while True:
+            await trio.sleep(interval_s)
+            slices = Slices(self.clock.now)
+            for log in list(self.directory.logs.values()) if self.directory.online else ():
+                if self.directory.holds(log):
+                    await self.retain(log)
+                await slices.pause()
+
+    async def retain(self, log: PartitionLog) -> int:
+        """Delete segments past retention, in slices; return the number of segments deleted."""
+        now_ms, slices = self.clock.now_ms(), Slices(self.clock.now)
+        log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
+        deleted: list[Segment] = []
+        paths: list[str] = []
+        try:
+            await self._load_ages(log, now_ms, slices)
+            await self.busy.wait_idle(log)
+            deletion = retention.plan(
+                log.segments,
+                log.config,
+                start_offset=log.start_offset,
+                high_watermark=log.high_watermark,
+                now_ms=now_ms,
+            )
+            if deletion.roll:
+                log.roll(now_ms)
+            for segment in log.segments[: deletion.count]:
+                await self.busy.wait_idle(log)
+                if not self.directory.holds(log) or segment is not log.segments[0]:
+                    break  # The log was deleted or the segment removed during a pause.
+                if len(log.segments) == 1:
+                    break
+                deleted.append(segment)
+                paths += log.drop_segments(1)
+                await slices.pause()
+        except (OSError, KafkaStorageError) as error:
+            self.directory.note_failure()
+            logger.error("retention failed partition=%s error=%s", log.partition, error)
+        if deleted:
+            if self.directory.holds(log):
+                self.flusher.on_roll(log)  # The directory is to be synced.
+                self.removals.add(log.disk, paths, log.config.file_delete_delay_ms, deleted)
+            logger.info("deleted segments=%d partition=%s", len(deleted), log.partition)
+        return len(deleted)
+
+    async def _load_ages(self, log: PartitionLog, now_ms: int, slices: Slices) -> None:
+        """Load the old segments' largest timestamps in slices, because many take a while."""
+        if not log.config.cleanup_delete or log.config.retention_ms < 0:
+            return
+        for segment in list(log.segments):
+            if now_ms - segment.largest_timestamp() <= log.config.retention_ms:
+                return
+            await slices.pause()

@@ -1,0 +1,220 @@
+"""One log directory at work: its logs are watched, its tasks run, and it stops cleanly.
+
+Rules: each directory has one of these, and tasks and threads of its own, so that a directory that
+hangs does not hold up another. Without changes only retention wakes up.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.errors import KafkaStorageError
+from kwire.log.config import DEFAULTS, LogConfig, LogSettings
+from kwire.log.directories.busy_logs import BusyLogs
+from kwire.log.directories.checkpointing import Checkpointer
+from kwire.log.directories.directory import LogDirectory
+from kwire.log.directories.flusher import LogFlusher
+from kwire.log.directories.log_retention import LogRetention
+from kwire.log.directories.queue_writer import QueueWriter
+from kwire.log.directories.removal import Removals
+from kwire.log.flush import Flush
+from kwire.log.formats import names
+from kwire.log.partition_log import PartitionLog
+from kwire.log.threads import InThread
+from kwire.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CLOSED_AT_ONCE: Final = 16
+"""Logs that a stop syncs together; their files stay open until that is done."""
+
+
+def _ignore(_: PartitionLog) -> None: ...
+
+
+@attrs.define(eq=False)
+class DirectoryService:
+    """The logs of one directory, and all slow work on them."""
+
+    directory: LogDirectory
+    clock: Clock
+    settings: LogSettings
+    in_thread: InThread
+    busy: BusyLogs = attrs.field(init=False, factory=BusyLogs)
+    checkpoints: Checkpointer = attrs.field(init=False)
+    removals: Removals = attrs.field(init=False)
+    writer: QueueWriter = attrs.field(init=False)
+    flusher: LogFlusher = attrs.field(init=False)
+    retention: LogRetention = attrs.field(init=False)
+    leaving: set[PartitionLog] = attrs.field(init=False, factory=set)
+    """Deleted logs on which a thread still works."""
+
+    def __attrs_post_init__(self) -> None:
+        directory, clock, in_thread, busy = self.directory, self.clock, self.in_thread, self.busy
+        self.checkpoints = Checkpointer(directory, clock, in_thread)
+        self.removals = Removals(clock, in_thread)
+        self.writer = QueueWriter(directory, in_thread, busy)
+        self.flusher = LogFlusher(directory, clock, in_thread, busy)
+        self.retention = LogRetention(directory, clock, busy, self.flusher, self.removals)
+
+    # -- logs
+
+    async def load(self, config_of: Callable[[str], LogConfig]) -> None:
+        """Open every log, recovering those that were not closed cleanly."""
+        slices = Slices(self.clock.now)
+        try:
+            for _ in self.directory.load(config_of, self.clock.now_ms()):
+                await slices.pause()
+        except OSError as error:
+            if not self.directory.note_failure():
+                raise
+            logger.error("cannot open directory=%s error=%s", self.directory.name, error)
+        for log in self.directory.logs.values():
+            self._watch(log)
+
+    def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        """Create the log of a partition; raises KafkaStorageError."""
+        try:
+            log = self.directory.create(partition, topic_id, config, self.clock.now_ms())
+        except OSError as error:
+            self.directory.note_failure()
+            raise KafkaStorageError(f"{self.directory.name}: {error}") from error
+        self._watch(log)
+        self._on_change(log)
+        return log
+
+    def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> None:
+        """Mark the directory of a partition's log; with ``-delete`` its files are removed later.
+
+        No thread may work on the log: its files are closed.
+        """
+        log = self.directory.logs.get(partition)
+        path = self.directory.retire(partition, unique, suffix)
+        if log is not None:
+            self._forget(log)
+        if suffix == names.DELETE_DIRECTORY:
+            delay_ms = (DEFAULTS if log is None else log.config).file_delete_delay_ms
+            segments = () if log is None else log.segments
+            self.removals.add(self.directory.disk, [path], delay_ms, segments)
+
+    async def truncate(self, log: PartitionLog, offset: int) -> bool:
+        """Remove everything from ``offset`` on; return whether there was anything.
+
+        Writes that wait for room on a full disk are removed too: the producer state is rebuilt from
+        what is written, and the queued batches were not acknowledged. So the log may end below
+        ``offset``.
+
+        It returns once the recovery point on disk is not above the new log end: the batches that
+        are appended next are not synced.
+        """
+        await self.busy.wait_idle(log)
+        if log.behind:
+            offset = min(offset, log.written_offset)
+        is_cut = log.truncate_to(offset, self.clock.now_ms())
+        await self.checkpoints.write(names.RECOVERY_POINTS)
+        return is_cut
+
+    async def keep_starts(self, logs: Sequence[PartitionLog]) -> None:
+        """Return once the start offsets of these logs are on disk; raises KafkaStorageError."""
+        files = [names.HIGH_WATERMARKS, names.LOG_STARTS]
+        if any(self.directory.is_named_again(log.partition) for log in logs):
+            files.append(names.RECOVERY_POINTS)
+        if not await self.checkpoints.write(*files):
+            raise KafkaStorageError(f"{self.directory.name}: cannot store log start offsets")
+
+    def _watch(self, log: PartitionLog) -> None:
+        """Take up the notifications of a log."""
+        log.changed = self._on_change
+        log.on_behind = self.writer.start
+        log.on_roll = self.flusher.on_roll
+        self.flusher.on_change(log)
+
+    def _on_change(self, log: PartitionLog) -> None:
+        """Note that a log has changed since its last checkpoint, or that its disk has failed."""
+        if self.directory.note_failure():
+            return
+        self.checkpoints.mark(log)
+        self.flusher.on_change(log)
+
+    def _forget(self, log: PartitionLog) -> None:
+        log.changed = log.on_behind = log.on_roll = _ignore
+        self.leaving.discard(log)
+        self.checkpoints.forget(log)
+        self.flusher.forget(log)
+
+    # -- tasks
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run checkpoints, retention, flushes and removals until cancelled."""
+        settings = self.settings
+        async with trio.open_nursery() as nursery:
+            self.writer.nursery = nursery
+            nursery.start_soon(
+                self.checkpoints.keep_high_watermarks, settings.high_watermark_checkpoint_ms / 1000
+            )
+            nursery.start_soon(
+                self.checkpoints.keep_recovery_points, settings.flush_checkpoint_ms / 1000
+            )
+            nursery.start_soon(self.retention.run, settings.retention_check_ms / 1000)
+            nursery.start_soon(self.flusher.flush_timed)
+            nursery.start_soon(self.flusher.flush_rolled)
+            nursery.start_soon(self.removals.run)
+            self._remove_leavings()
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.writer.nursery = None
+
+    def _remove_leavings(self) -> None:
+        """Remove what the last run deleted and had not removed yet."""
+        paths, self.directory.leavings = self.directory.leavings, []
+        self.removals.add(self.directory.disk, paths, DEFAULTS.file_delete_delay_ms)
+
+    # -- clean stop
+
+    async def close(self, unique: Callable[[], bytes], broker_epoch: int) -> None:
+        """Write and sync everything, then the marker of a clean stop, and unlock the directory."""
+        directory = self.directory
+        logs = list(directory.logs.values()) if directory.online else []
+        try:
+            for start in range(0, len(logs), CLOSED_AT_ONCE):
+                await self._close_logs(logs[start : start + CLOSED_AT_ONCE], unique)
+            if directory.online:
+                await self.in_thread(directory.disk, partial(directory.finish, broker_epoch))
+        except (OSError, KafkaStorageError) as error:
+            logger.error("not closed in order directory=%s error=%s", directory.name, error)
+        directory.unlock()
+
+    async def _close_logs(self, logs: Sequence[PartitionLog], unique: Callable[[], bytes]) -> None:
+        """Write and sync some logs; their files stay open until that is done."""
+        flushes: list[tuple[PartitionLog, Flush]] = []
+
+        def sync_all() -> None:
+            for _, flush in flushes:
+                flush.run()
+
+        try:
+            for log in logs:
+                await self.busy.wait_idle(log)
+                if log in self.leaving:
+                    self.retire(log.partition, unique(), names.DELETE_DIRECTORY)
+                    continue
+                log.finish()
+                flush = log.start_flush()
+                if flush is not None:
+                    flushes.append((log, flush))
+                await trio.lowlevel.checkpoint()
+            if flushes:
+                await self.in_thread(self.directory.disk, sync_all)
+        finally:
+            for log, flush in flushes:
+                log.end_flush(flush)
+            for log in logs:
+                log.release()
