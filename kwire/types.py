@@ -5,11 +5,24 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 ZERO_UUID: Final = bytes(16)
+RESERVED_UUIDS: Final = 100
+"""Uuids below this number have meanings of their own (KIP-858)."""
+
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
-"""The topic id of the metadata log; also the id of an unassigned log directory (KIP-858)."""
-_RESERVED_UUIDS: Final = 100
-"""Uuids below this number have meanings of their own (KIP-858)."""
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
+"""The topics of coordinators: Metadata marks them as internal, and clients cannot write them."""
+
+
+class DirectoryId:
+    """The ids that a replica has in place of a log directory's id (KIP-858)."""
+
+    MIGRATING: Final = bytes(16)
+    UNASSIGNED: Final = bytes(15) + b"\x01"
+    LOST: Final = bytes(15) + b"\x02"
 
 
 class TopicPartition(NamedTuple):
@@ -26,7 +39,7 @@ def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
     """Return a new uuid that is not reserved and whose text is no option of a command line."""
     while True:
         uuid = random_bytes(16)
-        if int.from_bytes(uuid, "big") >= _RESERVED_UUIDS and uuid_text(uuid)[0] != "-":
+        if int.from_bytes(uuid, "big") >= RESERVED_UUIDS and uuid_text(uuid)[0] != "-":
             return uuid
 
 

@@ -9,6 +9,7 @@ import attrs
 
 from kwire.codec.schema import Attribute, Wire, spec_of
 from kwire.codec.schema import fields as fields_of
+from kwire.types import ZERO_UUID
 
 
 @attrs.frozen
@@ -119,7 +120,7 @@ def default_of(attribute: Attribute, shape: Shape) -> Any:
 _WIRE_DEFAULTS: Final[dict[str, Any]] = {
     "bool": False,
     "float64": 0.0,
-    "uuid": bytes(16),
+    "uuid": ZERO_UUID,
     "string": "",
     "bytes": b"",
     "records": None,

@@ -25,6 +25,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, dataclass_t
 
 import attrs
 
+from kwire.types import ZERO_UUID
+
 T = TypeVar("T")
 
 _MAX_VERSION: Final = 32767
@@ -62,8 +64,6 @@ class Wire:
     code: str = ""
     default: object = None
 
-
-ZERO_UUID: Final = bytes(16)
 
 Bool = Annotated[bool, Wire("bool", "?", False)]
 Int8 = Annotated[int, Wire("int8", "b", 0)]

@@ -16,8 +16,6 @@ from kwire.errors import KafkaError
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
 
-NO_PRODUCER = -1
-
 Timer = tuple[Hashable, float | None]
 """A deadline's name and its time; None cancels it."""
 

@@ -12,13 +12,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from kwire.coordinator.decision import NO_PRODUCER, Decision, Machine, Record
+from kwire.coordinator.decision import Decision, Machine, Record
 from kwire.coordinator.timers import Timers
 from kwire.drive import Wakeable
 from kwire.errors import KafkaError, MessageTooLarge, NotCoordinator
 from kwire.records.build import New, batch
 from kwire.records.control import ControlType, parse_key
-from kwire.records.header import BatchHeader, Buffer
+from kwire.records.header import NO_PRODUCER, BatchHeader, Buffer
 from kwire.records.iterate import batches, records
 from kwire.types import TopicPartition
 

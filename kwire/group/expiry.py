@@ -16,6 +16,7 @@ from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
 from kwire.group.model import CONSUMER, ClassicGroup, State
 from kwire.group.offsets import Committed
 from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
+from kwire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from kwire.group.shard import GroupShard
@@ -105,7 +106,7 @@ def _forget(
     partitions: list[int],
     moment: Moment,
 ) -> Decision:
-    ids = (topic_id, bytes(16))
+    ids = (topic_id, ZERO_UUID)
     return _remove(shard, group_id, topic, partitions, lambda _, c: c.topic_id in ids)
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
-from kwire.coordinator.decision import NO_PRODUCER
+from kwire.records.header import NO_PRODUCER
 
 NO_EXPIRY: Final = -1
 

@@ -15,7 +15,6 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.codec.messages.offset_fetch import OffsetFetchResponse
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
-from kwire.codec.schema import ZERO_UUID
 from kwire.coordinator.decision import Decision, Moment, Record
 from kwire.errors import (
     GroupIdNotFound,
@@ -37,6 +36,7 @@ from kwire.group.records import (
 )
 from kwire.group.shard import GroupShard, is_of_deleted
 from kwire.group.turn import Turn
+from kwire.types import ZERO_UUID
 
 Commit = OffsetCommitRequest.OffsetCommitRequestTopic
 CommitSpot = Commit.OffsetCommitRequestPartition

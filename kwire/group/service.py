@@ -6,7 +6,7 @@ from every node.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import attrs
 
@@ -38,12 +38,12 @@ from kwire.group.records import partition_for
 from kwire.group.settings import GroupSettings, following
 from kwire.group.shard import GroupShard
 from kwire.group.turn import Asker
+from kwire.types import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from kwire.configs.broker import BrokerConfig
     from kwire.coordinator.draft import Draft
 
-GROUPS_TOPIC: Final = "__consumer_offsets"
 
 Listed = ListGroupsResponse.ListedGroup
 Described = DescribeGroupsResponse.DescribedGroup
@@ -90,7 +90,7 @@ class GroupCoordinator:
         """Return the coordinator with its service; the caller runs ``service.run``."""
         settings = following(config)
         service = CoordinatorService(
-            topic=GROUPS_TOPIC,
+            topic=CONSUMER_OFFSETS,
             log=to,
             clock=clock,
             make=lambda _: GroupShard(new_id=new_id, settings=settings, topic_ids=topic_ids),
@@ -100,7 +100,7 @@ class GroupCoordinator:
 
     def role_changed(self, partition: LedPartition) -> None:
         """Load or drop a partition that gained or lost its role; the replica layer calls this."""
-        if partition.topic != GROUPS_TOPIC:
+        if partition.topic != CONSUMER_OFFSETS:
             return
         if partition.leader is not None:
             self.service.elected(partition.partition, partition.leader_epoch)

@@ -21,9 +21,7 @@ from kwire.codec.messages.offset_records import (
     OffsetCommitKey,
 )
 from kwire.codec.messages.sync_group import SyncGroupRequest
-from kwire.codec.schema import ZERO_UUID
 from kwire.coordinator.decision import (
-    NO_PRODUCER,
     NOTHING,
     Answer,
     Decision,
@@ -38,6 +36,8 @@ from kwire.group.offsets import Committed, Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
 from kwire.group.settings import GroupSettings
 from kwire.group.turn import Asker, Turn, join_failed
+from kwire.records.header import NO_PRODUCER
+from kwire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from kwire.group.change import GroupChange

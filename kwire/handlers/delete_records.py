@@ -13,7 +13,7 @@ from kwire.errors import (
     TopicAuthorizationFailed,
 )
 from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.produce import INTERNAL_TOPICS
+from kwire.types import INTERNAL_TOPICS
 
 Asked = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
 TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult

@@ -17,11 +17,11 @@ from kwire.configs.describe import (
     describe_group,
     describe_topic,
 )
+from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.drive import Slices
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.shared.describing import CLUSTER
-from kwire.raftmeta.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
 Asked = DescribeConfigsRequest.DescribeConfigsResource

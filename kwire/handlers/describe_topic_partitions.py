@@ -13,7 +13,7 @@ from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.shared.describing import View, authorized_operations, why_unknown
 from kwire.raftmeta.metadata.image import TopicImage
-from kwire.raftmeta.metadata.internal_topics import is_internal
+from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
@@ -24,7 +24,7 @@ def failed(
     request: DescribeTopicPartitionsRequest, error: KafkaError
 ) -> DescribeTopicPartitionsResponse:
     topics = [
-        Topic(error_code=error.code, name=asked.name, topic_id=bytes(16))
+        Topic(error_code=error.code, name=asked.name, topic_id=ZERO_UUID)
         for asked in request.topics
     ]
     return DescribeTopicPartitionsResponse(topics=topics)
@@ -74,7 +74,9 @@ async def describe_topic_partitions(
 
 
 def _wrong(name: str, code: int) -> Topic:
-    return Topic(error_code=code, name=name, topic_id=bytes(16), is_internal=is_internal(name))
+    return Topic(
+        error_code=code, name=name, topic_id=ZERO_UUID, is_internal=name in INTERNAL_TOPICS
+    )
 
 
 def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic:
@@ -99,7 +101,7 @@ def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic
     return Topic(
         name=topic.name,
         topic_id=topic.id,
-        is_internal=is_internal(topic.name),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
         topic_authorized_operations=authorized_operations(context, "Topic", topic.name),
     )

@@ -16,7 +16,6 @@ import logging
 from typing import Final, NamedTuple
 
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
-from kwire.codec.schema import ZERO_UUID
 from kwire.drive import give_way
 from kwire.errors import (
     KafkaError,
@@ -34,6 +33,7 @@ from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref
 from kwire.replica.partition import Partition, Read
 from kwire.replica.purgatory import FetchIsolation, Wake
+from kwire.types import ZERO_UUID
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
 Answer = TopicAnswer.PartitionData

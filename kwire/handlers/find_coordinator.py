@@ -19,9 +19,9 @@ from kwire.errors import (
     KafkaError,
     TransactionalIdAuthorizationFailed,
 )
-from kwire.group.service import GROUPS_TOPIC
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
+from kwire.types import CONSUMER_OFFSETS
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ async def find_coordinator(
     if request.key_type not in list(KeyType):
         raise InvalidRequest(MALFORMED)
     kind = KeyType(request.key_type)
-    if kind is KeyType.GROUP and context.image.topic(GROUPS_TOPIC) is None:
+    if kind is KeyType.GROUP and context.image.topic(CONSUMER_OFFSETS) is None:
         await _create(context)
 
     def answer(key: str) -> Coordinator:
@@ -90,9 +90,9 @@ async def _create(context: Context) -> None:
     the topic is to have replicas, and yet it cannot have them.
     """
     try:
-        made = await context.topic_creation.ensure_topic(GROUPS_TOPIC)
+        made = await context.topic_creation.ensure_topic(CONSUMER_OFFSETS)
     except KafkaError as error:
-        log.warning("internal topic not created topic=%s error=%r", GROUPS_TOPIC, error)
+        log.warning("internal topic not created topic=%s error=%r", CONSUMER_OFFSETS, error)
         return
     if made is not None and lacks_replication(made, context.config, len(context.image.brokers)):
         raise InvalidReplicationFactor(made.error_message)
@@ -110,7 +110,7 @@ def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
     if not context.authorize("Describe", "Group", key):
         raise GroupAuthorizationFailed
     image = context.image
-    state = image.partition(GROUPS_TOPIC, context.groups.partition_of(key))
+    state = image.partition(CONSUMER_OFFSETS, context.groups.partition_of(key))
     broker = None if state is None else image.brokers.get(state.leader)
     endpoint = broker.endpoint(context.listener) if broker and broker.is_active else None
     if broker is None or endpoint is None:

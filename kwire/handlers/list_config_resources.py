@@ -11,17 +11,11 @@ from kwire.codec.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.errors import KafkaError
 from kwire.handlers.dispatch import Context, handles
 from kwire.handlers.shared.describing import CLUSTER
-from kwire.raftmeta.metadata.image import (
-    BROKER,
-    BROKER_LOGGER,
-    CLIENT_METRICS,
-    GROUP,
-    TOPIC,
-    MetadataImage,
-)
+from kwire.raftmeta.metadata.image import MetadataImage
 
 Resource = ListConfigResourcesResponse.ConfigResource
 

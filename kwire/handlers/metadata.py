@@ -24,8 +24,8 @@ from kwire.handlers.shared.describing import (
     why_unknown,
 )
 from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
-from kwire.raftmeta.metadata.internal_topics import is_internal, lacks_replication
-from kwire.types import ZERO_UUID
+from kwire.raftmeta.metadata.internal_topics import lacks_replication
+from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,9 @@ async def _asked(
     if topic is not None:
         return await _topic(view, topic, slices)
     return Topic(
-        error_code=why_unknown(asked.name), name=asked.name, is_internal=is_internal(asked.name)
+        error_code=why_unknown(asked.name),
+        name=asked.name,
+        is_internal=asked.name in INTERNAL_TOPICS,
     )
 
 
@@ -160,7 +162,7 @@ async def _topic(view: View, topic: TopicImage, slices: Slices) -> Topic:
     return Topic(
         name=topic.name,
         topic_id=topic.id,
-        is_internal=is_internal(topic.name),
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
     )
 

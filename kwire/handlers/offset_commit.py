@@ -8,7 +8,6 @@ fail alone.
 from collections.abc import Callable
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kwire.codec.schema import ZERO_UUID
 from kwire.errors import (
     GroupAuthorizationFailed,
     KafkaError,
@@ -18,6 +17,7 @@ from kwire.errors import (
 )
 from kwire.handlers.dispatch import Context, handles
 from kwire.raftmeta.metadata.image import TopicImage
+from kwire.types import ZERO_UUID
 
 Asked = OffsetCommitRequest.OffsetCommitRequestTopic
 Done = OffsetCommitResponse.OffsetCommitResponseTopic

@@ -4,7 +4,6 @@ Each group fails alone. A topic is given by name, or from version 10 on by id.
 """
 
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from kwire.codec.schema import ZERO_UUID
 from kwire.drive import Slices
 from kwire.errors import (
     GroupAuthorizationFailed,
@@ -14,6 +13,7 @@ from kwire.errors import (
 )
 from kwire.group.requests import no_offset
 from kwire.handlers.dispatch import Context, handles
+from kwire.types import ZERO_UUID
 
 AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 AskedTopic = AskedGroup.OffsetFetchRequestTopics

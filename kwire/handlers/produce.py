@@ -12,7 +12,6 @@ batches, while transactions are not available.
 from typing import Final, NamedTuple
 
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
-from kwire.codec.schema import ZERO_UUID
 from kwire.drive import give_way
 from kwire.errors import (
     InvalidProducerEpoch,
@@ -30,6 +29,7 @@ from kwire.handlers.shared.leader_hints import leader_hint
 from kwire.records.header import parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, Produced
+from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 Topic = ProduceRequest.TopicProduceData
 Asked = Topic.PartitionProduceData
@@ -38,9 +38,6 @@ Answer = TopicAnswer.PartitionProduceResponse
 Leader = Answer.LeaderIdAndEpoch
 BadRecord = Answer.BatchIndexAndErrorMessage
 
-INTERNAL_TOPICS: Final = frozenset(
-    ("__consumer_offsets", "__transaction_state", "__share_group_state")
-)
 _ADMIN_CLIENT: Final = "__admin_client"
 _NO_LEADER: Final = Leader()
 _TURN_COST: Final = 64

@@ -5,8 +5,9 @@ from typing import Final
 import attrs
 import trio
 
+from kwire.configs.resource_types import TOPIC
 from kwire.errors import raise_for_code
-from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
+from kwire.group.service import GroupCoordinator
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.node.core import Core
@@ -19,10 +20,8 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
-from kwire.types import TopicPartition, random_uuid, uuid_hex
+from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
 
-TOPIC: Final = 2
-"""A type of config resources."""
 SESSION_EVICTION_S: Final = 120.0
 
 
@@ -84,7 +83,7 @@ class BrokerHalf:
             Groups keep their partition if the topic grows.  As in Apache Kafka, they move when the
             node is started again.
             """
-            topic = core.publisher.image.topic(GROUPS_TOPIC)
+            topic = core.publisher.image.topic(CONSUMER_OFFSETS)
             if topic is None:
                 return core.services.config.offsets_topic_num_partitions
             return counts.setdefault(topic.id, len(topic.partitions))
@@ -157,6 +156,6 @@ class BrokerHalf:
         topic = self.core.publisher.image.topic(partition.topic)
         return (
             topic is not None
-            and topic_id in (topic.id, bytes(16))
+            and topic_id in (topic.id, ZERO_UUID)
             and partition.partition in topic.partitions
         )

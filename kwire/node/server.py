@@ -13,6 +13,7 @@ import trio
 
 from kwire.clock import Clock, SystemClock
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.resource_types import BROKER
 from kwire.net.service import Address
 from kwire.node import build
 from kwire.node.broker import BrokerHalf
@@ -26,8 +27,6 @@ __all__ = ["CannotOpenError", "Server", "format_node"]
 
 log = logging.getLogger(__name__)
 
-BROKER: Final = 4
-"""A type of config resources."""
 WAITING_TOLD_SECONDS: Final = 5.0
 """The time after which a node first logs that it waits for a leader; later lines are rarer."""
 HAND_OVER_SECONDS: Final = 10.0

@@ -1,7 +1,8 @@
 """A node's settings in force: those of its file, overridden by those set at run time."""
 
 from kwire.configs.broker import BrokerConfig
-from kwire.raftmeta.metadata.image import BROKER, MetadataImage
+from kwire.configs.resource_types import BROKER
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 
 

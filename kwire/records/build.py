@@ -17,6 +17,8 @@ from kwire.records.header import (
     HEADER_SIZE,
     LENGTH_END,
     LOG_APPEND_TIME,
+    NO_PRODUCER,
+    NO_SEQUENCE,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
@@ -109,9 +111,9 @@ class Payload:
             last_offset_delta=len(self._parts) - 1,
             base_timestamp=timestamp_ms,
             max_timestamp=timestamp_ms,
-            producer_id=-1,
+            producer_id=NO_PRODUCER,
             producer_epoch=-1,
-            base_sequence=-1,
+            base_sequence=NO_SEQUENCE,
             record_count=len(self._parts),
         )
         return assemble(header, b"".join(self._parts))
@@ -129,9 +131,9 @@ def of_payload(payload: Buffer, count: int, timestamp_ms: int) -> bytes:
         last_offset_delta=count - 1,
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
-        producer_id=-1,
+        producer_id=NO_PRODUCER,
         producer_epoch=-1,
-        base_sequence=-1,
+        base_sequence=NO_SEQUENCE,
         record_count=count,
     )
     return assemble(header, payload)

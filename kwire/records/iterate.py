@@ -13,6 +13,8 @@ from kwire.records.header import (
     HEADER_SIZE,
     LENGTH_END,
     MAGIC_POS,
+    NO_PRODUCER,
+    NO_SEQUENCE,
     SEQUENCE_MASK,
     BatchHeader,
     Buffer,
@@ -79,9 +81,9 @@ def _legacy_header(buf: Buffer, pos: int) -> BatchHeader:
         last_offset_delta=outer.offset - first,
         base_timestamp=outer.timestamp,
         max_timestamp=outer.timestamp,
-        producer_id=-1,
+        producer_id=NO_PRODUCER,
         producer_epoch=-1,
-        base_sequence=-1,
+        base_sequence=NO_SEQUENCE,
         record_count=count,
     )
 

@@ -21,6 +21,7 @@ from typing import Final
 import attrs
 import trio
 
+from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.drive import Slices, Wakes
 from kwire.errors import (
     KafkaStorageError,
@@ -55,9 +56,6 @@ from kwire.replica.unpacking import Unpacker
 
 log = logging.getLogger(__name__)
 
-_TOPIC: Final = 2
-_BROKER: Final = 4
-"""Types of config resources."""
 _INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
 """New partitions of a publication that are created before :meth:`ReplicaService.apply` returns."""
@@ -667,8 +665,8 @@ class ReplicaService:
 
     async def _reconfigure(self, changed: Set[tuple[int, str]], slices: Slices) -> None:
         """Apply changed settings, of some topics, or of brokers and so of all topics."""
-        topics = {name for kind, name in changed if kind == _TOPIC}
-        everywhere = any(kind == _BROKER for kind, _ in changed)
+        topics = {name for kind, name in changed if kind == TOPIC}
+        everywhere = any(kind == BROKER for kind, _ in changed)
         if not topics and not everywhere:
             return
         for partition in list(self._by_name.values()):

@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from zlib import crc32
 
 import attrs
@@ -21,6 +21,7 @@ from kwire.codec.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
@@ -30,7 +31,6 @@ from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_disk import SimStorage
 
-TOPIC: Final = 2
 """The resource type of topics' settings."""
 
 

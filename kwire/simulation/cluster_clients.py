@@ -16,6 +16,7 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from kwire.configs.resource_types import TOPIC
 from kwire.net.connection_pool import OutOfReach
 from kwire.raftmeta.controller.configs import decide_incremental_alter
 from kwire.raftmeta.controller.topics import (
@@ -23,7 +24,7 @@ from kwire.raftmeta.controller.topics import (
     decide_create_topics,
     decide_delete_topics,
 )
-from kwire.simulation.cluster_checks import TOPIC, Books, setting
+from kwire.simulation.cluster_checks import Books, setting
 
 SETTING: Final = "retention.ms"
 PATIENCE_S: Final = (1.0, 15.0)

@@ -10,8 +10,9 @@ from typing import Any
 import attrs
 
 from kwire.codec.messages import metadata_records as r
+from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
-from kwire.raftmeta.metadata.image import BROKER, NO_LEADER, TOPIC, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records

@@ -22,6 +22,7 @@ from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.brokers import (
     decide_fence_stale,
     decide_heartbeat,
@@ -50,7 +51,7 @@ from kwire.raftmeta.controller.topics import (
     decide_create_topics,
     decide_delete_topics,
 )
-from kwire.raftmeta.metadata.image import BROKER, NO_LEADER, TOPIC, PartitionImage, TopicImage
+from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kwire.simulation.controller_checks import ELR, demand
 from kwire.simulation.controller_world import CLUSTER, SimBroker, World
 from kwire.types import ZERO_UUID

@@ -39,6 +39,7 @@ from kwire.records.header import CONTROL, BatchHeader, headers, parse
 from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.threads import SteppedDisk, SteppedThreads, Worker
+from kwire.types import ZERO_UUID
 
 TIME_MS = 1_700_000_000_000
 PARTITIONS = 2
@@ -347,7 +348,7 @@ class LogSim:
             if partition in self.busy:
                 continue
             log = again.get("t", partition)
-            if log is not None and log.topic_id not in (model.topic_id, bytes(16)):
+            if log is not None and log.topic_id not in (model.topic_id, ZERO_UUID):
                 log = None
             if log is None:
                 check(model.promised == 0, f"partition {partition} is gone")

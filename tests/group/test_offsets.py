@@ -6,10 +6,11 @@ from typing import ClassVar
 import pytest
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
-from kwire.coordinator.decision import NO_PRODUCER, Record
+from kwire.coordinator.decision import Record
 from kwire.group.offsets import Committed, Offsets
 from kwire.group.requests import read_offsets
 from kwire.group.shard import GroupShard
+from kwire.records.header import NO_PRODUCER
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=0)
 

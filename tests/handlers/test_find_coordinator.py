@@ -5,7 +5,7 @@ import pytest
 from kwire.codec.messages.create_topics import CreateTopicsResponse
 from kwire.codec.messages.find_coordinator import FindCoordinatorRequest
 from kwire.errors import NotController
-from kwire.group.service import GROUPS_TOPIC
+from kwire.types import CONSUMER_OFFSETS
 from tests.support.handlers.group_node import GroupNode, group_node
 from tests.support.raftmeta.clusters import node_config
 
@@ -30,9 +30,9 @@ async def test_every_version_finds_the_leader(version: int) -> None:
 async def test_the_first_one_makes_the_topic() -> None:
     async with group_node(topics=False) as node:
         assert await ask(node, "g") == (0, 1, "here")
-        assert node.topic_creation.asked == [GROUPS_TOPIC]
+        assert node.topic_creation.asked == [CONSUMER_OFFSETS]
         assert await ask(node, "h") == (0, 1, "here")
-        assert node.topic_creation.asked == [GROUPS_TOPIC]
+        assert node.topic_creation.asked == [CONSUMER_OFFSETS]
         assert (await node.join()).error_code == 79
 
 
@@ -48,7 +48,7 @@ async def test_a_topic_that_will_never_be_made(factor: int, code: int) -> None:
     async with group_node(topics=False) as node:
         text = "kwire's broker(s) 1 do not copy partitions"
         node.topic_creation.made = CreateTopicsResponse.CreatableTopicResult(
-            name=GROUPS_TOPIC, error_code=38, error_message=text
+            name=CONSUMER_OFFSETS, error_code=38, error_message=text
         )
         node.broker.services.config = node_config(offsets_topic_replication_factor=str(factor))
         reply = await node.ask(FindCoordinatorRequest(coordinator_keys=["g"], key_type=0), 6)

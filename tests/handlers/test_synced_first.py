@@ -13,9 +13,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire import errors
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
-from kwire.group.service import GROUPS_TOPIC
 from kwire.log.config import LogConfig
 from kwire.replica.partition import Partition
+from kwire.types import CONSUMER_OFFSETS
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
 from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
@@ -246,7 +246,7 @@ async def test_offset_commits_are_synced() -> None:
     """``log.flush.interval.messages`` holds for what coordinators write, too."""
     async with group_node() as node:
         for partition in node.broker.replicas.partitions():
-            if partition.topic == GROUPS_TOPIC:
+            if partition.topic == CONSUMER_OFFSETS:
                 partition.configure(LogConfig(flush_messages=1))
         assert await node.commit({"t": {0: 5}}) == {"t": {0: 0}}
         (used,) = used_partitions(node.broker)
@@ -258,7 +258,7 @@ async def test_a_commit_is_answered_after_its_fsync() -> None:
         await nursery.start(node.broker.replicas.run)
         disk = node.broker.logs.threads.stand_in = Disk()
         for partition in node.broker.replicas.partitions():
-            if partition.topic == GROUPS_TOPIC:
+            if partition.topic == CONSUMER_OFFSETS:
                 partition.configure(LogConfig(flush_messages=1))
         answers: list[Any] = []
 
@@ -276,7 +276,7 @@ async def test_a_commit_is_answered_after_its_fsync() -> None:
 
 def used_partitions(subject: Broker) -> list[Partition]:
     partitions = subject.replicas.partitions()
-    return [p for p in partitions if p.topic == GROUPS_TOPIC and p.log.end_offset]
+    return [p for p in partitions if p.topic == CONSUMER_OFFSETS and p.log.end_offset]
 
 
 @pytest.mark.parametrize("call", ["load_first_timestamp", "allocate"])

@@ -9,9 +9,10 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
-from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
+from kwire.group.service import GroupCoordinator
 from kwire.node.server import Server
 from kwire.testing.wire import TrioWireClient
+from kwire.types import CONSUMER_OFFSETS
 from tests.support.server.nodes import create, running
 
 GROUPS = [f"group-{number}" for number in range(12)]
@@ -44,7 +45,7 @@ async def committed(server: Server) -> dict[str, int]:
 
 
 async def commit_all(server: Server) -> None:
-    assert await create(server, GROUPS_TOPIC, 3) == 0
+    assert await create(server, CONSUMER_OFFSETS, 3) == 0
     assert await create(server, "t") == 0
     for number, group in enumerate(GROUPS):
         assert await commit(server, group, number) == 0
@@ -56,7 +57,7 @@ async def test_growing_the_offsets_topic_moves_no_group_while_the_node_runs(tmp_
         await commit_all(server)
         wanted = CreatePartitionsRequest.CreatePartitionsTopic
         request = CreatePartitionsRequest(
-            topics=[wanted(name=GROUPS_TOPIC, count=7, assignments=None)],
+            topics=[wanted(name=CONSUMER_OFFSETS, count=7, assignments=None)],
             timeout_ms=10_000,
             validate_only=False,
         )

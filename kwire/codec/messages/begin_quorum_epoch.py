@@ -1,7 +1,6 @@
 """BeginQuorumEpoch (API key 53): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -13,6 +12,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=53, versions="0-1", flexible="1+")

@@ -1,7 +1,6 @@
 """The records of control batches, in partitions' logs and in the metadata log."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -13,6 +12,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(versions="0")

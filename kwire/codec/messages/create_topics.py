@@ -1,7 +1,6 @@
 """CreateTopics (API key 19): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Bool,
     Int8,
@@ -15,6 +14,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=19, versions="2-7", flexible="5+")

@@ -1,7 +1,6 @@
 """DeleteTopics (API key 20): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -12,6 +11,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=20, versions="1-6", flexible="4+")

@@ -1,7 +1,6 @@
 """DescribeQuorum (API key 55): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -14,6 +13,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=55, versions="0-2", flexible="0+")

@@ -1,7 +1,6 @@
 """Fetch (API key 1): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Bool,
     Int8,
@@ -18,6 +17,7 @@ from kwire.codec.schema import (
     struct,
 )
 from kwire.errors import KafkaStorageError, NotLeaderOrFollower
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=1, versions="4-18", flexible="12+")

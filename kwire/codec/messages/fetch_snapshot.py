@@ -1,7 +1,6 @@
 """FetchSnapshot (API key 59): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -15,6 +14,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=59, versions="0-1", flexible="0+")

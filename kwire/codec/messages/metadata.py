@@ -1,7 +1,6 @@
 """Metadata (API key 3): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Bool,
     Int16,
@@ -20,6 +19,7 @@ from kwire.errors import (
     ListenerNotFound,
     ReplicaNotAvailable,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=3, versions="0-13", flexible="9+")

@@ -1,7 +1,6 @@
 """OffsetCommit (API key 8): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -14,6 +13,7 @@ from kwire.codec.schema import (
     struct,
 )
 from kwire.errors import GroupIdNotFound, IllegalGeneration
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=8, versions="2-10", flexible="8+")

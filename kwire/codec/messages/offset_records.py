@@ -1,7 +1,6 @@
 """Records of `__consumer_offsets` for committed offsets and classic groups."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Bytes,
     Int32,
@@ -13,6 +12,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(record_type=0, versions="0")

@@ -1,7 +1,6 @@
 """Produce (API key 0): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Bool,
     Int16,
@@ -15,6 +14,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=0, versions="3-13", flexible="9+")

@@ -1,7 +1,6 @@
 """The file `quorum-state` of the metadata log, as JSON."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Int32,
     Int64,
     NullableArray,
@@ -11,6 +10,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(versions="0-1", flexible="0+")

@@ -1,7 +1,6 @@
 """TxnOffsetCommit (API key 28): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Int16,
     Int32,
@@ -14,6 +13,7 @@ from kwire.codec.schema import (
     struct,
 )
 from kwire.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=28, versions="0-6", flexible="3+")

@@ -1,7 +1,6 @@
 """Vote (API key 52): its request and its response."""
 
 from kwire.codec.schema import (
-    ZERO_UUID,
     Array,
     Bool,
     Int16,
@@ -15,6 +14,7 @@ from kwire.codec.schema import (
     message,
     struct,
 )
+from kwire.types import ZERO_UUID
 
 
 @message(api_key=52, versions="0-2", flexible="0+")

@@ -7,6 +7,7 @@ so its partitions have no leader there and its replicas are offline.
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kwire.codec.apis import ListenerType
+from kwire.configs.resource_types import BROKER, GROUP, TOPIC
 from kwire.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -18,9 +19,8 @@ from kwire.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kwire.raftmeta.metadata.image import BROKER, GROUP, TOPIC
 from kwire.raftmeta.metadata.topic_names import check_topic_name
-from kwire.types import METADATA_TOPIC_ID, ZERO_UUID
+from kwire.types import DirectoryId
 
 if TYPE_CHECKING:
     from kwire.handlers.dispatch import Context
@@ -104,7 +104,7 @@ class View:
         return found
 
     def _look(self, partition: "PartitionImage") -> Seen:
-        directories = partition.directories or (ZERO_UUID,) * len(partition.replicas)
+        directories = partition.directories or (DirectoryId.MIGRATING,) * len(partition.replicas)
         offline = [
             replica
             for replica, directory in zip(partition.replicas, directories, strict=False)
@@ -118,8 +118,8 @@ class View:
         return Seen(LeaderNotAvailable.code, -1, offline)
 
 
-_ANY_DIRECTORY: Final = (ZERO_UUID, METADATA_TOPIC_ID)
-"""Directory ids that name no directory: migrating and unassigned (KIP-858)."""
+_ANY_DIRECTORY: Final = (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED)
+"""The ids of directories that are not decided yet."""
 _NOWHERE: Final[frozenset[bytes]] = frozenset()
 
 

@@ -22,10 +22,8 @@ from kwire.raftmeta.controller.broker_sessions import BrokerSession
 from kwire.raftmeta.controller.leaders import bring_in, slice_without, take_out
 from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import BrokerImage
-from kwire.types import uuid_text
+from kwire.types import RESERVED_UUIDS, uuid_text
 
-_RESERVED_DIRECTORIES: Final = 100
-"""Directory ids below this number have meanings of their own (KIP-858)."""
 _NEVER_BEHIND: Final = 1 << 63
 """Above every offset: a broker in this process has applied every answer."""
 
@@ -111,7 +109,7 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
     directories = request.log_dirs
     if not directories:
         raise errors.InvalidRegistration("No directories specified in request")
-    if any(int.from_bytes(one) < _RESERVED_DIRECTORIES for one in directories):
+    if any(int.from_bytes(one) < RESERVED_UUIDS for one in directories):
         raise errors.InvalidRegistration("Reserved directory ID in request")
     if len(set(directories)) != len(directories):
         raise errors.InvalidRegistration("Duplicate directory ID in request")

@@ -16,6 +16,7 @@ from kwire.configs.broker import all_broker_keys
 from kwire.configs.checks import check_changed
 from kwire.configs.declare import Config, ConfigError, Key, Kind, Scope
 from kwire.configs.group import ClientMetricsConfig, GroupConfig
+from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.configs.topic import TopicConfig, check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.state import (
@@ -26,7 +27,6 @@ from kwire.raftmeta.controller.state import (
     clear_elr,
     outcome,
 )
-from kwire.raftmeta.metadata.image import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
 SET: Final = 0

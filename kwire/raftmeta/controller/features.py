@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kwire.codec.messages import metadata_records as r
+from kwire.configs.resource_types import BROKER
 from kwire.raftmeta.controller.state import ELR, ControllerState
-from kwire.raftmeta.metadata.image import BROKER, ONE_REPLICA
+from kwire.raftmeta.metadata.image import ONE_REPLICA
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, NEWEST),
-    "eligible.leader.replicas.version": (0, 1),
+    ELR: (0, 1),
     "group.version": (0, 1),
     "kraft.version": (0, 1),
     "share.version": (0, 1),

@@ -15,8 +15,8 @@ import attrs
 
 from kwire.codec.messages.metadata_records import PartitionChangeRecord
 from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.metadata.image_change import KEEP_LEADER
 
-_KEEP_LEADER = -2
 _KEEP_STATE = -1
 
 
@@ -88,7 +88,7 @@ class PartitionChange:
         elected = self._elect()
         if elected.leader != self.partition.leader:
             self._take_office(record, elected)
-        if record.leader == _KEEP_LEADER and not set(self.partition.replicas) <= set(self.replicas):
+        if record.leader == KEEP_LEADER and not set(self.partition.replicas) <= set(self.replicas):
             record.leader = self.partition.leader
         self._update_elr(record)
         isr_moved = record.isr is None and self.isr != list(self.partition.isr)
@@ -103,7 +103,7 @@ class PartitionChange:
 
     def _bump_for_shrink(self, record: PartitionChangeRecord) -> None:
         """Begin a leader epoch if the ISR shrinks: old levels notice it only then (KAFKA-15021)."""
-        if not self.bump_on_shrink or record.leader != _KEEP_LEADER or record.isr is None:
+        if not self.bump_on_shrink or record.leader != KEEP_LEADER or record.isr is None:
             return
         if not set(self.partition.isr) <= set(record.isr):
             record.leader = self.partition.leader

@@ -20,7 +20,7 @@ from kwire.raftmeta.controller.partition_change import Election
 from kwire.raftmeta.controller.placement import check_assignment, check_copies
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
-from kwire.raftmeta.metadata.image_change import merged
+from kwire.raftmeta.metadata.image_change import KEEP_LEADER, merged
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -84,7 +84,7 @@ def _alter_isr(
         if record is not None:
             records.append(record)
             partition = merged(partition, record)
-            if record.leader not in (broker, -2):
+            if record.leader not in (broker, KEEP_LEADER):
                 raise errors.NewLeaderElected
     except KafkaError as error:
         return _isr_refused(data, error.code)

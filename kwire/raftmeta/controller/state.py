@@ -15,6 +15,7 @@ import attrs
 
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.broker import BrokerConfig
+from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.configs.topic import TopicConfig
 from kwire.errors import NONE, KafkaError, PolicyViolation, StaleBrokerEpoch
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
@@ -24,10 +25,6 @@ from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.placement import spread
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata.image import (
-    BROKER,
-    MIGRATING,
-    TOPIC,
-    UNASSIGNED,
     Applied,
     BrokerImage,
     MetadataImage,
@@ -36,7 +33,7 @@ from kwire.raftmeta.metadata.image import (
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import Steps, applying, drained
 from kwire.raftmeta.storage.levels import level_of
-from kwire.types import random_uuid
+from kwire.types import DirectoryId, random_uuid
 
 R = TypeVar("R")
 
@@ -211,8 +208,8 @@ class ControllerState:
         """Return a new replica's directory: the broker's only one, else MIGRATING or UNASSIGNED."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.log_dirs:
-            return MIGRATING
-        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED
+            return DirectoryId.MIGRATING
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else DirectoryId.UNASSIGNED
 
     @property
     def elr_enabled(self) -> bool:

@@ -15,12 +15,13 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopics
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.declare import ConfigError
 from kwire.configs.describe import describe_new_topic
+from kwire.configs.resource_types import TOPIC
 from kwire.configs.topic import check_topic_config
 from kwire.errors import KafkaError
 from kwire.raftmeta.controller.mutation_quota import Permit
 from kwire.raftmeta.controller.placement import ACTIVE_ONLY, check_assignment, place
 from kwire.raftmeta.controller.state import USER_RECORDS_MAX, ControllerState, Decision, clear_elr
-from kwire.raftmeta.metadata.image import TOPIC, PartitionImage, TopicImage
+from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from kwire.raftmeta.metadata.image_records import partition_record
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 from kwire.types import ZERO_UUID
@@ -190,7 +191,7 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
         replicas=replicas,
         directories=tuple(map(state.default_directory, replicas)),
         isr=isr,
-        leader=isr[0] if isr else -1,
+        leader=isr[0] if isr else NO_LEADER,
     )
 
 

@@ -18,21 +18,9 @@ from kwire.codec.messages.metadata_records import (
     DelegationTokenRecord,
     UserScramCredentialRecord,
 )
+from kwire.types import DirectoryId
 
 NO_LEADER: Final = -1
-
-MIGRATING: Final = bytes(16)
-UNASSIGNED: Final = bytes(15) + b"\1"
-LOST: Final = bytes(15) + b"\2"
-"""Ids that replace a log directory's id (KIP-858)."""
-
-TOPIC: Final = 2
-BROKER: Final = 4
-BROKER_LOGGER: Final = 8
-CLIENT_METRICS: Final = 16
-GROUP: Final = 32
-"""Types of config resources."""
-
 
 ONE_REPLICA: Final = "kwire.one.replica"
 """A feature registered by brokers that do not copy partitions from other brokers."""
@@ -86,8 +74,8 @@ class BrokerImage:
 
     def has_online(self, directory: bytes) -> bool:
         """Whether a directory is online, or may be: a replica's directory can be undecided yet."""
-        if directory in (MIGRATING, UNASSIGNED) or not self.log_dirs:
-            return directory != LOST
+        if directory in (DirectoryId.MIGRATING, DirectoryId.UNASSIGNED) or not self.log_dirs:
+            return directory != DirectoryId.LOST
         return directory in self.log_dirs
 
     def endpoint(self, listener: str) -> Endpoint | None:

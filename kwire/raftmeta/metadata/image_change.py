@@ -13,8 +13,8 @@ import attrs
 from immutables import Map
 
 from kwire.codec.messages import metadata_records as r
+from kwire.configs.resource_types import TOPIC
 from kwire.raftmeta.metadata.image import (
-    TOPIC,
     Applied,
     BrokerImage,
     ControllerImage,
@@ -26,7 +26,8 @@ from kwire.raftmeta.metadata.image import (
     TopicImage,
 )
 
-_KEEP_LEADER: Final = -2
+KEEP_LEADER: Final = -2
+"""The leader in a PartitionChangeRecord that does not change it."""
 _MAPS: Final = (
     "features",
     "brokers",
@@ -384,7 +385,7 @@ def merged(
         )
         if value is not None
     }
-    if record.leader != _KEEP_LEADER:
+    if record.leader != KEEP_LEADER:
         changes["leader"] = record.leader
         changes["leader_epoch"] = partition.leader_epoch + 1
     if record.leader_recovery_state >= 0:

@@ -1,26 +1,16 @@
 """The internal topics: their partitions, replicas and settings."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import InvalidReplicationFactor
-
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
-TRANSACTION_STATE: Final = "__transaction_state"
-SHARE_GROUP_STATE: Final = "__share_group_state"
-INTERNAL: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""Topics that Metadata marks as internal."""
+from kwire.types import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
     Created = CreateTopicsResponse.CreatableTopicResult
     Topic = CreateTopicsRequest.CreatableTopic
-
-
-def is_internal(name: str) -> bool:
-    """Whether a topic is internal."""
-    return name in INTERNAL
 
 
 def creatable(name: str, config: BrokerConfig) -> "Topic":

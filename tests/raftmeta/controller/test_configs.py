@@ -10,11 +10,11 @@ from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.configs import DELETE, SET, decide_incremental_alter
 from kwire.raftmeta.controller.limits import decide_update_features
 from kwire.raftmeta.controller.state import ELR, ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
-from kwire.raftmeta.metadata.image import BROKER, TOPIC
 from tests.support.raftmeta.clusters import Cluster
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource

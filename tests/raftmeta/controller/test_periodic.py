@@ -5,10 +5,10 @@ from typing import Any
 import trio
 import trio.testing
 
+from kwire.configs.resource_types import BROKER
 from kwire.raftmeta.controller.brokers import fencing, unfencing
 from kwire.raftmeta.controller.configs import SET, decide_incremental_alter
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.raftmeta.metadata.image import BROKER
 from kwire.simulation.raft_quorums import TestClock
 from tests.raftmeta.controller.test_configs import alter
 from tests.support.raftmeta.clusters import Cluster

@@ -22,6 +22,7 @@ from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
 from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.brokers import decide_unregister_broker
 from kwire.raftmeta.controller.configs import APPEND, SET, decide_alter, decide_incremental_alter
 from kwire.raftmeta.controller.limits import decide_alter_quotas, decide_update_features
@@ -32,7 +33,6 @@ from kwire.raftmeta.controller.topics import (
     decide_create_topics,
     decide_delete_topics,
 )
-from kwire.raftmeta.metadata.image import BROKER, TOPIC
 from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster

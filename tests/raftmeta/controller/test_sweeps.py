@@ -6,6 +6,7 @@ import pytest
 
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
+from kwire.configs.resource_types import BROKER
 from kwire.raftmeta.controller.brokers import (
     begin_sessions,
     decide_fence_stale,
@@ -19,7 +20,6 @@ from kwire.raftmeta.controller.partition_index import BUILD_PARTITIONS, Partitio
 from kwire.raftmeta.controller.partitions import decide_rebalance_leaders
 from kwire.raftmeta.controller.state import ELR
 from kwire.raftmeta.controller.sweeps import SWEEP_PARTITIONS
-from kwire.raftmeta.metadata.image import BROKER
 from kwire.storage_format.format import feature_records
 from tests.raftmeta.controller.test_brokers import beat, register
 from tests.support.raftmeta.clusters import Cluster, directory

@@ -16,9 +16,10 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
-from kwire.group.service import GROUPS_TOPIC, GroupCoordinator
+from kwire.group.service import GroupCoordinator
 from kwire.handlers.dispatch import Context, handler_of
 from kwire.replica.coordinator_log import CoordinatorLog
+from kwire.types import CONSUMER_OFFSETS
 from tests.support.handlers.broker import NODE, Broker, broker, topic_id
 
 PARTITIONS = 5
@@ -184,7 +185,7 @@ async def group_node(
     await subject.create("t", partitions=3)
     await subject.create("u")
     if topics:
-        await subject.create(GROUPS_TOPIC, partitions=PARTITIONS)
+        await subject.create(CONSUMER_OFFSETS, partitions=PARTITIONS)
     async with trio.open_nursery() as nursery:
         await nursery.start(groups.service.run)
         yield GroupNode(subject, groups, creator)
