@@ -12,7 +12,7 @@ import attrs
 
 from kwire.log.disk import Disk, pin_all
 from kwire.log.formats import names
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 
 
 @attrs.define(eq=False)
@@ -43,7 +43,7 @@ class Unsynced:
         if segment in self.closed:
             self.closed.remove(segment)
         for suffix in names.SEGMENT_SUFFIXES[1:]:
-            self.files.pop(segment.name(suffix), None)
+            self.files.pop(segment.files.name(suffix), None)
 
     def put_back(self, other: "Unsynced") -> None:
         """Take over the files of a failed flush."""
@@ -84,7 +84,7 @@ class Flush:
         for segment in unsynced.closed:
             segment.write_index_files()
             for suffix in names.SEGMENT_SUFFIXES[1:]:
-                self._sync(segment.name(suffix))
+                self._sync(segment.files.name(suffix))
         for name, data in unsynced.files.items():
             if data is not None:
                 self._disk.write(f"{self._directory}/{name}", data)

@@ -25,7 +25,8 @@ from kwire.log.formats import names
 from kwire.log.formats.txn_index import Aborted, overlapping
 from kwire.log.producers import Duplicate, ProducerStates, marker_of
 from kwire.log.region import FileRegion
-from kwire.log.segment import Segment
+from kwire.log.segments import warming
+from kwire.log.segments.segment import Segment
 from kwire.log.storage_errors import storage_error, storage_errors
 from kwire.log.trouble import Trouble, trouble
 from kwire.log.write_queue import Write, WriteQueue
@@ -226,7 +227,7 @@ class PartitionLog:
                     end = self._end_position(index, end_offset, wait=wait)
                     return region.of_segment(segment, found, max_bytes, end, at_least_one)
             except WouldWait as cold:
-                cold.disk, cold.job = self.disk, segment.warming(offset, end_offset)
+                cold.disk, cold.job = self.disk, warming.lookups(segment, offset, end_offset)
                 raise
             index += 1  # Compaction removed the rest of this segment.
         return region.empty()
@@ -235,7 +236,7 @@ class PartitionLog:
         """Return aborted transactions that touch the range, sorted by their first offsets."""
         found: list[Aborted] = []
         for segment in self.segments[self.segment_index(start_offset) :]:
-            for entry in segment.aborted():
+            for entry in segment.indexes.aborted_transactions():
                 found.append(entry)
                 if entry.last_stable_offset >= end_offset:
                     return overlapping(found, start_offset, end_offset)
@@ -497,33 +498,19 @@ class PartitionLog:
             end_offset = header.next_offset
 
     def _fits(self, size: int, header: BatchHeader, now_ms: int) -> bool:
-        segment = self.active
-        return segment.room_for(size, header.last_offset, self.config) and not self._aged(
-            segment, header.max_timestamp, now_ms
-        )
+        last_offset, timestamp = header.last_offset, header.max_timestamp
+        return not self.active.should_roll(size, last_offset, timestamp, now_ms, self.config)
 
     def _place(
         self, size: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> None:
-        """Roll the active segment if this batch does not fit into it."""
-        segment = self.active
+        """Roll the active segment if this batch does not belong into it."""
         try:
-            fits = segment.room_for(size, last_offset, self.config) and not self._aged(
-                segment, timestamp, now_ms
-            )
+            full = self.active.should_roll(size, last_offset, timestamp, now_ms, self.config)
         except OSError as error:
             raise storage_error(self, error) from error
-        if not fits:
+        if full:
             self.roll(now_ms, base_offset)
-
-    def _aged(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
-        if not segment.size:
-            return False
-        first = segment.first_timestamp
-        if first < 0:
-            first = segment.load_first_timestamp()
-        age = timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return age > self.config.segment_ms - self.config.segment_jitter_ms
 
     def _write(self, parts: tuple[Buffer, ...], size: int, next_offset: int) -> None:
         segment = self.active
@@ -531,8 +518,8 @@ class PartitionLog:
         if self.disk.full:  # A roll may have just found the disk full.
             self._need_room()
         try:
-            if position + size > segment.reserved:
-                segment.allocate(size, self.config)
+            if position + size > segment.space.end:
+                segment.space.extend(segment.file, position, size, self.config)
             if self.behind or (self.disk.slow and self.on_behind is not _write_now):
                 self.behind.add(Write(segment, position, parts, position + size, next_offset))
                 self.on_behind(self)
@@ -588,13 +575,13 @@ class PartitionLog:
     def _note_aborted(self, aborted: Aborted | None) -> None:
         """Add an aborted transaction to the active segment, which holds its marker."""
         if aborted is not None:
-            self.active.note_aborted(aborted)
+            self.active.indexes.add_aborted(aborted)
 
     def _begin(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(self.disk, self.directory, base_offset, 0, self.config)
         segment.create(now_ms)
         if self.config.preallocate:
-            segment.allocate(0, self.config)
+            segment.space.extend(segment.file, 0, 0, self.config)
         self.segments.append(segment)
         self.active = segment
         self.unsynced.names = True
@@ -664,8 +651,7 @@ class PartitionLog:
         for segment in segments:
             self.unsynced.forget(segment)
             segment.file.close()
-            for suffix in names.SEGMENT_SUFFIXES:
-                self.disk.remove(segment.path(suffix))
+            segment.files.remove(*names.SEGMENT_SUFFIXES)
             if segment in self.segments:
                 self.segments.remove(segment)
 
@@ -673,7 +659,7 @@ class PartitionLog:
         self.unsynced.forget(segment)
         if segment.base_offset in self.snapshots:
             self.snapshots.remove(segment.base_offset)
-            self.unsynced.files.pop(segment.name(names.SNAPSHOT), None)
+            self.unsynced.files.pop(segment.files.name(names.SNAPSHOT), None)
         return segment.mark_deleted((*names.SEGMENT_SUFFIXES, names.SNAPSHOT))
 
     def _reload_producers(self) -> None:

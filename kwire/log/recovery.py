@@ -23,7 +23,7 @@ from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR
 from kwire.log.formats import names, offset_index, time_index, txn_index
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.segment import INT32_MAX, Segment
+from kwire.log.segments.segment import INT32_MAX, Segment
 from kwire.records.crc import crc32c
 from kwire.records.header import (
     ATTRIBUTES_POS,
@@ -380,7 +380,7 @@ def _walk_segment(
         if header.producer_id > NO_PRODUCER:
             aborted = log.producers.replay(data, pos, header)
             if aborted is not None:
-                segment.note_aborted(aborted)
+                segment.indexes.add_aborted(aborted)
     segment.written = segment.size
     segment.resume_indexes()
     return end_offset, problem
@@ -475,7 +475,7 @@ def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
     """Whether the index files of a synced segment are present and plausible."""
     if not _indexes_present(segment, sizes) or not _txns_sane(segment, sizes):
         return False
-    index, times, _ = segment.index_data()
+    index, times, _ = segment.indexes.data()
     return offset_index.plausible(index, segment.size) and time_index.plausible(times)
 
 
@@ -484,24 +484,25 @@ def _txns_sane(segment: Segment, sizes: dict[str, int]) -> bool:
 
     An empty one is rebuilt: a crash can have emptied it. Without transactions it is removed.
     """
-    name = segment.name(names.TXN_INDEX)
-    if name not in sizes:
+    size = sizes.get(segment.files.name(names.TXN_INDEX))
+    if size is None:
         return True
-    return sizes[name] > 0 and txn_index.plausible(segment.txn_index_data(), segment.base_offset)
+    data = segment.files.read(names.TXN_INDEX)
+    return size > 0 and txn_index.plausible(data, segment.base_offset)
 
 
 def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     """Rebuild one old segment's indexes, its transactions from the producer state before it."""
     yield
     segment.reindex()
-    segment.forget_aborted()
+    segment.indexes.replace_aborted([])
     timestamp_search.replay_producers(log, segment.base_offset)
     for position, header in segment.scan():
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)
             aborted = log.producers.replay(data, 0, header)
             if aborted is not None:
-                segment.note_aborted(aborted)
+                segment.indexes.add_aborted(aborted)
         elif header.producer_id > NO_PRODUCER:
             log.producers.replay(b"", 0, header)
     log.write_indexes(segment)

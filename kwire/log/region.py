@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kwire.log.disk import File
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 
 
 class FileRegion:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 
 from kwire.log.config import LogConfig
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from kwire.log import snapshots
 from kwire.log.disk import Disk, File
 from kwire.log.producers import CorruptSnapshot, read_snapshot
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import (
     CONTROL,
@@ -74,7 +74,7 @@ def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
             yield None
         if (yield from _largest_timestamp(segment)) < timestamp:
             continue
-        position = segment.from_timestamp(timestamp)
+        position = position_of(segment, timestamp)
         for count, (at, header) in enumerate(segment.scan(position), 1):
             if not count % _SLICE_BATCHES:
                 yield None
@@ -97,7 +97,7 @@ def youngest(log: "PartitionLog") -> Search:
     if best is None:
         return None
     if best.max_timestamp_offset >= log.start_offset:
-        position = best.from_timestamp(best.max_timestamp)
+        position = position_of(best, best.max_timestamp)
         for count, (at, header) in enumerate(best.scan(position), 1):
             if not count % _SLICE_BATCHES:
                 yield None
@@ -108,11 +108,26 @@ def youngest(log: "PartitionLog") -> Search:
 
 def _largest_timestamp(segment: Segment) -> Generator[None, bytes | None, int]:
     """Return a segment's largest timestamp; pause afterwards if it had to be read."""
-    known = segment.knows_largest_timestamp
+    is_loaded = segment.max_timestamp != UNKNOWN_TIMESTAMP
     largest = segment.largest_timestamp()
-    if not known:
+    if not is_loaded:
         yield None
     return largest
+
+
+def position_of(segment: Segment, timestamp: int) -> int:
+    """Return a position before which every batch is older than ``timestamp``.
+
+    That is 0 if the offset index is wrong; the next lookup of an offset rebuilds it.
+    """
+    older = segment.indexes.before(timestamp)
+    if older is None:
+        return 0
+    position, last_offset = segment.floor(segment.base_offset + older[1])
+    if not position or position >= segment.written:
+        return position
+    _, header = next(segment.scan(position), (0, None))
+    return position if header is not None and header.last_offset == last_offset else 0
 
 
 def replay_producers(log: "PartitionLog", end_offset: int) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from kwire.log.disk import pin_all
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 from kwire.records.header import BatchHeader, Buffer, headers
 
 JOB_WRITES_MAX: Final = 256

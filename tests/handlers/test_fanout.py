@@ -14,7 +14,7 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.fetch import FetchRequest, FetchResponse
 from kwire.errors import NotLeaderOrFollower, OffsetOutOfRange
 from kwire.handlers.dispatch import Dispatcher, Session
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 from kwire.replica.partition import Partition
 from kwire.simulation.disk import SimFile
 from tests.handlers.test_fetch import at, fetch, made, values

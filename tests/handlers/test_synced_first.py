@@ -279,7 +279,7 @@ def used_partitions(subject: Broker) -> list[Partition]:
     return [p for p in partitions if p.topic == CONSUMER_OFFSETS and p.log.end_offset]
 
 
-@pytest.mark.parametrize("call", ["load_first_timestamp", "allocate"])
+@pytest.mark.parametrize("call", ["load_first_timestamp", "extend"])
 async def test_a_partition_that_cannot_be_appended_to_fails_alone(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,17 +288,18 @@ async def test_a_partition_that_cannot_be_appended_to_fails_alone(
     first, bad, last = [await made(subject, name) for name in ("first", "bad", "last")]
     for partition in (first, bad, last):
         await produce(subject, (partition.topic, 0, one_batch()))
-    segment = type(bad.log.active)
-    real = getattr(segment, call)
+    segment = bad.log.active
+    subject_of_call = segment.space if call == "extend" else segment
+    real = getattr(type(subject_of_call), call)
 
     def without_descriptor(self: Any, *args: Any) -> Any:
-        if self is bad.log.active:
+        if self is subject_of_call:
             raise OSError(errno.EMFILE, "too many open files")
         return real(self, *args)
 
-    monkeypatch.setattr(segment, call, without_descriptor)
+    monkeypatch.setattr(type(subject_of_call), call, without_descriptor)
     bad.log.active.first_timestamp = -1
-    bad.log.active.reserved = 0
+    bad.log.active.space.end = 0
     answers = await produce(subject, *((name, 0, one_batch()) for name in ("first", "bad", "last")))
     assert [a.error_code for a in answers] == [0, errors.KafkaStorageError.code, 0]
     assert [p.log.end_offset for p in (first, bad, last)] == [2, 1, 2]

@@ -59,7 +59,7 @@ def test_segment_whose_index_is_gone_is_read_from_its_beginning(suffix: str, wai
     log = filled(disk)
     segment = log.segments[1]
     segment.largest_timestamp()
-    disk.remove(segment.path(suffix))
+    disk.remove(segment.files.path(suffix))
     for offset in range(segment.base_offset, log.segments[2].base_offset):
         assert base_offset(log, offset, wait=wait) == offset
         found = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))

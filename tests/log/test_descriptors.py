@@ -6,10 +6,11 @@ import sys
 import pytest
 import trio
 
+from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.partition_log import PartitionLog, create
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 from kwire.types import TopicPartition
 from tests.log.test_service import ID, running
 from tests.support.log.batches import TIME_MS, append, content, max_timestamp
@@ -45,7 +46,7 @@ def filled(log: PartitionLog) -> list[Segment]:
     log.high_watermark = log.end_offset
     content(log)
     for offset in range(log.end_offset):
-        log.segments[log.segment_index(offset)].from_timestamp(TIME_MS)
+        timestamp_search.position_of(log.segments[log.segment_index(offset)], TIME_MS)
     assert len(log.segments) == 6
     assert all(map(is_open, log.segments))
     return list(log.segments)

@@ -11,7 +11,7 @@ from kwire.log.formats.checkpoints import parse_offsets
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
 from kwire.log.recovery import Known, open_log
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 from kwire.records.header import headers
 from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
@@ -198,9 +198,9 @@ def rebuilt(
         if number == restart:
             segment.resume_indexes()
         segment.note(header.size, header.next_offset, header.max_timestamp, interval)
-    index, times, _ = segment.index_data()
+    index, times, _ = segment.indexes.data()
     segment.close_indexes()
-    return index, segment.index_data()[1] if times is not None else times
+    return index, segment.indexes.data()[1] if times is not None else times
 
 
 def trimmed(data: bytes, entry: int) -> bytes:

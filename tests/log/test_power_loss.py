@@ -204,7 +204,7 @@ async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
         await fill(logs, log, 30)
         await trio.sleep(100)
         logs.threads.stand_in = delayed_flushes
-        assert log.active.aborted()
+        assert log.active.indexes.aborted_transactions()
         log.roll(TIME_MS)
         before.append(seen(log))
         flush = log.start_flush()

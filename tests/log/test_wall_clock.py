@@ -127,4 +127,4 @@ async def test_append_times_of_a_clock_that_jumps_are_found_again(
         first = next(offset for time, offset in stamped if time == youngest)
         assert max_timestamp(log) == (youngest, first)
         for segment in log.segments:
-            assert time_index.plausible(segment.index_data()[1])
+            assert time_index.plausible(segment.indexes.data()[1])

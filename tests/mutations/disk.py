@@ -6,7 +6,7 @@ MUTATIONS = (
     Mutation(
         name="keep-descriptor-of-deleted-segment",
         invariants=(83,),
-        path="kwire/log/segment.py",
+        path="kwire/log/segments/segment.py",
         old="self.file.close()  # A file's space is freed",
         new="# A file's space is freed",
         test="tests/log/test_descriptors.py",

@@ -88,7 +88,7 @@ MUTATIONS = (
         name="damaged-index-of-aborted-transactions-is-believed",
         invariants=(64, 79),
         path="kwire/log/recovery.py",
-        old="    return sizes[name] > 0 and txn_index.plausible(",
+        old="    return size > 0 and txn_index.plausible(",
         new="    return True or txn_index.plausible(",
         test="tests/log/test_damage.py",
     ),
@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         name="search-by-time-believes-a-wrong-offset-index",
         invariants=(17, 79),
-        path="kwire/log/segment.py",
+        path="kwire/log/timestamp_search.py",
         old="return position if header is not None and header.last_offset == last_offset else 0",
         new="return position",
         test="tests/log/test_damage.py",
@@ -249,8 +249,8 @@ MUTATIONS = (
         name="search-reads-all-time-indexes-in-one-go",
         invariants=(17,),
         path="kwire/log/timestamp_search.py",
-        old="    if not known:\n        yield None",
-        new="    if not known and largest == -3:\n        yield None",
+        old="    if not is_loaded:\n        yield None",
+        new="    if not is_loaded and largest == -3:\n        yield None",
         test="tests/log/test_search_slices.py",
     ),
     Mutation(
@@ -354,7 +354,7 @@ MUTATIONS = (
     Mutation(
         name="index-of-times-follows-the-clock-back",
         invariants=(17, 107),
-        path="kwire/log/segment.py",
+        path="kwire/log/segments/segment.py",
         old="if timestamp > self.max_timestamp:\n            self.max_timestamp = timestamp\n"
         "            self.max_timestamp_offset = last",
         new="if timestamp:\n            self.max_timestamp = timestamp\n"
@@ -372,9 +372,9 @@ MUTATIONS = (
     Mutation(
         name="records-of-the-past-close-a-segment",
         invariants=(107,),
-        path="kwire/log/partition_log.py",
-        old="        return age > self.config.segment_ms",
-        new="        return abs(age) > self.config.segment_ms",
+        path="kwire/log/segments/segment.py",
+        old="        return age > config.segment_ms",
+        new="        return abs(age) > config.segment_ms",
         test="tests/log/test_wall_clock.py",
     ),
     Mutation(

@@ -18,7 +18,7 @@ from kwire.log.directories.directory import LogDirectory
 from kwire.log.directories.flusher import LogFlusher
 from kwire.log.directories.removal import Removals
 from kwire.log.partition_log import PartitionLog
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 
 logger = logging.getLogger(__name__)
 

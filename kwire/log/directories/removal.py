@@ -13,7 +13,7 @@ import attrs
 
 from kwire.clock import Clock
 from kwire.log.disk import Disk
-from kwire.log.segment import Segment
+from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
 from kwire.log.timers import Timers
 

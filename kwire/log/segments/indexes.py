@@ -1,0 +1,147 @@
+"""The three indexes of a segment: offsets, timestamps and aborted transactions.
+
+Rules: they are in memory while the segment is appended to, and until a flush or a clean stop has
+written them. From then on they are files that are searched where they are. They hold offsets
+relative to the segment's base offset.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kwire.log.cold import reader
+from kwire.log.formats import names, offset_index, time_index, txn_index
+from kwire.log.formats.txn_index import Aborted
+from kwire.log.segments.files import SegmentFiles
+
+
+class SegmentIndexes:
+    """The indexes of one segment, in memory or on disk."""
+
+    __slots__ = ("_aborted", "_files", "offsets", "times")
+
+    def __init__(self, files: SegmentFiles) -> None:
+        self._files = files
+        self.offsets: bytearray | None = None
+        """The offset index; None while it is on disk."""
+        self.times: bytearray | None = None
+        """The time index; None while it is on disk."""
+        self._aborted: list[Aborted] | None = None
+
+    def start(self) -> None:
+        """Begin with empty indexes in memory."""
+        self.offsets, self.times, self._aborted = bytearray(), bytearray(), []
+
+    def load(self) -> None:
+        """Read the indexes into memory to append to them."""
+        if self.offsets is None:
+            self._aborted = self.aborted_transactions()
+            offsets, times = self._files.read(names.INDEX), self._files.read(names.TIME_INDEX)
+            self.offsets, self.times = bytearray(offsets), bytearray(times)
+
+    def drop(self) -> None:
+        """Drop the indexes from memory; they are on disk."""
+        self.offsets = self.times = self._aborted = None
+
+    def write(self) -> None:
+        """Write the indexes from memory to disk; nothing in memory changes."""
+        assert self.offsets is not None
+        assert self.times is not None
+        self._files.write(names.INDEX, self.offsets)
+        self._files.write(names.TIME_INDEX, self.times)
+        if self._aborted:
+            packed = b"".join(map(txn_index.pack, self._aborted))
+            self._files.write(names.TXN_INDEX, packed)
+        else:
+            self._files.remove(names.TXN_INDEX)
+
+    def truncate(self, end_offset: int, relative: int, position: int) -> None:
+        """Drop the entries at or past a cut at ``end_offset``, in memory.
+
+        ``relative`` is the same offset minus the base offset, ``position`` its batch's position.
+        """
+        self.load()
+        assert self.offsets is not None
+        assert self.times is not None
+        offset_index.keep_below(self.offsets, relative, position)
+        time_index.keep_below(self.times, relative)
+        self._aborted = [
+            entry for entry in self.aborted_transactions() if entry.last_offset < end_offset
+        ]
+
+    # -- appending
+
+    def add(self, relative: int, position: int, timestamp: int, timestamp_relative: int) -> None:
+        """Append an entry for a batch, and one for the largest timestamp so far."""
+        self.load()
+        assert self.offsets is not None
+        self.offsets += offset_index.ENTRY.pack(relative, position)
+        self.add_timestamp(timestamp, timestamp_relative)
+
+    def add_timestamp(self, timestamp: int, relative: int) -> None:
+        """Append an entry for the largest timestamp so far, unless the last entry has it."""
+        self.load()
+        assert self.times is not None
+        time_index.maybe_append(self.times, timestamp, relative)
+
+    def add_aborted(self, entry: Aborted) -> None:
+        """Append an aborted transaction whose marker is in the segment."""
+        self.load()
+        assert self._aborted is not None
+        self._aborted.append(entry)
+
+    def replace_aborted(self, entries: list[Aborted]) -> None:
+        """Set the aborted transactions, in memory."""
+        self.load()
+        self._aborted = entries
+
+    # -- searching
+
+    def floor(self, relative: int, *, wait: bool = True) -> tuple[int, int] | None:
+        """Return the last entry of the offset index whose offset is at most ``relative``.
+
+        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        """
+        size = offset_index.ENTRY_SIZE
+        with self._entries(self.offsets, names.INDEX, size, wait=wait) as entries:
+            return offset_index.floor(*entries, relative)
+
+    def before(self, timestamp: int) -> tuple[int, int] | None:
+        """Return the last entry of the time index that is older than ``timestamp``."""
+        with self._entries(self.times, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
+            return time_index.before(*entries, timestamp)
+
+    def last_timestamp(self) -> tuple[int, int]:
+        """Return timestamp and relative offset of the last time index entry, or (-1, 0)."""
+        size = time_index.ENTRY_SIZE
+        with self._entries(self.times, names.TIME_INDEX, size) as (read, count):
+            return time_index.last(bytes(read(count - 1, 1)) if count else b"")
+
+    def aborted_transactions(self) -> list[Aborted]:
+        """Return the transactions whose abort markers are in the segment."""
+        if self._aborted is not None:
+            return self._aborted
+        return txn_index.entries(self._files.read(names.TXN_INDEX))
+
+    def data(self) -> tuple[bytes, bytes, list[Aborted]]:
+        """Return offset index, time index and aborted transactions, wherever they are."""
+        offsets = self._files.read(names.INDEX) if self.offsets is None else bytes(self.offsets)
+        times = self._files.read(names.TIME_INDEX) if self.times is None else bytes(self.times)
+        return offsets, times, self.aborted_transactions()
+
+    @contextmanager
+    def _entries(
+        self, data: bytearray | None, suffix: str, size: int, *, wait: bool = True
+    ) -> Iterator[tuple[offset_index.Read, int]]:
+        """Yield a reader of an index's entries, and their count; close its file afterwards."""
+        if data is not None:
+            yield offset_index.memory(data, size), len(data) // size
+            return
+        file = self._files.open(suffix)
+        try:
+            try:
+                count = file.size() // size
+            except FileNotFoundError:
+                count = 0
+            yield offset_index.on_disk(reader(file, wait=wait), size), count
+        finally:
+            file.close()

@@ -1,0 +1,44 @@
+"""The blocks that a segment's log file gets ahead of its batches.
+
+An append into blocks that were not reserved costs a multiple. Small files reserve none: thousands
+of idle partitions would fill the disk.
+"""
+
+from typing import Final
+
+from kwire.log.config import LogConfig
+from kwire.log.disk import File
+
+ALLOCATE_FROM: Final = 1 << 20
+"""The smallest file that is allocated ahead."""
+ALLOCATE_STEP: Final = 16 << 20
+
+
+class ReservedSpace:
+    """The reserved blocks of one log file."""
+
+    __slots__ = ("end", "is_trimmed")
+
+    def __init__(self) -> None:
+        self.end = ALLOCATE_FROM
+        """The position up to which a write needs no call of :meth:`extend`."""
+        self.is_trimmed = True
+        """Whether the file has no blocks behind its last batch."""
+
+    def extend(self, file: File, position: int, size: int, config: LogConfig) -> None:
+        """Reserve blocks for ``size`` more bytes at ``position``, and for some that may follow."""
+        end = position + size
+        if config.preallocate:
+            reserved_end = max(config.segment_bytes, end)
+        else:
+            step_end = position + min(ALLOCATE_STEP, position)
+            reserved_end = max(min(step_end, config.segment_bytes), end)
+        if reserved_end > ALLOCATE_FROM or config.preallocate:
+            file.allocate(position, reserved_end - position)
+            self.end = reserved_end
+            self.is_trimmed = False
+
+    def reset(self) -> None:
+        """Note that the file was cut after its last batch: nothing is reserved."""
+        self.end = ALLOCATE_FROM
+        self.is_trimmed = True

@@ -1,0 +1,345 @@
+"""One segment: a log file and its indexes.
+
+Rules: only the active segment is appended to, and its indexes are in memory. They are written when
+it is closed for good (roll, clean stop), because recovery rebuilds them for any segment that may
+hold unsynced data. The other segments' indexes stay on disk (:mod:`kwire.log.segments.indexes`).
+
+``size`` is the position of the next batch, ``written`` the end of what readers may see. They differ
+only while a slow directory writes behind.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kwire.log.cold import ReadAt, reader
+from kwire.log.config import DEFAULTS, LogConfig
+from kwire.log.disk import Disk
+from kwire.log.formats import names, offset_index, time_index
+from kwire.log.segments.files import SegmentFiles
+from kwire.log.segments.indexes import SegmentIndexes
+from kwire.log.segments.reserved_space import ReservedSpace
+from kwire.log.trouble import Trouble, if_room, trouble
+from kwire.records.header import HEADER, HEADER_SIZE, LENGTH_END, BatchHeader, Buffer
+
+RECENT_MAX: Final = 512
+"""Batches at the end whose positions are kept in memory, so that they need no index lookup."""
+CHUNK: Final = 8 * 1024
+WARM_TAIL: Final = 1 << 20
+"""The last bytes appended, which are assumed to be in the page cache."""
+UNKNOWN_TIMESTAMP: Final = -2
+"""A segment's largest timestamp until it is looked up in the time index."""
+INT32_MAX: Final = (1 << 31) - 1
+
+
+class Segment:
+    """A stretch of the log that begins at ``base_offset``."""
+
+    __slots__ = (
+        "_recent_next",
+        "_recent_position",
+        "_since_index",
+        "base_offset",
+        "created_ms",
+        "file",
+        "files",
+        "first_timestamp",
+        "indexes",
+        "interval",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "modified_ms",
+        "size",
+        "space",
+        "written",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, size: int, config: LogConfig = DEFAULTS
+    ) -> None:
+        self.base_offset = base_offset
+        self.files = SegmentFiles(disk, directory, base_offset)
+        self.file = self.files.open(names.LOG)
+        self.space = ReservedSpace()
+        self.indexes = SegmentIndexes(self.files)
+        self.size = size
+        self.written = size
+        self.interval = config.index_interval_bytes
+        self.created_ms = 0
+        self.modified_ms = 0
+        self.first_timestamp = -1
+        """The first batch's largest timestamp, the start of ``segment.ms``; -1 if not known."""
+        self.max_timestamp = UNKNOWN_TIMESTAMP
+        """The largest timestamp, -1 when no record has one."""
+        self.max_timestamp_offset = base_offset
+        self._since_index = 0
+        """Bytes of batches since the last entry of the offset index."""
+        self._recent_next = array("q")
+        self._recent_position = array("q")
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether the indexes are in memory: the segment is active or was just closed."""
+        return self.indexes.offsets is not None
+
+    def mark_deleted(self, suffixes: Sequence[str]) -> list[str]:
+        """Rename the existing files; return their new paths."""
+        self.file.close()  # A file's space is freed when its last descriptor is closed.
+        paths = self.files.mark_deleted(suffixes)
+        self.file.path = self.files.path(names.LOG) + names.DELETED
+        return paths
+
+    def move(self, directory: str) -> None:
+        """Follow a rename of the partition's directory."""
+        self.files.directory = directory
+        self.file.path = self.files.path(names.LOG)
+
+    # -- appending
+
+    def create(self, now_ms: int) -> None:
+        """Create the empty file, replacing an existing one's content."""
+        self.file = self.files.open(names.LOG, create=True)
+        if self.file.size():
+            self.file.truncate(0)
+        self.created_ms = self.modified_ms = now_ms
+        self.max_timestamp = -1
+        self.start_indexes()
+
+    def start_indexes(self) -> None:
+        """Begin with empty indexes in memory: a new segment, or one to be rebuilt."""
+        self.indexes.start()
+        self._recent_next, self._recent_position = array("q"), array("q")
+        self._since_index = 0
+        self.max_timestamp = self.first_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+
+    def activate(self) -> None:
+        """Load the indexes into memory to append to them."""
+        if self.indexes.offsets is None:
+            self.largest_timestamp()
+            self.indexes.load()
+
+    def should_roll(
+        self, size: int, last_offset: int, timestamp: int, now_ms: int, config: LogConfig
+    ) -> bool:
+        """Whether a batch belongs into a new segment: this one is too full, or too old for it."""
+        indexes = self.indexes
+        offsets, times = indexes.offsets, indexes.times
+        if offsets is None or times is None:
+            self.activate()
+            return self.should_roll(size, last_offset, timestamp, now_ms, config)
+        entries_max = config.segment_index_bytes // time_index.ENTRY_SIZE
+        if (
+            self.size + size > config.segment_bytes
+            or last_offset - self.base_offset > INT32_MAX
+            or len(offsets) > config.segment_index_bytes - offset_index.ENTRY_SIZE
+            or len(times) >= (entries_max - 1) * time_index.ENTRY_SIZE
+        ):
+            return True
+        if not self.size:
+            return False
+        first = self.first_timestamp
+        if first < 0:
+            first = self.load_first_timestamp()
+        age = timestamp - first if first >= 0 else now_ms - self.created_ms
+        return age > config.segment_ms - config.segment_jitter_ms
+
+    def note(self, size: int, next_offset: int, timestamp: int, interval: int) -> None:
+        """Account for a batch at the end, with the index entries that Kafka adds."""
+        position, last = self.size, next_offset - 1
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last
+        if self._since_index > interval:
+            base_offset = self.base_offset
+            self.indexes.add(
+                last - base_offset,
+                position,
+                self.max_timestamp,
+                self.max_timestamp_offset - base_offset,
+            )
+            self._since_index = 0
+        self._since_index += size
+        if not position:
+            self.first_timestamp = timestamp
+        self._recent_next.append(next_offset)
+        self._recent_position.append(position)
+        if len(self._recent_next) > RECENT_MAX:
+            del self._recent_next[: RECENT_MAX // 2], self._recent_position[: RECENT_MAX // 2]
+        self.size = position + size
+
+    def write(self, parts: Sequence[Buffer], uses_reserve: bool) -> None:
+        """Write a batch after the last one; if the disk is full, remove what was written of it."""
+        try:
+            self.file.write(parts, self.size)
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM:
+                raise
+            self.file.truncate(self.size)
+            self.space.reset()
+            if not uses_reserve:
+                raise
+            self.file.write(parts, self.size)  # The disk has released its reserve.
+
+    # -- closing
+
+    def close_indexes(self) -> None:
+        """Append the last time index entry, which only a restart follows with another."""
+        self.activate()
+        if self.max_timestamp >= 0:
+            relative = self.max_timestamp_offset - self.base_offset
+            self.indexes.add_timestamp(self.max_timestamp, relative)
+
+    def resume_indexes(self) -> None:
+        """Add the last entry after a recovery and restart the interval of index entries."""
+        self.close_indexes()
+        self._since_index = 0
+
+    def write_indexes(self) -> list[str]:
+        """Write the indexes to disk and drop them; return the names of the files written."""
+        if not self.has_indexes:
+            return []
+        self.write_index_files()
+        self.drop_indexes()
+        return [self.files.name(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
+
+    def write_index_files(self) -> None:
+        """Write the indexes, and release the space that the log file reserved.
+
+        Nothing in memory changes: a thread may do it, with the log file pinned, as long as nothing
+        is appended or cut off.
+        """
+        self.indexes.write()
+        if not self.space.is_trimmed:
+            self.file.truncate(self.size)
+
+    def drop_indexes(self) -> None:
+        """Drop the indexes from memory; they are on disk."""
+        self.space.reset()
+        self.indexes.drop()
+        self._recent_next, self._recent_position = array("q"), array("q")
+
+    def reindex(self) -> None:
+        """Rebuild offset and time index from the batches, because the old ones are wrong."""
+        is_active, aborted = self.has_indexes, self.indexes.aborted_transactions()
+        end = self.written
+        self.start_indexes()
+        self.indexes.replace_aborted(aborted)
+        self.size = 0
+        for position, header in self.scan(0, end):
+            self.size = position
+            self.note(header.size, header.next_offset, header.max_timestamp, self.interval)
+        self.size = end
+        self.close_indexes()
+        if not is_active:
+            with if_room():
+                self.write_indexes()
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut at ``position``, where the batch that held ``end_offset`` began."""
+        self.activate()
+        self.indexes.truncate(end_offset, end_offset - self.base_offset, position)
+        while self._recent_next and self._recent_next[-1] > end_offset:
+            self._recent_next.pop()
+            self._recent_position.pop()
+        self.size = position
+        self.written = min(self.written, position)
+        self.space.reset()
+        self._since_index = 0
+        self.max_timestamp, relative = self.indexes.last_timestamp()
+        self.max_timestamp_offset = self.base_offset + relative
+        for _, header in self.scan(self.floor(end_offset)[0], min(position, self.written)):
+            if header.max_timestamp > self.max_timestamp:  # after the last index entry
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+        if not position:
+            self.first_timestamp = -1
+
+    # -- reading
+
+    def locate(self, offset: int, *, wait: bool = True) -> tuple[int, int] | None:
+        """Return position and size of the first batch that ends past ``offset``.
+
+        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        """
+        ends = self._recent_next
+        place = bisect_right(ends, offset)
+        if place < len(ends) and (place or not self._recent_position[0]):
+            position = self._recent_position[place]
+            following = place + 1
+            after = self._recent_position[following] if following < len(ends) else self.size
+            return position, after - position
+        start, last_offset = self.floor(offset, wait=wait)
+        sound = last_offset is None
+        for position, header in self.scan(start, wait=wait):
+            last = header.base_offset + header.last_offset_delta
+            sound = sound or last == last_offset
+            if not sound:
+                break
+            if last >= offset:
+                return position, header.length + LENGTH_END
+        if sound or self.written < self.size:  # The batch may still wait to be written.
+            return None
+        self.reindex()
+        return self.locate(offset)
+
+    def scan(
+        self, position: int = 0, end: int | None = None, *, wait: bool = True
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of each batch from ``position``, a batch's start, to ``end``.
+
+        By default it ends where readers may see no more.
+        """
+        end = self.written if end is None else end
+        return _scan(reader(self.file, wait=wait), position, end)
+
+    def is_warm(self, position: int, size: int) -> bool:
+        """Whether this range can be sent without waiting for the disk."""
+        if self.indexes.offsets is not None and position >= self.size - WARM_TAIL:
+            return True
+        return self.file.cached(position, size)
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp of the segment's records, -1 if none has one."""
+        if self.max_timestamp == UNKNOWN_TIMESTAMP:
+            self.max_timestamp, relative = self.indexes.last_timestamp()
+            self.max_timestamp_offset = self.base_offset + relative
+        return self.max_timestamp
+
+    def load_first_timestamp(self) -> int:
+        """Return the timestamp at which ``segment.ms`` starts, -1 for an empty segment."""
+        if self.first_timestamp < 0 < self.size:
+            for _, header in self.scan():
+                self.first_timestamp = header.max_timestamp
+                break
+        return self.first_timestamp
+
+    def floor(self, offset: int, *, wait: bool = True) -> tuple[int, int | None]:
+        """Return the position to scan for ``offset`` from, and the last offset of the batch there.
+
+        The last offset is None at the beginning, and -1 if the index entry is out of range.
+        """
+        entry = self.indexes.floor(offset - self.base_offset, wait=wait)
+        if entry is None:
+            return 0, None
+        relative, position = entry
+        if not 0 < position < self.size:
+            return 0, -1
+        return position, self.base_offset + relative
+
+
+def _scan(read: ReadAt, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    chunk: Buffer = b""
+    start = position
+    while position + HEADER_SIZE <= end:
+        if position + HEADER_SIZE > start + len(chunk):
+            start = position
+            chunk = read(position, min(CHUNK, end - position))
+            if len(chunk) < HEADER_SIZE:
+                return
+        header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
+        if header.length < HEADER_SIZE - LENGTH_END:
+            return
+        yield position, header
+        position += header.length + LENGTH_END
