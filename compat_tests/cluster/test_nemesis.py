@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -64,6 +65,18 @@ class Topic:
     retention: Register = attrs.field(factory=lambda: Register(None))
 
 
+class Outcome(Enum):
+    """What a client knows of a change after its request."""
+
+    ACKNOWLEDGED = "acknowledged"
+    """The change is in place, or an earlier one that had no answer explains why it is not."""
+    UNDECIDED = "undecided"
+    """By its error code the change may still happen."""
+    UNANSWERED = "unanswered"
+    REFUSED = "refused"
+    """No fault explains its error code."""
+
+
 @attrs.define(eq=False)
 class Client:
     """A client that changes its own topics, which no other client uses."""
@@ -72,8 +85,12 @@ class Client:
     cluster: Cluster
     random: Random
     topics: dict[str, Topic] = attrs.field(factory=dict)
-    answered: Counter[str] = attrs.field(factory=Counter)
-    wrong: list[tuple[str, str, int]] = attrs.field(factory=list)
+    outcomes: dict[Outcome, Counter[str]] = attrs.field(
+        factory=lambda: {outcome: Counter() for outcome in Outcome}
+    )
+    """The number of requests by their outcome and kind."""
+    errors: list[tuple[str, str, int]] = attrs.field(factory=list)
+    """The kind, topic and error code of each answer that no fault explains."""
 
     def step(self, number: int) -> None:
         living = [name for name, topic in self.topics.items() if topic.exists.acknowledged]
@@ -89,33 +106,36 @@ class Client:
         else:
             self._delete(name)
 
-    def _ask(self, what: str, request: Any, version: int) -> Any:
+    def _call(self, request: Any, version: int) -> Any:
         """Send a request to a random node; return its answer, or None if there is none."""
         node = self.random.choice(self.cluster.brokers)
         try:
             with node.client(timeout_s=20.0) as client:
-                answer = client.call(request, version)
+                return client.call(request, version)
         except (OSError, Closed):
-            self.answered[f"{what} not answered"] += 1
             time.sleep(0.02)
             return None
-        self.answered[what] += 1
-        return answer
 
-    def _note(self, what: str, name: str, code: int | None, fits: set[int]) -> bool:
-        """Whether the change has happened; records errors that the faults do not explain."""
-        if code in fits:
-            return True
-        if code is not None and code not in UNDECIDED:
-            self.wrong.append((what, name, code))
-        return False
+    def _is_acknowledged(self, kind: str, name: str, code: int | None, success: set[int]) -> bool:
+        """Whether the change has happened, by the error code of its answer; counts the outcome."""
+        if code is None:
+            outcome = Outcome.UNANSWERED
+        elif code in success:
+            outcome = Outcome.ACKNOWLEDGED
+        elif code in UNDECIDED:
+            outcome = Outcome.UNDECIDED
+        else:
+            outcome = Outcome.REFUSED
+            self.errors.append((kind, name, code))
+        self.outcomes[outcome][kind] += 1
+        return outcome is Outcome.ACKNOWLEDGED
 
     def _create(self, name: str) -> None:
         topic = self.topics.setdefault(name, Topic())
         topic.exists.unanswered.add(True)
-        answer = self._ask("create", creation(name, partitions=1), 7)
+        answer = self._call(creation(name, partitions=1), 7)
         code = answer.topics[0].error_code if answer else None
-        if self._note("create", name, code, {NONE, EXISTS}):
+        if self._is_acknowledged("create", name, code, {NONE, EXISTS}):
             topic.exists = Register(True)
 
     def _delete(self, name: str) -> None:
@@ -123,9 +143,9 @@ class Client:
         topic.exists.unanswered.add(False)
         state = DeleteTopicsRequest.DeleteTopicState
         request = DeleteTopicsRequest(topics=[state(name=name)], timeout_ms=15_000)
-        answer = self._ask("delete", request, 6)
+        answer = self._call(request, 6)
         code = answer.responses[0].error_code if answer else None
-        if self._note("delete", name, code, {NONE, UNKNOWN_TOPIC}):
+        if self._is_acknowledged("delete", name, code, {NONE, UNKNOWN_TOPIC}):
             topic.exists = Register(False)
 
     def _grow(self, name: str) -> None:
@@ -138,12 +158,12 @@ class Client:
             timeout_ms=15_000,
             validate_only=False,
         )
-        answer = self._ask("grow", request, 3)
+        answer = self._call(request, 3)
         code = answer.results[0].error_code if answer else None
-        fits = {NONE, INVALID_PARTITIONS}  # The node may repeat a request after a failover.
+        success = {NONE, INVALID_PARTITIONS}  # The node may repeat a request after a failover.
         if topic.exists.unanswered:  # An unanswered deletion may have happened.
-            fits.add(UNKNOWN_TOPIC)
-        if self._note("grow", name, code, fits) and code == NONE:
+            success.add(UNKNOWN_TOPIC)
+        if self._is_acknowledged("grow", name, code, success) and code == NONE:
             topic.partitions.acknowledged = count
 
     def _set_retention(self, name: str, value: int) -> None:
@@ -152,12 +172,11 @@ class Client:
         kind = IncrementalAlterConfigsRequest.AlterConfigsResource
         setting = kind.AlterableConfig(name=SETTING, config_operation=SET, value=str(value))
         resource = kind(resource_type=TOPIC_RESOURCE, resource_name=name, configs=[setting])
-        answer = self._ask(
-            "set", IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1
-        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        answer = self._call(request, 1)
         code = answer.responses[0].error_code if answer else None
-        fits = {NONE, UNKNOWN_TOPIC} if topic.exists.unanswered else {NONE}
-        if self._note("set", name, code, fits) and code == NONE:
+        success = {NONE, UNKNOWN_TOPIC} if topic.exists.unanswered else {NONE}
+        if self._is_acknowledged("set", name, code, success) and code == NONE:
             topic.retention.acknowledged = value
             topic.retention.unanswered.discard(value)
 
@@ -192,9 +211,16 @@ class Clients:
             number += 1
             client.step(number)
 
-    def done(self) -> int:
-        """Return the number of requests so far."""
-        return sum(sum(client.answered.values()) for client in self.clients)
+    def acknowledged_count(self) -> int:
+        """Return the number of changes that the cluster has acknowledged so far."""
+        return self.outcomes()[Outcome.ACKNOWLEDGED].total()
+
+    def outcomes(self) -> dict[Outcome, Counter[str]]:
+        """Return the number of all clients' requests by outcome and kind."""
+        return {
+            outcome: sum((client.outcomes[outcome] for client in self.clients), Counter())
+            for outcome in Outcome
+        }
 
     @property
     def topics(self) -> dict[str, Topic]:
@@ -206,11 +232,13 @@ class Reader:
     """A client that lists one node's topics repeatedly; names of topics are never reused."""
 
     node: Node
-    answers: int = 0
-    back: set[str] = attrs.field(factory=set)
+    answer_count: int = 0
+    returned: set[str] = attrs.field(factory=set)
     """Topics that disappeared from this node and then came back."""
-    _seen: set[str] = attrs.field(factory=set)
-    _gone: set[str] = attrs.field(factory=set)
+    _listed: set[str] = attrs.field(factory=set)
+    """All topics that were ever listed."""
+    _removed: set[str] = attrs.field(factory=set)
+    """Topics that were listed before, and then were not."""
     _stop: threading.Event = attrs.field(factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -227,13 +255,13 @@ class Reader:
     def _run(self) -> None:
         while not self._stop.wait(0.05):
             with suppress(OSError, Closed):
-                self._look(set(topics_at(self.node)))
+                self._on_listing(set(topics_at(self.node)))
 
-    def _look(self, there: set[str]) -> None:
-        self.answers += 1
-        self.back |= there & self._gone
-        self._gone |= self._seen - there
-        self._seen |= there
+    def _on_listing(self, topics: set[str]) -> None:
+        self.answer_count += 1
+        self.returned |= topics & self._removed
+        self._removed |= self._listed - topics
+        self._listed |= topics
 
 
 @attrs.define(eq=False)
@@ -242,27 +270,27 @@ class Nemesis:
 
     cluster: Cluster
     random: Random
-    told: list[str] = attrs.field(factory=list)
+    faults: list[str] = attrs.field(factory=list)
 
     def strike(self) -> None:
         fault = self.random.choice([self._kill, self._kill_two, self._stop, self._pause])
         fault()
 
-    def _some(self, count: int) -> list[Node]:
+    def _choose(self, count: int) -> list[Node]:
         return self.random.sample(self.cluster.brokers, count)
 
     def _kill(self) -> None:
-        self._bring_down(self._some(1), Node.kill)
+        self._bring_down(self._choose(1), Node.kill)
 
     def _kill_two(self) -> None:
         """Kill two nodes, which leaves no majority until one is back."""
-        self._bring_down(self._some(2), Node.kill)
+        self._bring_down(self._choose(2), Node.kill)
 
     def _stop(self) -> None:
-        self._bring_down(self._some(1), Node.stop)
+        self._bring_down(self._choose(1), Node.stop)
 
     def _bring_down(self, nodes: list[Node], how: Any) -> None:
-        self.told.append(f"{how.__name__} {[node.id for node in nodes]}")
+        self.faults.append(f"{how.__name__} {[node.id for node in nodes]}")
         for node in nodes:
             how(node)
         time.sleep(2 * self.random.random())
@@ -270,8 +298,8 @@ class Nemesis:
             node.launch()
 
     def _pause(self) -> None:
-        (node,) = self._some(1)
-        self.told.append(f"pause {node.id}")
+        (node,) = self._choose(1)
+        self.faults.append(f"pause {node.id}")
         assert node.process is not None
         node.process.send_signal(signal.SIGSTOP)
         time.sleep(5 * self.random.random())
@@ -280,18 +308,18 @@ class Nemesis:
 
 @pytest.fixture
 def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+    cluster = Cluster(tmp_path)
     for node_id in (1, 2, 3):
-        made.add(node_id, broker_kind)
+        cluster.add(node_id, broker_kind)
     try:
-        made.start()
-        yield made
+        cluster.start()
+        yield cluster
     finally:
-        for node in made.nodes.values():
+        for node in cluster.nodes.values():
             with suppress(OSError):
                 if node.process is not None:
                     node.process.send_signal(signal.SIGCONT)
-        made.close()
+        cluster.close()
 
 
 def retentions_at(node: Node, names: list[str]) -> dict[str, int | None]:
@@ -303,16 +331,16 @@ def retentions_at(node: Node, names: list[str]) -> dict[str, int | None]:
     ]
     with node.client() as client:
         answer = client.call(DescribeConfigsRequest(resources=resources), 4)
-    found = {}
+    retentions = {}
     for result in answer.results:
         assert result.error_code == NONE, (result.resource_name, result.error_code)
         (setting,) = result.configs
         own = setting.config_source == 1  # DYNAMIC_TOPIC_CONFIG
-        found[result.resource_name] = int(setting.value) if own else None
-    return found
+        retentions[result.resource_name] = int(setting.value) if own else None
+    return retentions
 
 
-def test_what_was_acknowledged_holds(cluster, capsys):
+def test_acknowledged_changes_hold_on_every_node_after_faults(cluster, capsys):
     random = Random(SEED)
     nemesis = Nemesis(cluster, random)
     readers = [Reader(node) for node in cluster.brokers]
@@ -320,23 +348,25 @@ def test_what_was_acknowledged_holds(cluster, capsys):
         clients = stack.enter_context(Clients(cluster, SEED))
         for reader in readers:
             stack.enter_context(reader)
-        eventually(lambda: clients.done() > 20, "some answers")
+        eventually(lambda: clients.acknowledged_count() > 20, "20 acknowledged changes")
         for _ in range(ROUNDS):
             nemesis.strike()
             if random.random() < 0.7:
                 cluster.wait_complete()
-                done = clients.done()
-                eventually(lambda done=done: clients.done() > done + 10, "clients go on")
+                goal = clients.acknowledged_count() + 10
+                eventually(
+                    lambda goal=goal: clients.acknowledged_count() > goal,
+                    "10 changes more are acknowledged by the complete cluster",
+                )
         cluster.wait_complete()
-    assert [reader.back for reader in readers] == [set()] * len(readers), nemesis.told
-    assert all(reader.answers > 10 for reader in readers)
-    answers: Counter[str] = Counter()
+    assert [reader.returned for reader in readers] == [set()] * len(readers), nemesis.faults
+    assert all(reader.answer_count > 10 for reader in readers)
     for client in clients.clients:
-        answers += client.answered
-        assert client.wrong == [], nemesis.told
+        assert client.errors == [], nemesis.faults
     with capsys.disabled():
-        print(f"\nseed {SEED}: {', '.join(nemesis.told)}\n{dict(answers)}")
-    assert sum(answers[what] for what in ("create", "delete", "grow", "set")) > 10
+        outcomes = {key.value: dict(counter) for key, counter in clients.outcomes().items()}
+        print(f"\nseed {SEED}: {', '.join(nemesis.faults)}\n{outcomes}")
+    assert clients.outcomes()[Outcome.ACKNOWLEDGED].keys() == {"create", "delete", "grow", "set"}
     first, *others = cluster.brokers
     for node in others:
         eventually(lambda node=node: topics_at(node) == topics_at(first), "the same topics")
@@ -357,8 +387,8 @@ def check(
     """Check that a node's final topics are possible by the answers that the clients got."""
     assert set(partitions) <= set(topics)
     for name, topic in topics.items():
-        there = name in partitions
-        assert topic.exists.may_be(there), (name, topic, there)
-        if there:
+        is_listed = name in partitions
+        assert topic.exists.may_be(is_listed), (name, topic, is_listed)
+        if is_listed:
             assert topic.partitions.may_be(partitions[name]), (name, topic, partitions[name])
             assert topic.retention.may_be(retentions[name]), (name, topic, retentions[name])
