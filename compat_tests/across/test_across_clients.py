@@ -56,13 +56,13 @@ WRITERS = {
 
 
 def read_python(broker, jvm, topic, partitions):
-    found = python.read(broker.address, topic, COUNT)
-    return [(r.partition, r.offset, r.key, r.value) for r in found]
+    records = python.read(broker.address, topic, COUNT)
+    return [(r.partition, r.offset, r.key, r.value) for r in records]
 
 
 def read_confluent(broker, jvm, topic, partitions):
-    found = confluent.read(broker.address, topic, COUNT, partitions)
-    return [(m.partition(), m.offset(), m.key(), m.value()) for m in found]
+    messages = confluent.read(broker.address, topic, COUNT, partitions)
+    return [(m.partition(), m.offset(), m.key(), m.value()) for m in messages]
 
 
 def read_aiokafka(broker, jvm, topic, partitions):
@@ -74,8 +74,8 @@ def read_aiokafka(broker, jvm, topic, partitions):
 
 
 def read_java(broker, jvm, topic, partitions):
-    found = jvm.scenario("Scenarios", "consume", broker.address, topic, str(COUNT))["records"]
-    return [(r["partition"], r["offset"], r["key"].encode(), r["value"].encode()) for r in found]
+    records = jvm.scenario("Scenarios", "consume", broker.address, topic, str(COUNT))["records"]
+    return [(r["partition"], r["offset"], r["key"].encode(), r["value"].encode()) for r in records]
 
 
 READERS = [read_python, read_confluent, read_aiokafka, read_java]
@@ -99,7 +99,7 @@ def test_the_same_key_goes_to_the_same_partition_in_every_client(broker, jvm, un
         write(broker, jvm, topic, "none")
         places[name] = {key: at for at, _, key, _ in read_python(broker, jvm, topic, 11)}
     assert len(set(places["java"].values())) == 11
-    assert all(one == places["java"] for one in places.values())
+    assert all(partitions == places["java"] for partitions in places.values())
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
@@ -116,15 +116,18 @@ def test_members_of_different_libraries_share_a_group(broker, topic, group):
     """Members of both libraries agree on the range assignor; each partition has one owner."""
     python.create(broker.address, topic, 4)
     with (
-        python.members(broker.address, 1, topic, group_id=group) as (one,),
-        confluent.consumer(broker.address, group, partition_assignment_strategy="range") as two,
+        python.members(broker.address, 1, topic, group_id=group) as (member,),
+        confluent.consumer(broker.address, group, partition_assignment_strategy="range") as other,
     ):
-        two.subscribe([topic])
-        seen = []
+        other.subscribe([topic])
+        assignments = []
 
         def both():
-            seen[:] = [{p.partition for p in one.assignment}, {p for _, p in confluent.owned(two)}]
-            confluent.poll(two, 0.05)
-            return sorted(map(len, seen)) == [2, 2] and not seen[0] & seen[1]
+            assignments[:] = [
+                {p.partition for p in member.assignment},
+                {p for _, p in confluent.owned_partitions(other)},
+            ]
+            confluent.poll(other, 0.05)
+            return sorted(map(len, assignments)) == [2, 2] and not assignments[0] & assignments[1]
 
         eventually(both, "two members with two partitions each")

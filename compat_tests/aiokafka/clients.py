@@ -12,13 +12,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 DEADLINE_SECONDS = 60
+RUN_SECONDS = 150
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    async def bounded() -> Any:
-        return await asyncio.wait_for(main, 150)
-
-    return asyncio.run(bounded())
+    return asyncio.run(asyncio.wait_for(main, RUN_SECONDS))
 
 
 @asynccontextmanager
@@ -70,12 +68,12 @@ async def poll(client: Any, timeout_ms: int = 200) -> list[Any]:
 
 
 async def collect(client: Any, count: int) -> list[Any]:
-    found: list[Any] = []
+    records: list[Any] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while len(found) < count:
-        found += await poll(client)
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
-    return found
+    while len(records) < count:
+        records += await poll(client)
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records"
+    return records
 
 
 async def eventually(check: Callable[[], Any], what: str) -> Any:
@@ -87,9 +85,9 @@ async def eventually(check: Callable[[], Any], what: str) -> Any:
 
 
 async def settle(members: Sequence[Any], sizes: list[int]) -> list[set[Any]]:
-    def settled() -> list[set[Any]]:
+    def assignments_of_sizes() -> list[set[Any]]:
         got = [set(member.assignment()) for member in members]
         apart = sum(map(len, got)) == len(set().union(*got))
         return got if apart and sorted(map(len, got)) == sizes else []
 
-    return list(await eventually(settled, f"assignments of {sizes}"))
+    return list(await eventually(assignments_of_sizes, f"assignments of {sizes}"))

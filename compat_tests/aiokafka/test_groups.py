@@ -44,13 +44,13 @@ def test_assignors(broker, unique, group, assignor, sizes):
             await create(broker.address, topic, 3)
         settings = {"group_id": group, "partition_assignment_strategy": [assignor]}
         async with (
-            consumer(broker.address, *topics, **settings) as one,
-            consumer(broker.address, *topics, **settings) as two,
+            consumer(broker.address, *topics, **settings) as first,
+            consumer(broker.address, *topics, **settings) as second,
         ):
-            await settle([one, two], sizes)
+            await settle([first, second], sizes)
             for topic in topics:
                 await send(broker.address, topic, range(30), 3)
-            counts = {one: 0, two: 0}
+            counts = {first: 0, second: 0}
             for client in counts:
                 expected = 10 * len(client.assignment())
                 counts[client] = len(await collect(client, expected))
@@ -62,16 +62,16 @@ def test_assignors(broker, unique, group, assignor, sizes):
 def test_join_leave_and_added_partitions(broker, topic, group):
     async def main():
         await create(broker.address, topic, 2)
-        async with consumer(broker.address, topic, group_id=group) as one:
-            await settle([one], [2])
-            async with consumer(broker.address, topic, group_id=group) as two:
-                await settle([one, two], [1, 1])
-            await settle([one], [2])
+        async with consumer(broker.address, topic, group_id=group) as first:
+            await settle([first], [2])
+            async with consumer(broker.address, topic, group_id=group) as second:
+                await settle([first, second], [1, 1])
+            await settle([first], [2])
             async with admin(broker.address) as client:
                 from aiokafka.admin import NewPartitions
 
                 await client.create_partitions({topic: NewPartitions(5)})
-            await settle([one], [5])
+            await settle([first], [5])
 
     run(main())
 
@@ -91,12 +91,12 @@ def test_a_listener_hears_of_each_rebalance(broker, topic, group):
     async def main():
         await create(broker.address, topic, 4)
         listener = Listener()
-        async with consumer(broker.address, group_id=group) as one:
-            one.subscribe([topic], listener=listener)
-            await settle([one], [4])
-            async with consumer(broker.address, topic, group_id=group) as two:
-                await settle([one, two], [2, 2])
-            await settle([one], [4])
+        async with consumer(broker.address, group_id=group) as first:
+            first.subscribe([topic], listener=listener)
+            await settle([first], [4])
+            async with consumer(broker.address, topic, group_id=group) as second:
+                await settle([first, second], [2, 2])
+            await settle([first], [4])
             await eventually(lambda: listener.assigned[-1] == 4, "the last assignment")
         assert [size for size in listener.assigned if size] == [4, 2, 4]
         assert [size for size in listener.revoked if size][:2] == [4, 2]
@@ -111,12 +111,12 @@ def test_static_membership(broker, topic, group):
         def static(name):
             return consumer(broker.address, topic, group_id=group, group_instance_id=name)
 
-        async with static("one") as one:
-            async with static("two") as two:
-                _, kept = await settle([one, two], [2, 2])
+        async with static("one") as first:
+            async with static("two") as second:
+                _, assignments = await settle([first, second], [2, 2])
             async with static("two") as back:
-                _, again = await settle([one, back], [2, 2])
-            assert again == kept
+                _, again = await settle([first, back], [2, 2])
+            assert again == assignments
 
     run(main())
 
@@ -151,8 +151,8 @@ def test_two_groups_each_get_all(broker, topic, unique):
                 for name in ("one", "two")
             ]
             for reader in readers:
-                found = await collect(reader, 40)
-                assert sorted(int(record.value) for record in found) == list(range(40))
+                records = await collect(reader, 40)
+                assert sorted(int(record.value) for record in records) == list(range(40))
 
     run(main())
 

@@ -24,10 +24,10 @@ def test_acks(broker, topic, acks):
     async def main():
         await create(broker.address, topic)
         values = [b"%d" % number for number in range(50)]
-        placed, found = await write_and_read(broker.address, topic, values, acks=acks)
-        assert [record.value for record in found] == values
+        acknowledgements, records = await write_and_read(broker.address, topic, values, acks=acks)
+        assert [record.value for record in records] == values
         if acks != 0:
-            assert [one.offset for one in placed] == list(range(50))
+            assert [metadata.offset for metadata in acknowledgements] == list(range(50))
 
     run(main())
 
@@ -38,8 +38,8 @@ def test_compression(broker, topic, codec):
         await create(broker.address, topic)
         values = [b"%d " % number + b"abc" * 300 for number in range(200)]
         settings = {"compression_type": codec, "linger_ms": 20}
-        _, found = await write_and_read(broker.address, topic, values, **settings)
-        assert [record.value for record in found] == values
+        _, records = await write_and_read(broker.address, topic, values, **settings)
+        assert [record.value for record in records] == values
 
     run(main())
 
@@ -49,9 +49,9 @@ def test_idempotence_keeps_the_order(broker, topic):
         await create(broker.address, topic)
         values = [b"%d" % number for number in range(2000)]
         settings = {"enable_idempotence": True, "max_batch_size": 300}
-        placed, found = await write_and_read(broker.address, topic, values, **settings)
-        assert [one.offset for one in placed] == list(range(2000))
-        assert [record.value for record in found] == values
+        acknowledgements, records = await write_and_read(broker.address, topic, values, **settings)
+        assert [metadata.offset for metadata in acknowledgements] == list(range(2000))
+        assert [record.value for record in records] == values
 
     run(main())
 
@@ -70,8 +70,8 @@ def test_a_batch_built_by_hand_and_a_custom_partitioner(broker, topic):
         assert stored.offset == 1
         async with consumer(broker.address) as client:
             client.assign([TopicPartition(topic, 2)])
-            found = await collect(client, 6)
-        assert [record.value for record in found] == [None, b"0", b"1", b"2", b"3", b"4"]
+            records = await collect(client, 6)
+        assert [record.value for record in records] == [None, b"0", b"1", b"2", b"3", b"4"]
 
     run(main())
 

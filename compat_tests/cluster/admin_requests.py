@@ -42,11 +42,11 @@ class Source:
         api = BY_KEY[self.random.choices(list(weights), list(weights.values()))[0]]
         assert api.advertised is not None
         version = self.random.randint(*api.advertised)
-        return self._made(api.request, version), version
+        return self._request(api.request, version), version
 
-    def _made(self, cls: type[Any], version: int) -> Any:
-        told = [field for field in fields(cls) if version in field.spec.versions]
-        return cls(**{field.name: self._value(cls, field, version) for field in told})
+    def _request(self, cls: type[Any], version: int) -> Any:
+        present = [field for field in fields(cls) if version in field.spec.versions]
+        return cls(**{field.name: self._value(cls, field, version) for field in present})
 
     def _value(self, cls: type[Any], field: Attribute, version: int) -> Any:
         draw = self.random
@@ -65,7 +65,7 @@ class Source:
             (item,) = get_args(_not_none(inner))
             return self._array(cls, name, item, version)
         if wire == "struct":
-            return self._made(_not_none(inner), version)
+            return self._request(_not_none(inner), version)
         return self._plain(cls, name, wire)
 
     def _array(self, cls: type[Any], name: str, item: Any, version: int) -> list[Any]:
@@ -133,4 +133,4 @@ def _not_none(kind: Any) -> Any:
     """Return a union's type that is not None; any other type unchanged."""
     if get_origin(kind) is not UnionType:
         return kind
-    return next(one for one in get_args(kind) if one is not NoneType)
+    return next(member for member in get_args(kind) if member is not NoneType)

@@ -12,7 +12,7 @@ from compat_tests.cluster.nodes import Cluster
 
 @pytest.fixture
 def make(tmp_path: Path, broker_kind: str) -> Iterator[Callable[..., Cluster]]:
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
 
     def cluster(count: int, *, dynamic: bool = False, **overrides: str) -> Cluster:
         """Make nodes 1 to ``count`` of the kind under test, not started.
@@ -20,12 +20,12 @@ def make(tmp_path: Path, broker_kind: str) -> Iterator[Callable[..., Cluster]]:
         ``overrides`` are settings, with underscores instead of dots.
         """
         named = {name.replace("_", "."): value for name, value in overrides.items()}
-        one = Cluster(tmp_path / f"cluster-{len(made)}", named, dynamic=dynamic)
-        made.append(one)
+        new = Cluster(tmp_path / f"cluster-{len(clusters)}", named, dynamic=dynamic)
+        clusters.append(new)
         for node_id in range(1, count + 1):
-            one.add(node_id, broker_kind)
-        return one
+            new.add(node_id, broker_kind)
+        return new
 
     yield cluster
-    for one in made:
-        one.close()
+    for new in clusters:
+        new.close()

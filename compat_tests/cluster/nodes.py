@@ -61,7 +61,7 @@ class Node:
     def log(self) -> Path:
         return self.directory / "server.log"
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def format(
@@ -171,7 +171,7 @@ class Cluster:
             listeners.append(f"PLAINTEXT://127.0.0.1:{node.port}")
         if node.is_controller:
             listeners.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
-        found = {
+        properties = {
             "process.roles": node.roles,
             "node.id": str(node.id),
             "listeners": ",".join(listeners),
@@ -183,10 +183,10 @@ class Cluster:
             "group.initial.rebalance.delay.ms": "0",
         }
         if self.dynamic:
-            found["controller.quorum.bootstrap.servers"] = ",".join(voters.values())
+            properties["controller.quorum.bootstrap.servers"] = ",".join(voters.values())
         else:
-            found["controller.quorum.voters"] = ",".join(f"{k}@{v}" for k, v in voters.items())
-        return {**found, **self.overrides}
+            properties["controller.quorum.voters"] = ",".join(f"{k}@{v}" for k, v in voters.items())
+        return {**properties, **self.overrides}
 
     @property
     def controllers(self) -> list[Node]:
@@ -204,8 +204,8 @@ class Cluster:
         """Configure, format and launch all nodes, and wait until they serve."""
         self.configure()
         for node in self.nodes.values():
-            made = node.format()
-            assert made.returncode == 0, made.stdout + made.stderr
+            run = node.format()
+            assert run.returncode == 0, run.stdout + run.stderr
         for node in self.nodes.values():
             node.launch()
         self.wait_complete()
@@ -217,8 +217,8 @@ class Cluster:
         """
         self.configure()
         for node in self.nodes.values():
-            made = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-            assert made.returncode == 0, made.stdout + made.stderr
+            run = node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+            assert run.returncode == 0, run.stdout + run.stderr
             node.launch()
         self.wait_complete()
 
@@ -239,13 +239,13 @@ class Cluster:
             leads = [n for n in self.controllers if n.alive and n.leader() == n.id]
             return leads[0] if leads else None
 
-        found = eventually(find, "an active controller")
-        assert found is not None
-        return found
+        node = eventually(find, "an active controller")
+        assert node is not None
+        return node
 
     def tails(self) -> str:
         """Return the end of every node's log."""
-        return "\n".join(f"{node.id}: {node.said()[-600:]}" for node in self.nodes.values())
+        return "\n".join(f"{node.id}: {node.read_log()[-600:]}" for node in self.nodes.values())
 
     def close(self) -> None:
         """Kill all nodes; other tests cover a controlled shutdown."""

@@ -65,9 +65,9 @@ class Client:
         elif way < 0.8:
             self.call(node.controller_port, *self.source.request(NODES))
         else:
-            self.wrapped(node, *self.source.request(to_controllers))
+            self.send_in_envelope(node, *self.source.request(to_controllers))
 
-    def wrapped(self, node: Node, request: Any, version: int) -> None:
+    def send_in_envelope(self, node: Node, request: Any, version: int) -> None:
         """Send a request in an Envelope; accept its answer, or NOT_CONTROLLER."""
         key = key_of(request)
         frame = request_frame(key, version, 7, "inside", request)[4:]
@@ -83,11 +83,11 @@ class Client:
     def look(self) -> None:
         """Give the source the current topics' ids, in the order of their names."""
         node = self.cluster.brokers[0]
-        found = self.call(node.port, MetadataRequest(topics=None), 12).topics
-        self.source.ids = [t.topic_id for t in sorted(found, key=lambda topic: str(topic.name))]
+        topics = self.call(node.port, MetadataRequest(topics=None), 12).topics
+        self.source.ids = [t.topic_id for t in sorted(topics, key=lambda topic: str(topic.name))]
 
 
-def known(node: Node) -> list[Any]:
+def visible_metadata(node: Node) -> list[Any]:
     """Return the metadata that a node's clients can see."""
     with node.client() as client:
         topics = client.call(MetadataRequest(topics=None), 12).topics
@@ -111,19 +111,19 @@ def known(node: Node) -> list[Any]:
         ]
 
 
-def agreed(cluster: Cluster) -> list[Any]:
+def wait_same_metadata(cluster: Cluster) -> list[Any]:
     """Wait until all nodes have the same metadata, and return it."""
 
-    def same() -> list[Any] | None:
-        first, *others = [known(node) for node in cluster.brokers]
+    def shared_metadata() -> list[Any] | None:
+        first, *others = [visible_metadata(node) for node in cluster.brokers]
         return first if all(other == first for other in others) else None
 
-    found = eventually(same, "all nodes know the same")
-    assert found is not None
-    return found
+    metadata = eventually(shared_metadata, "all nodes have the same metadata")
+    assert metadata is not None
+    return metadata
 
 
-def test_admin_requests_by_lot(make: Callable[..., Cluster], broker_kind: str) -> None:
+def test_nodes_agree_after_random_requests(make: Callable[..., Cluster], broker_kind: str) -> None:
     """Random admin requests are answered, and all nodes agree, before and after a restart."""
     cluster = make(3)
     cluster.start()
@@ -134,14 +134,14 @@ def test_admin_requests_by_lot(make: Callable[..., Cluster], broker_kind: str) -
         client.step()
         if number % 5 == 0:
             client.look()
-    before = agreed(cluster)
-    assert before[0], "no topic was made"
+    before = wait_same_metadata(cluster)
+    assert before[0], "no topic was created"
     for node in cluster.brokers:
         node.kill()
     for node in cluster.brokers:
         node.launch()
     cluster.wait_complete()
-    after = agreed(cluster)
+    after = wait_same_metadata(cluster)
     assert after[1:3] == before[1:3], "settings and quotas"
     for node in cluster.brokers:
-        assert "Traceback" not in node.said(), node.said()[-4000:]
+        assert "Traceback" not in node.read_log(), node.read_log()[-4000:]

@@ -23,8 +23,8 @@ def test_controllers_join_by_themselves(jvm, make, broker_kind):
     for node_id in (2, 3):
         cluster.add(node_id, broker_kind, CONTROLLER)
     cluster.start_standalone()
-    wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
-    eventually(lambda: voters(jvm, cluster) == wanted, f"all vote: {wanted}", 90)
+    expected = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == expected, f"all vote: {expected}", 90)
     wiped = cluster.nodes[3]
     lost = directory_id(wiped)
     wiped.kill()
@@ -32,8 +32,8 @@ def test_controllers_join_by_themselves(jvm, make, broker_kind):
     assert wiped.format("--no-initial-controllers").returncode == 0
     assert directory_id(wiped) != lost
     wiped.launch()
-    wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
-    eventually(lambda: voters(jvm, cluster) == wanted, f"it votes again: {wanted}", 90)
+    expected = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == expected, f"it votes again: {expected}", 90)
 
 
 def test_who_does_not_ask_stays_an_observer(jvm, make, broker_kind):
@@ -55,5 +55,5 @@ def test_a_quorum_of_the_other_kind_is_joined(jvm, make, broker_kind):
     cluster.add(1, "kafka" if broker_kind == "kwire" else "kwire")
     cluster.add(2, broker_kind, CONTROLLER)
     cluster.start_standalone()
-    wanted = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
-    eventually(lambda: voters(jvm, cluster) == wanted, f"both vote: {wanted}", 90)
+    expected = {(node.id, directory_id(node)) for node in cluster.nodes.values()}
+    eventually(lambda: voters(jvm, cluster) == expected, f"both vote: {expected}", 90)

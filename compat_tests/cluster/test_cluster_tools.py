@@ -34,13 +34,13 @@ def endpoints(jvm, how: tuple[str, str], *more: str) -> dict[int, tuple[str, str
     """Return the columns of ``list-endpoints``, by node id."""
     lines = jvm.tool(CLUSTER, "list-endpoints", *how, *more).ok().splitlines()[1:]
     cells = [line.split() for line in lines if line.strip()]
-    return {int(found[0]): (found[2], " ".join(found[4:])) for found in cells}
+    return {int(row[0]): (row[2], " ".join(row[4:])) for row in cells}
 
 
 def partitions(jvm, cluster: Cluster, topic: str) -> dict[int, tuple[str, str]]:
     """Return the leader and the replicas of each partition."""
-    said = jvm.tool(TOPICS, *by_broker(cluster), "--describe", "--topic", topic).out
-    rows = re.findall(r"Partition: (\d+)\s+Leader: (\S+)\s+Replicas: (\S*)", said)
+    output = jvm.tool(TOPICS, *by_broker(cluster), "--describe", "--topic", topic).out
+    rows = re.findall(r"Partition: (\d+)\s+Leader: (\S+)\s+Replicas: (\S*)", output)
     return {int(number): (leader, replicas) for number, leader, replicas in rows}
 
 
@@ -58,11 +58,11 @@ def test_endpoints_fencing_and_unregistering(jvm, three):
     jvm.tool(TOPICS, *how, "--create", "--topic", "spread", "--replica-assignment", "1,2,3")
     dead = next(node for node in cluster.brokers if node is not active)
     dead.kill()
-    left = {key: value for key, value in brokers.items() if key != dead.id}
+    living = {key: value for key, value in brokers.items() if key != dead.id}
     how = by_broker(cluster)
-    eventually(lambda: endpoints(jvm, how) == left, "the dead one is fenced")
+    eventually(lambda: endpoints(jvm, how) == living, "the dead one is fenced")
     fenced = endpoints(jvm, how, "--include-fenced-brokers")
-    assert fenced == {**left, dead.id: (str(dead.port), "fenced broker")}
+    assert fenced == {**living, dead.id: (str(dead.port), "fenced broker")}
     assert partitions(jvm, cluster, "spread")[dead.id - 1] == ("none", str(dead.id))
     ran = jvm.tool(ELECTION, *how, "--election-type", "preferred", "--all-topic-partitions")
     assert "PreferredLeaderNotAvailableException" in ran.out
@@ -72,7 +72,8 @@ def test_endpoints_fencing_and_unregistering(jvm, three):
         in jvm.tool(CLUSTER, "unregister", *how, "--id", str(dead.id)).ok()
     )
     eventually(
-        lambda: endpoints(jvm, how, "--include-fenced-brokers") == left, "it is not known any more"
+        lambda: endpoints(jvm, how, "--include-fenced-brokers") == living,
+        "it is unregistered",
     )
 
 
@@ -103,37 +104,43 @@ def test_configs(jvm, three):
     default = ("--entity-type", "brokers", "--entity-default")
     second = ("--entity-type", "brokers", "--entity-name", "2")
 
-    def told(*entity: str) -> str:
+    def settings_of(*entity: str) -> str:
         return jvm.tool(CONFIGS, *how, "--describe", *entity).ok()
 
     jvm.tool(CONFIGS, *how, "--alter", *default, "--add-config", "log.retention.ms=86400000").ok()
     jvm.tool(CONFIGS, *how, "--alter", *second, "--add-config", "log.cleaner.threads=2").ok()
-    eventually(lambda: "log.retention.ms=86400000" in told(*default), "for all")
-    eventually(lambda: "log.cleaner.threads=2" in told(*second), "for one")
-    assert "DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2" in told(*second)
+    eventually(lambda: "log.retention.ms=86400000" in settings_of(*default), "the default")
+    eventually(
+        lambda: "log.cleaner.threads=2" in settings_of(*second),
+        "broker 2",
+    )
+    assert "DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2" in settings_of(*second)
     direct = by_controller(three.active())
     jvm.tool(CONFIGS, *direct, "--alter", *default, "--add-config", "log.retention.ms=77").ok()
-    eventually(lambda: "log.retention.ms=77" in told(*default), "by the controller")
+    eventually(lambda: "log.retention.ms=77" in settings_of(*default), "by the controller")
     assert "log.retention.ms=77" in jvm.tool(CONFIGS, *direct, "--describe", *default).ok()
     for entity, change in ((second, "node.id=4"), (default, "log.retention.ms=many")):
         assert jvm.tool(CONFIGS, *how, "--alter", *entity, "--add-config", change).code == 1
     jvm.tool(CONFIGS, *how, "--alter", *second, "--delete-config", "log.cleaner.threads").ok()
-    eventually(lambda: "log.cleaner.threads=2" not in told(*second), "gone")
+    eventually(lambda: "log.cleaner.threads=2" not in settings_of(*second), "it is removed")
 
 
 def test_log_dirs_and_versions(jvm, three):
     how = by_broker(three)
     jvm.tool(TOPICS, *how, "--create", "--topic", "spread", "--replica-assignment", "1,2,3")
 
-    def told() -> dict[int, list[str]]:
-        said = jvm.tool(LOG_DIRS, *how, "--describe", "--topic-list", "spread").ok()
-        found = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    def partitions_by_broker() -> dict[int, list[str]]:
+        output = jvm.tool(LOG_DIRS, *how, "--describe", "--topic-list", "spread").ok()
+        answer = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
         return {
-            one["broker"]: [p["partition"] for d in one["logDirs"] for p in d["partitions"]]
-            for one in found["brokers"]
+            entry["broker"]: [p["partition"] for d in entry["logDirs"] for p in d["partitions"]]
+            for entry in answer["brokers"]
         }
 
-    eventually(lambda: told() == {1: ["spread-0"], 2: ["spread-1"], 3: ["spread-2"]}, "all told")
+    eventually(
+        lambda: partitions_by_broker() == {1: ["spread-0"], 2: ["spread-1"], 3: ["spread-2"]},
+        "every broker lists its partition",
+    )
     unknown = jvm.tool(LOG_DIRS, *how, "--describe", "--broker-list", "1,9")
     assert "9" in unknown.out + unknown.err
     versions = jvm.tool(API_VERSIONS, *how).ok()
@@ -158,9 +165,9 @@ def test_reassigning(jvm, three, tmp_path: Path):
     eventually(lambda: "is completed" in reassign("named", [1], "--verify").ok(), "done")
     listed = jvm.tool(REASSIGN, *how, "--list").ok()
     assert "No partition reassignments found." in listed
-    wanted = tmp_path / "topics.json"
-    wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": "named"}]}))
-    plan = ("--topics-to-move-json-file", str(wanted), "--broker-list", "1,2", "--generate")
+    topics_file = tmp_path / "topics.json"
+    topics_file.write_text(json.dumps({"version": 1, "topics": [{"topic": "named"}]}))
+    plan = ("--topics-to-move-json-file", str(topics_file), "--broker-list", "1,2", "--generate")
     assert "Proposed partition reassignment" in jvm.tool(REASSIGN, *how, *plan).ok()
     for kind in ("preferred", "unclean"):
         only = ("--election-type", kind, "--topic", "named", "--partition", "0")

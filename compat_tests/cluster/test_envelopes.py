@@ -21,11 +21,11 @@ HOST = bytes((10, 1, 2, 3))
 CREATE = request_frame(19, 7, 99, "inside", CreateTopicsRequest(timeout_ms=9000))[4:]
 
 
-def changed(*, key: int = 19, version: int = 7) -> bytes:
+def with_header(*, key: int = 19, version: int = 7) -> bytes:
     return struct.pack(">hh", key, version) + CREATE[4:]
 
 
-def nested() -> bytes:
+def nested_envelope() -> bytes:
     inner = EnvelopeRequest(
         request_data=CREATE, request_principal=PRINCIPAL, client_host_address=HOST
     )
@@ -40,16 +40,16 @@ CASES: list[tuple[int, dict[str, Any]]] = [
     (35, {"data": CREATE[:2]}),
     (35, {"data": CREATE[:11]}),
     (35, {"data": CREATE[:-3]}),
-    (35, {"data": changed(key=999)}),
-    (35, {"data": changed(key=-1)}),
-    (35, {"data": changed(version=99)}),
-    (35, {"data": changed(version=1)}),
-    (35, {"data": changed(version=-1)}),
-    (42, {"data": changed(key=1)}),
-    (42, {"data": changed(key=3)}),
-    (42, {"data": changed(key=12)}),
-    (42, {"data": changed(key=63)}),
-    (42, {"data": nested()}),
+    (35, {"data": with_header(key=999)}),
+    (35, {"data": with_header(key=-1)}),
+    (35, {"data": with_header(version=99)}),
+    (35, {"data": with_header(version=1)}),
+    (35, {"data": with_header(version=-1)}),
+    (42, {"data": with_header(key=1)}),
+    (42, {"data": with_header(key=3)}),
+    (42, {"data": with_header(key=12)}),
+    (42, {"data": with_header(key=63)}),
+    (42, {"data": nested_envelope()}),
     (42, {"host": b""}),
     (42, {"host": b"12345"}),
     (97, {"principal": b""}),

@@ -32,14 +32,14 @@ BROKER = 4
 
 @pytest.fixture
 def cluster(tmp_path: Path, broker_kind: str) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+    cluster = Cluster(tmp_path)
     for node_id in (1, 2, 3):
-        made.add(node_id, broker_kind)
+        cluster.add(node_id, broker_kind)
     try:
-        made.start()
-        yield made
+        cluster.start()
+        yield cluster
     finally:
-        made.close()
+        cluster.close()
 
 
 def creation(*names: str, partitions: int = 3) -> CreateTopicsRequest:
@@ -116,12 +116,12 @@ class Load:
 
 def created_in_log(node: Node) -> Counter[str]:
     """Count the TopicRecords of each topic in a node's metadata log."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     folder = node.directory / "data" / "__cluster_metadata-0"
     for segment in sorted(folder.glob("*.log")):
         for batch in read_batches(memoryview(segment.read_bytes())):
-            found.update(r.name for r in batch.records if isinstance(r, TopicRecord))
-    return found
+            counter.update(r.name for r in batch.records if isinstance(r, TopicRecord))
+    return counter
 
 
 def test_topics_through_every_node(cluster):
@@ -129,9 +129,9 @@ def test_topics_through_every_node(cluster):
         with node.client() as client:
             (result,) = client.call(creation(f"by-{node.id}", partitions=6), 7).topics
         assert (result.error_code, result.num_partitions) == (0, 6)
-    wanted = {f"by-{node.id}": 6 for node in cluster.brokers}
+    partitions = {f"by-{node.id}": 6 for node in cluster.brokers}
     for node in cluster.brokers:
-        eventually(lambda node=node: topics_at(node) == wanted, f"node {node.id} knows all")
+        eventually(lambda node=node: topics_at(node) == partitions, f"node {node.id} knows all")
     with cluster.brokers[0].client() as client:
         answer = client.call(MetadataRequest(topics=None), 12)
     for topic in answer.topics:
@@ -242,9 +242,9 @@ def test_active_controller_paused(cluster):
     with paused.client() as client:
         (result,) = client.call(creation("by-the-paused"), 7).topics
     assert result.error_code == 0
-    wanted = {"by-the-paused": 3, **{f"by-{node.id}": 3 for node in others}}
+    partitions = {"by-the-paused": 3, **{f"by-{node.id}": 3 for node in others}}
     for node in cluster.brokers:
-        eventually(lambda node=node: topics_at(node) == wanted, f"node {node.id} knows all")
+        eventually(lambda node=node: topics_at(node) == partitions, f"node {node.id} knows all")
 
 
 def test_a_silent_broker_is_fenced(tmp_path, broker_kind):

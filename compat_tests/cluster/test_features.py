@@ -61,11 +61,11 @@ def static(make) -> Cluster:
 
 def levels(jvm, how: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
     """Return the lowest, the highest and the finalized level of each feature."""
-    said = jvm.tool(FEATURES, *how, "describe").ok()
+    output = jvm.tool(FEATURES, *how, "describe").ok()
     rows = re.findall(
         r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+"
         r"FinalizedVersionLevel: (\S+)\s+Epoch: \d+",
-        said,
+        output,
     )
     return {name: (low, high, level) for name, low, high, level in rows}
 
@@ -75,15 +75,15 @@ def wait_for_directory_ids(jvm, how: tuple[str, str]) -> None:
 
     A voter does that a fetch timeout after it has found the leader.
     """
-    asked = (*how, UP, "--feature", "kraft.version=1", "--dry-run")
-    eventually(lambda: jvm.tool(FEATURES, *asked).code == 0, "all have told")
+    attempt = (*how, UP, "--feature", "kraft.version=1", "--dry-run")
+    eventually(lambda: jvm.tool(FEATURES, *attempt).code == 0, "every voter has sent its id")
 
 
 def test_static_quorum(jvm, static):
     """A new static cluster shows Kafka's levels and refuses invalid changes as Kafka does."""
     how = by_broker(static)
-    told = levels(jvm, how)
-    assert told == {
+    initial = levels(jvm, how)
+    assert initial == {
         "eligible.leader.replicas.version": ("0", "1", "0"),
         "group.version": ("0", "1", "0"),
         "kraft.version": ("0", "1", "0"),
@@ -93,7 +93,7 @@ def test_static_quorum(jvm, static):
         "transaction.version": ("0", "2", "0"),
     }
     for node in static.controllers:
-        assert levels(jvm, by_controller(node)) == told
+        assert levels(jvm, by_controller(node)) == initial
     wait_for_directory_ids(jvm, how)
     for arguments, why in REFUSED:
         ran = jvm.tool(FEATURES, *how, *arguments)
@@ -102,7 +102,7 @@ def test_static_quorum(jvm, static):
     by_active = by_controller(static.active())
     ran = jvm.tool(FEATURES, *by_active, UP, "--feature", "metadata.version=31")
     assert "only supports versions 7-30" in ran.out
-    for arguments, said in (
+    for arguments, text in (
         ((UP, "--metadata", "4.3-IV0"), "metadata.version was upgraded to 30"),
         ((DOWN, "--feature", "kraft.version=0"), "kraft.version was downgraded to 0"),
         (("disable", "--feature", "transaction.version"), "transaction.version was disabled"),
@@ -110,18 +110,18 @@ def test_static_quorum(jvm, static):
         (("version-mapping", "--release-version", "4.1"), "metadata.version=27"),
         (("feature-dependencies", "--feature", "transaction.version=2"), "no dependencies"),
     ):
-        assert said in jvm.tool(FEATURES, *how, *arguments).ok(), arguments
-    assert levels(jvm, how) == told
+        assert text in jvm.tool(FEATURES, *how, *arguments).ok(), arguments
+    assert levels(jvm, how) == initial
 
 
 def test_feature_up_and_down(jvm, static):
     """A feature can be upgraded and downgraded; a dry run changes nothing."""
     how = by_broker(static)
     name = "eligible.leader.replicas.version"
-    one = ("--feature", f"{name}=1")
-    assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *one, "--dry-run").ok()
+    feature = ("--feature", f"{name}=1")
+    assert "can be upgraded" in jvm.tool(FEATURES, *how, UP, *feature, "--dry-run").ok()
     assert levels(jvm, how)[name][2] == "0"
-    jvm.tool(FEATURES, *by_controller(static.active()), UP, *one).ok()
+    jvm.tool(FEATURES, *by_controller(static.active()), UP, *feature).ok()
     eventually(lambda: levels(jvm, how)[name][2] == "1", "finalized")
     jvm.tool(FEATURES, *how, DOWN, "--feature", f"{name}=0").ok()
     eventually(lambda: levels(jvm, how)[name][2] == "0", "not finalized")
@@ -130,16 +130,16 @@ def test_feature_up_and_down(jvm, static):
 def test_kraft_version_of_a_running_static_quorum(jvm, static):
     """With unchanged settings the voter set moves into the log, and then it can be changed."""
     how = by_broker(static)
-    one = (UP, "--feature", "kraft.version=1")
+    upgrade = (UP, "--feature", "kraft.version=1")
     other = next(node for node in static.controllers if node is not static.active())
     named = other.id, directory_id(other)
     assert error(add(jvm, how, other)) == "UnsupportedVersionException"
     assert error(remove(jvm, how, *named)) == "UnsupportedVersionException"
-    both = (*one, "--feature", "group.version=77")
+    both = (*upgrade, "--feature", "group.version=77")
     assert jvm.tool(FEATURES, *how, *both).code == 1
     wait_for_directory_ids(jvm, how)
     assert levels(jvm, how)["kraft.version"][2] == "0"
-    jvm.tool(FEATURES, *how, *one).ok()
+    jvm.tool(FEATURES, *how, *upgrade).ok()
     eventually(lambda: levels(jvm, how)["kraft.version"][2] == "1", "finalized")
     voters = status(jvm, static)["CurrentVoters"]
     for node in static.controllers:
@@ -165,8 +165,8 @@ def test_an_older_cluster_is_raised(jvm, make, release):
     cluster = make(1)
     cluster.configure()
     node = cluster.nodes[1]
-    made = node.format("--release-version", release)
-    assert made.returncode == 0, made.stdout + made.stderr
+    run = node.format("--release-version", release)
+    assert run.returncode == 0, run.stdout + run.stderr
     node.launch()
     cluster.wait_complete()
     how = by_broker(cluster)
@@ -182,8 +182,8 @@ def test_an_older_cluster_is_raised(jvm, make, release):
     node.stop()
     node.launch()
     cluster.wait_complete()
-    told = levels(jvm, how)
-    assert told["metadata.version"][2] == "4.3-IV0"
-    assert told["eligible.leader.replicas.version"][2] == "1"
+    upgraded = levels(jvm, how)
+    assert upgraded["metadata.version"][2] == "4.3-IV0"
+    assert upgraded["eligible.leader.replicas.version"][2] == "1"
     jvm.tool(TOPICS, *how, "--create", "--topic", "after")
     assert jvm.tool(TOPICS, *how, "--list").out.split() == ["after", "before"]

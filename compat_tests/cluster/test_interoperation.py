@@ -20,20 +20,20 @@ PAIRS = [("kwire", "kafka"), ("kafka", "kwire")]
 @pytest.fixture
 def make(tmp_path: Path):
     """A maker of started clusters of given kinds and roles, closed at the end of the test."""
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
 
     def cluster(*nodes: tuple[str, str], dynamic: bool = False, start: bool = True) -> Cluster:
-        one = Cluster(tmp_path / f"cluster-{len(made)}", dynamic=dynamic)
-        made.append(one)
+        new = Cluster(tmp_path / f"cluster-{len(clusters)}", dynamic=dynamic)
+        clusters.append(new)
         for number, (kind, roles) in enumerate(nodes):
-            one.add(number + 1, kind, roles)
+            new.add(number + 1, kind, roles)
         if start:
-            one.start()
-        return one
+            new.start()
+        return new
 
     yield cluster
-    for one in made:
-        one.close()
+    for new in clusters:
+        new.close()
 
 
 def create(node: Node, name: str, partitions: int = 1) -> None:
@@ -46,9 +46,9 @@ def produce_and_fetch(cluster: Cluster, topic: str, count: int = 200) -> None:
     """Produce records and consume them in a new group, through every leader of a partition."""
     fill(cluster.bootstrap, topic, [b"%d" % number for number in range(count)])
     with consumer(cluster.bootstrap, topic, group_id=f"{topic}-group") as reader:
-        found = collect(lambda: poll(reader), count)
+        records = collect(lambda: poll(reader), count)
         reader.commit()
-    assert len(found) == count
+    assert len(records) == count
 
 
 @pytest.mark.parametrize(("controller", "broker"), PAIRS)
@@ -86,9 +86,9 @@ def test_replicas_under_a_kwire_controller(make):
 
 def in_sync(node: Node) -> set[tuple[int, ...]]:
     """Return the in-sync replicas of a topic's partitions by one node's metadata."""
-    asked = MetadataRequest.MetadataRequestTopic(name="orders")
+    topic_request = MetadataRequest.MetadataRequestTopic(name="orders")
     with node.client() as client:
-        (topic,) = client.call(MetadataRequest(topics=[asked]), 12).topics
+        (topic,) = client.call(MetadataRequest(topics=[topic_request]), 12).topics
     return {tuple(sorted(partition.isr_nodes)) for partition in topic.partitions}
 
 
@@ -100,18 +100,18 @@ def test_voters_of_both(make, kinds):
     cluster = make(*[(kind, COMBINED) for kind in kinds])
     for node in cluster.brokers:
         create(node, f"by-{node.id}", 3)
-    known = {f"by-{node.id}": 3 for node in cluster.brokers}
+    topics = {f"by-{node.id}": 3 for node in cluster.brokers}
     for number in range(3):
         victim = cluster.active()
         victim.kill()
         living = [node for node in cluster.brokers if node.alive]
         for node in living:
             create(node, f"round-{number}-{node.id}")
-            known[f"round-{number}-{node.id}"] = 1
+            topics[f"round-{number}-{node.id}"] = 1
         victim.launch()
         cluster.wait_complete()
     for node in cluster.brokers:
-        eventually(lambda node=node: topics_at(node) == known, f"node {node.id} knows all")
+        eventually(lambda node=node: topics_at(node) == topics, f"node {node.id} knows all")
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)

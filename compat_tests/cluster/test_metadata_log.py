@@ -69,11 +69,11 @@ def test_a_segment_grows_old(make):
     cluster.start()
     numbers = iter(range(10_000))
 
-    def rolled() -> bool:
+    def has_second_segment() -> bool:
         create(cluster, f"topic-{next(numbers)}")
         return len(names(cluster, "log")) > 1
 
-    eventually(rolled, "a second segment")
+    eventually(has_second_segment, "a second segment")
 
 
 def test_what_is_not_needed_is_deleted(jvm, make):
@@ -88,25 +88,25 @@ def test_what_is_not_needed_is_deleted(jvm, make):
     cluster.start()
     behind = next(node for node in cluster.controllers if node is not cluster.active())
     behind.stop()
-    wanted = [f"topic-{n}" for n in range(500)]
+    topics = [f"topic-{n}" for n in range(500)]
     for start in range(0, 500, 50):
-        create(cluster, *wanted[start : start + 50])
+        create(cluster, *topics[start : start + 50])
     for node in cluster.controllers:
         if node is not behind:
 
-            def cleaned(node_id: int = node.id) -> bool:
+            def is_cleaned(node_id: int = node.id) -> bool:
                 logs = names(cluster, "log", node_id)
                 return len(names(cluster, "checkpoint", node_id)) == 1 and not logs[0].startswith(
                     "0" * 20
                 )
 
-            eventually(cleaned, f"{node.id}: {names(cluster, 'log', node.id)}", CLEANING_SECONDS)
+            eventually(is_cleaned, f"{node.id}: {names(cluster, 'log', node.id)}", CLEANING_SECONDS)
     behind.launch()
     cluster.wait_complete()
     assert names(cluster, "checkpoint", behind.id), "it was given a snapshot"
     assert sorted(replication(jvm, cluster).values()) == ["Follower", "Follower", "Leader"]
     listed = jvm.tool(TOPICS, "--bootstrap-server", behind.address, "--list").out
-    assert set(wanted) <= set(listed.split())
+    assert set(topics) <= set(listed.split())
 
 
 @pytest.mark.parametrize("suffix", ["log", "checkpoint"])
@@ -119,14 +119,14 @@ def test_dump(jvm, make, suffix):
     eventually(lambda: names(cluster, suffix), "something to read")
     cluster.nodes[1].stop()
     path = str(metadata(cluster) / names(cluster, suffix)[-1])
-    said = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()
-    kinds = set(re.findall(r'"type":"(\w+)"', said))
+    output = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()
+    kinds = set(re.findall(r'"type":"(\w+)"', output))
     assert {"FEATURE_LEVEL_RECORD", "REGISTER_BROKER_RECORD", "TOPIC_RECORD"} <= kinds
-    assert '"name":"dumped"' in said
+    assert '"name":"dumped"' in output
     control = ["LeaderChange"] if suffix == "log" else ["SnapshotHeader", "SnapshotFooter"]
-    assert all(name in said for name in control)
-    assert "isvalid: false" not in said
-    assert "skipping" not in said.lower()
+    assert all(name in output for name in control)
+    assert "isvalid: false" not in output
+    assert "skipping" not in output.lower()
 
 
 @pytest.mark.parametrize("interval", ["20", "0"])
@@ -137,11 +137,11 @@ def test_idle(jvm, make, interval):
     active = cluster.active()
     path = str(metadata(cluster, active.id) / names(cluster, "log", active.id)[-1])
 
-    def nothings() -> int:
-        said = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()
-        return said.count('"type":"NO_OP_RECORD"')
+    def no_op_count() -> int:
+        output = jvm.tool(DUMP_LOG, "--cluster-metadata-decoder", "--files", path).ok()
+        return output.count('"type":"NO_OP_RECORD"')
 
     if interval == "0":
-        assert nothings() == 0
+        assert no_op_count() == 0
     else:
-        eventually(lambda: nothings() > 20, "records without content")
+        eventually(lambda: no_op_count() > 20, "records without content")

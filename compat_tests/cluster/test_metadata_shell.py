@@ -9,7 +9,7 @@ from compat_tests.harness.wait import eventually
 
 
 @pytest.fixture(params=["checkpoint", "log"])
-def written(request, jvm, make):
+def metadata_file(request, jvm, make):
     """A stopped node and its newest snapshot, or its log if it has written no snapshot."""
     often = {"metadata_log_max_record_bytes_between_snapshots": "100"}
     cluster = make(1, **(often if request.param == "checkpoint" else {}))
@@ -25,26 +25,26 @@ def written(request, jvm, make):
     jvm.tool(CONFIGS, *how, "--alter", *user, "--add-config", "producer_byte_rate=1000").ok()
     node = cluster.nodes[1]
     node.stop()
-    found = (node.directory / "data/__cluster_metadata-0").glob(f"*.{request.param}")
-    return node, str(max(found))
+    files = (node.directory / "data/__cluster_metadata-0").glob(f"*.{request.param}")
+    return node, str(max(files))
 
 
-def asked(file: str, *command: str, until: str) -> str:
+def read_until(file: str, *command: str, until: str) -> str:
     """Run a shell command until ``until`` is in its answer, and return the answer.
 
     The shell sometimes answers before it has read all records.
     """
 
-    def told() -> str:
-        said = shell("--snapshot", file, *command)
-        return said if until in said else ""
+    def attempt() -> str:
+        output = shell("--snapshot", file, *command)
+        return output if until in output else ""
 
-    return eventually(told, f"{command} says {until!r}")
+    return eventually(attempt, f"{command} says {until!r}")
 
 
-def test_ls_cat_find_tree(written):
-    node, file = written
-    tree = asked(file, "tree", "/image/topics/byName", until="kept")
+def test_ls_cat_find_tree(metadata_file):
+    node, file = metadata_file
+    tree = read_until(file, "tree", "/image/topics/byName", until="kept")
     lines = [line.strip() for line in tree.splitlines()]
     assert lines[0] == "kept:"
     assert "gone" not in tree
@@ -56,18 +56,18 @@ def test_ls_cat_find_tree(written):
         "leaderRecoveryState=RECOVERED",
     ):
         assert part in partition
-    assert partition in asked(file, "cat", "/image/topics/byName/kept/0", until="replicas")
+    assert partition in read_until(file, "cat", "/image/topics/byName/kept/0", until="replicas")
     topic = lines[lines.index("id:") + 1]
-    paths = asked(file, "find", "/image/topics", until="byName/kept").splitlines()
+    paths = read_until(file, "find", "/image/topics", until="byName/kept").splitlines()
     assert f"/image/topics/byId/{topic}/1" in paths
     assert "/image/topics/byName/kept/0" in paths
-    assert asked(file, "ls", "/image/topics/byName", until="kept").split() == ["kept"]
+    assert read_until(file, "ls", "/image/topics/byName", until="kept").split() == ["kept"]
 
 
-def test_the_whole_image(written):
-    _, file = written
-    told = asked(file, "tree", "/image", until="kept").splitlines()
-    tops = [line.rstrip(":") for line in told if line and not line.startswith(" ")]
+def test_the_whole_image(metadata_file):
+    _, file = metadata_file
+    tree = read_until(file, "tree", "/image", until="kept").splitlines()
+    tops = [line.rstrip(":") for line in tree if line and not line.startswith(" ")]
     assert tops == [
         "acls",
         "clientQuotas",
@@ -80,7 +80,7 @@ def test_the_whole_image(written):
         "scram",
         "topics",
     ]
-    lines = [line.strip() for line in told]
+    lines = [line.strip() for line in tree]
     assert lines[lines.index("log.retention.ms:") + 1] == "77"
     assert lines[lines.index("retention.ms:") + 1] == "1234"
     assert lines[lines.index("producer_byte_rate:") + 1] == "1000.0"
@@ -89,11 +89,11 @@ def test_the_whole_image(written):
     assert any(line.startswith("ControllerRegistration(id=1,") for line in lines)
 
 
-def test_wrong_paths(written):
-    _, file = written
-    assert "no such file or directory" in asked(file, "ls", "/nope", until="nope")
-    assert "Is a directory" in asked(file, "cat", "/image/topics", until="topics")
-    assert "invalid choice: 'frob'" in asked(file, "frob", until="frob")
+def test_wrong_paths(metadata_file):
+    _, file = metadata_file
+    assert "no such file or directory" in read_until(file, "ls", "/nope", until="nope")
+    assert "Is a directory" in read_until(file, "cat", "/image/topics", until="topics")
+    assert "invalid choice: 'frob'" in read_until(file, "frob", until="frob")
 
 
 def test_a_running_node_is_left_alone(make):

@@ -40,8 +40,8 @@ def start(cluster: Cluster) -> Cluster:
         f"{node.id}@127.0.0.1:{node.controller_port}:{fresh_id()}" for node in cluster.controllers
     )
     for node in cluster.nodes.values():
-        made = node.format("--initial-controllers", first)
-        assert made.returncode == 0, made.stdout + made.stderr
+        run = node.format("--initial-controllers", first)
+        assert run.returncode == 0, run.stdout + run.stderr
         node.launch()
     cluster.wait_complete()
     return cluster
@@ -51,8 +51,8 @@ def fourth(cluster: Cluster, kind: str) -> Node:
     """Add and format a fourth controller, an observer that is not started."""
     node = cluster.add(4, kind)
     cluster.configure()
-    made = node.format("--no-initial-controllers")
-    assert made.returncode == 0, made.stdout + made.stderr
+    run = node.format("--no-initial-controllers")
+    assert run.returncode == 0, run.stdout + run.stderr
     return node
 
 
@@ -67,9 +67,9 @@ def test_add_and_remove(jvm, three, broker_kind):
     assert error(add(jvm, how, node)) == "TimeoutException"  # The node is not running.
     node.launch()
     cluster.wait_complete()
-    told = status(jvm, cluster)
-    assert f'"directoryId": "{own}"' in told["CurrentObservers"]
-    assert own not in told["CurrentVoters"]
+    quorum = status(jvm, cluster)
+    assert f'"directoryId": "{own}"' in quorum["CurrentObservers"]
+    assert own not in quorum["CurrentVoters"]
     for dry in (add(jvm, how, node, "--dry-run"), remove(jvm, how, 4, own, "--dry-run")):
         assert dry.ok().startswith("DRY RUN of ")
     assert error(remove(jvm, how, 4, own)) == "VoterNotFoundException"
@@ -82,8 +82,8 @@ def test_add_and_remove(jvm, three, broker_kind):
     assert "Invalid negative" in remove(jvm, how, -1, own).err
     assert remove(jvm, how, 4, "").code == 1
     assert "must supply the configuration file" in jvm.tool(QUORUM, *how, "add-controller").err
-    asked = by_controller(followers(cluster)[0])  # The tool finds the leader by itself.
-    remove(jvm, asked, 4, own).ok()
+    by_follower = by_controller(followers(cluster)[0])  # The tool finds the leader by itself.
+    remove(jvm, by_follower, 4, own).ok()
     eventually(lambda: replication(jvm, cluster).get(4) == "Observer", "an observer again")
     add(jvm, by_controller(cluster.active()), node).ok()
     assert replication(jvm, cluster)[4] == "Follower"
@@ -108,16 +108,18 @@ def test_lag(jvm, three):
     active = by_controller(cluster.active())
 
     def row(*more: str) -> list[str]:
-        said = jvm.tool(QUORUM, *active, "describe", "--replication", *more).ok()
-        cells = (re.split(r"\s{2,}|\t", line.strip()) for line in said.splitlines())
-        return next([c for c in found if c] for found in cells if found[0] == str(paused.id))
+        output = jvm.tool(QUORUM, *active, "describe", "--replication", *more).ok()
+        cells = (re.split(r"\s{2,}|\t", line.strip()) for line in output.splitlines())
+        return next(
+            [c for c in row_cells if c] for row_cells in cells if row_cells[0] == str(paused.id)
+        )
 
     eventually(lambda: int(row()[3]) > 0, "it lags")
     assert row()[-1] == "Follower"
     assert re.fullmatch(r"\d+ ms ago", row("--human-readable")[4])
-    told = jvm.tool(QUORUM, *active, "describe", "--status").ok()
-    assert int(re.search(r"MaxFollowerLag: +(\d+)", told)[1]) > 0
-    assert int(re.search(r"MaxFollowerLagTimeMs: +(\d+)", told)[1]) > 0
+    totals = jvm.tool(QUORUM, *active, "describe", "--status").ok()
+    assert int(re.search(r"MaxFollowerLag: +(\d+)", totals)[1]) > 0
+    assert int(re.search(r"MaxFollowerLagTimeMs: +(\d+)", totals)[1]) > 0
     ran = jvm.tool(QUORUM, *active, "describe", "--status", "--human-readable")
     assert ran.code == 1
     paused.process.send_signal(signal.SIGCONT)
@@ -131,19 +133,19 @@ def test_one_change_at_a_time(jvm, three, broker_kind):
     node.launch()
     cluster.wait_complete()
     active = cluster.active()
-    paused = [one for one in cluster.controllers if one not in (active, node)]
+    paused = [controller for controller in cluster.controllers if controller not in (active, node)]
     how, lost = by_controller(active), directory_id(paused[0])
-    for one in paused:
-        one.process.send_signal(signal.SIGSTOP)
-    assert written(active, node) == 0
+    for controller in paused:
+        controller.process.send_signal(signal.SIGSTOP)
+    assert append_voter(active, node) == 0
     assert error(remove(jvm, how, paused[0].id, lost)) == "TimeoutException"
-    for one in paused:
-        one.process.send_signal(signal.SIGCONT)
+    for controller in paused:
+        controller.process.send_signal(signal.SIGCONT)
     eventually(lambda: replication(jvm, cluster).get(4) in ("Follower", "Leader"), "it joined")
     remove(jvm, by_broker(cluster), paused[0].id, lost).ok()
 
 
-def written(active: Node, node: Node) -> int:
+def append_voter(active: Node, node: Node) -> int:
     """Add a voter; return the error code once it is in the leader's log, committed or not."""
     request = AddRaftVoterRequest(
         cluster_id=None,

@@ -16,7 +16,7 @@ from kwire.codec.messages.broker_registration import (
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.testing.wire import WireClient
 
-ID, TWIN = 77, 101
+ID, DUPLICATE_BROKER_REGISTRATION = 77, 101
 
 
 @pytest.fixture
@@ -28,14 +28,15 @@ def controller(make: Callable[..., Cluster]) -> Iterator[WireClient]:
 
 
 def register(controller: WireClient, life: bytes, directory: bytes) -> BrokerRegistrationResponse:
-    made = BrokerRegistrationRequest
-    request = made(
+    listener = BrokerRegistrationRequest.Listener
+    feature = BrokerRegistrationRequest.Feature
+    request = BrokerRegistrationRequest(
         broker_id=ID,
         cluster_id=kafka.CLUSTER_ID,
         incarnation_id=life * 16,
-        listeners=[made.Listener(name="PLAINTEXT", host="localhost", port=1, security_protocol=0)],
+        listeners=[listener(name="PLAINTEXT", host="localhost", port=1, security_protocol=0)],
         features=[
-            made.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            feature(name=name, min_supported_version=low, max_supported_version=high)
             for name, (low, high) in SUPPORTED.items()
         ],
         rack=None,
@@ -57,12 +58,12 @@ def beat(controller: WireClient, epoch: int) -> int:
     return code
 
 
-def test_a_twin_of_a_broker_that_starts(controller: WireClient) -> None:
+def test_second_incarnation_of_a_fenced_broker_is_refused(controller: WireClient) -> None:
     """A second incarnation with the id of a starting, still fenced broker is refused."""
     first = register(controller, b"a", b"x")
     assert first.error_code == 0
     assert beat(controller, first.broker_epoch) == 0
-    assert register(controller, b"b", b"y").error_code == TWIN
+    assert register(controller, b"b", b"y").error_code == DUPLICATE_BROKER_REGISTRATION
     assert beat(controller, first.broker_epoch) == 0
 
 

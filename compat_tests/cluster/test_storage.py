@@ -46,9 +46,9 @@ STATIC = [
 
 def fresh_id() -> str:
     """Return a directory id that no command line takes for an option."""
-    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]).startswith("-"):
         pass
-    return made
+    return text
 
 
 @pytest.mark.parametrize("dynamic", [True, False], ids=["dynamic", "static"])
@@ -58,9 +58,9 @@ def test_what_is_taken(make, dynamic):
         cluster.configure()
         ran = cluster.nodes[1].format(*arguments, features=())
         meta = cluster.nodes[1].directory / "data/meta.properties"
-        said = f"{number} {arguments}: {ran.stdout}{ran.stderr}"
-        assert (ran.returncode == 0) == taken, said
-        assert meta.exists() == taken, said
+        output = f"{number} {arguments}: {ran.stdout}{ran.stderr}"
+        assert (ran.returncode == 0) == taken, output
+        assert meta.exists() == taken, output
 
 
 def test_formatted_ones_are_left_alone(make):
@@ -86,14 +86,14 @@ def test_initial_controllers(jvm, make):
     assert twice.returncode == 1
     assert "more than once" in twice.stdout + twice.stderr
     for node in cluster.nodes.values():
-        made = node.format("--initial-controllers", ",".join(named))
-        assert made.returncode == 0, made.stdout + made.stderr
+        run = node.format("--initial-controllers", ",".join(named))
+        assert run.returncode == 0, run.stdout + run.stderr
         assert directory_id(node) == ids[node.id]
         node.launch()
     cluster.wait_complete()
     assert sorted(replication(jvm, cluster).values()) == ["Follower", "Follower", "Leader"]
     voters = status(jvm, cluster)["CurrentVoters"]
-    assert all(one in voters for one in ids.values())
+    assert all(voter_id in voters for voter_id in ids.values())
     features = jvm.tool(FEATURES, *by_broker(cluster), "describe").ok()
     assert "kraft.version" in features
     line = next(line for line in features.splitlines() if "kraft.version" in line)
@@ -109,16 +109,16 @@ def test_formatted_by_the_other(jvm, make, broker_kind, how):
     node.kind = "kafka" if broker_kind == "kwire" else "kwire"
     more = ["--standalone"] if how != "static" else []
     more += ["--release-version", "4.1"] if how == "older release" else []
-    made = node.format(*more)
-    assert made.returncode == 0, made.stdout + made.stderr
-    told = directory_id(node)
+    run = node.format(*more)
+    assert run.returncode == 0, run.stdout + run.stderr
+    formatted_id = directory_id(node)
     node.kind = broker_kind
     node.launch()
     cluster.wait_complete()
     assert status(jvm, cluster)["ClusterId"] == kafka.CLUSTER_ID
     if how != "static":
-        assert told in status(jvm, cluster)["CurrentVoters"]
+        assert formatted_id in status(jvm, cluster)["CurrentVoters"]
     level = "4.1-IV1" if how == "older release" else "4.3-IV0"
-    said = jvm.tool(FEATURES, *by_broker(cluster), "describe").ok()
-    line = next(line for line in said.splitlines() if "metadata.version" in line)
+    output = jvm.tool(FEATURES, *by_broker(cluster), "describe").ok()
+    line = next(line for line in output.splitlines() if "metadata.version" in line)
     assert f"FinalizedVersionLevel: {level}" in line

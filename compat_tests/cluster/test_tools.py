@@ -27,13 +27,13 @@ from compat_tests.harness.wait import eventually
 def test_describe(jvm, make, count):
     cluster = make(count)
     cluster.start()
-    said = status(jvm, cluster)
+    quorum = status(jvm, cluster)
     leader = cluster.active().id
-    assert said["ClusterId"] == kafka.CLUSTER_ID
-    assert said["LeaderId"] == str(leader)
-    assert int(said["LeaderEpoch"]) >= 1
-    assert int(said["HighWatermark"]) > 0
-    assert said["MaxFollowerLag"] == "0" or count > 1
+    assert quorum["ClusterId"] == kafka.CLUSTER_ID
+    assert quorum["LeaderId"] == str(leader)
+    assert int(quorum["LeaderEpoch"]) >= 1
+    assert int(quorum["HighWatermark"]) > 0
+    assert quorum["MaxFollowerLag"] == "0" or count > 1
     roles = replication(jvm, cluster)
     assert set(roles) == set(range(1, count + 1))
     assert roles.pop(leader) == "Leader"
@@ -41,8 +41,8 @@ def test_describe(jvm, make, count):
     for address in [node.address for node in cluster.brokers]:
         features = jvm.tool(FEATURES, "--bootstrap-server", address, "describe").ok()
         assert "metadata.version" in features
-        told = jvm.tool(CLUSTER, "cluster-id", "--bootstrap-server", address).ok()
-        assert kafka.CLUSTER_ID in told
+        output = jvm.tool(CLUSTER, "cluster-id", "--bootstrap-server", address).ok()
+        assert kafka.CLUSTER_ID in output
     by_controller = f"127.0.0.1:{cluster.active().controller_port}"
     direct = jvm.tool(QUORUM, "--bootstrap-controller", by_controller, "describe", "--status").ok()
     assert re.search(rf"LeaderId: +{leader}\n", direct)
@@ -80,7 +80,7 @@ def test_a_wiped_voter_comes_back(jvm, dynamic):
     wiped.launch()
     assert wiped.process is not None
     assert wiped.process.wait(30) != 0
-    assert "format" in wiped.said()
+    assert "format" in wiped.read_log()
     assert wiped.format("--no-initial-controllers").returncode == 0
     wiped.launch()
     cluster.wait_complete()
@@ -100,7 +100,7 @@ def test_a_wiped_static_voter_says_what_to_do(make):
     wiped.launch()
     assert wiped.process is not None
     assert wiped.process.wait(30) == (2 if wiped.kind == "kwire" else 1)
-    assert "kwire format --cluster-id" in wiped.said() or wiped.kind == "kafka"
+    assert "kwire format --cluster-id" in wiped.read_log() or wiped.kind == "kafka"
 
 
 def test_roles_apart(make):

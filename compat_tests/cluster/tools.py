@@ -34,15 +34,15 @@ def by_controller(node: Node) -> tuple[str, str]:
 
 def status(jvm: Jvm, cluster: Cluster) -> dict[str, str]:
     """Return the values in ``describe --status``, by the text before the colon."""
-    said = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--status").ok()
-    pairs = (line.partition(":") for line in said.splitlines() if ":" in line)
+    output = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--status").ok()
+    pairs = (line.partition(":") for line in output.splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def replicas(jvm: Jvm, cluster: Cluster) -> dict[tuple[int, str], tuple[str, int]]:
     """Return role and lag of each node and directory in ``describe --replication``."""
-    said = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--replication")
-    rows = [line.split() for line in said.ok().splitlines()[1:] if line.strip()]
+    output = jvm.tool(QUORUM, *by_broker(cluster), "describe", "--replication")
+    rows = [line.split() for line in output.ok().splitlines()[1:] if line.strip()]
     return {(int(row[0]), row[1]): (row[-1], int(row[3])) for row in rows}
 
 
@@ -54,9 +54,9 @@ def replication(jvm: Jvm, cluster: Cluster) -> dict[int, str]:
 
 
 def directory_id(node: Node) -> str:
-    found = re.search(r"directory.id=(\S+)", (node.directory / "data/meta.properties").read_text())
-    assert found is not None
-    return found[1]
+    match = re.search(r"directory.id=(\S+)", (node.directory / "data/meta.properties").read_text())
+    assert match is not None
+    return match[1]
 
 
 def add(jvm: Jvm, how: tuple[str, str], node: Node, *more: str) -> Ran:
@@ -71,9 +71,9 @@ def remove(jvm: Jvm, how: tuple[str, str], node_id: int, directory: str, *more: 
 def error(ran: Ran) -> str:
     """Return the name of the exception that ended a tool."""
     assert ran.code != 0, ran.out
-    found = re.search(r"org\.apache\.kafka\.common\.errors\.(\w+)", ran.out + ran.err)
-    assert found is not None, ran.out + ran.err
-    return found[1]
+    match = re.search(r"org\.apache\.kafka\.common\.errors\.(\w+)", ran.out + ran.err)
+    assert match is not None, ran.out + ran.err
+    return match[1]
 
 
 def shell(*arguments: str) -> str:

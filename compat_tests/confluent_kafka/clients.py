@@ -13,7 +13,7 @@ from compat_tests.harness.wait import collect, eventually
 
 
 def producer(address: str, **settings: Any) -> Any:
-    return Producer({"bootstrap.servers": address, **dotted(settings)})
+    return Producer({"bootstrap.servers": address, **with_dots(settings)})
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def consumer(address: str, group: str, **settings: Any) -> Iterator[Any]:
     defaults = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": 100}
     fast = {"topic.metadata.refresh.interval.ms": 500, "heartbeat.interval.ms": 200}
     shared = {"bootstrap.servers": address, "group.id": group, "enable.auto.commit": False}
-    client = Consumer({**shared, **defaults, **fast, **dotted(settings)})
+    client = Consumer({**shared, **defaults, **fast, **with_dots(settings)})
     try:
         yield client
     finally:
@@ -32,12 +32,12 @@ def admin(address: str) -> Any:
     return AdminClient({"bootstrap.servers": address})
 
 
-def dotted(settings: dict[str, Any]) -> dict[str, Any]:
+def with_dots(settings: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
 def create(address: str, topic: str, partitions: int = 1, **configs: str) -> None:
-    new = NewTopic(topic, partitions, 1, config=dotted(configs))
+    new = NewTopic(topic, partitions, 1, config=with_dots(configs))
     client = admin(address)  # Kept until the answer: a dropped client cancels its futures.
     client.create_topics([new])[topic].result(30)
 
@@ -46,12 +46,12 @@ def deliver(client: Any, messages: Sequence[dict[str, Any]]) -> list[Any]:
     """Produce all and return them as delivered, in the order of delivery."""
     delivered: list[Any] = []
 
-    def done(error: Any, message: Any) -> None:
+    def on_delivery(error: Any, message: Any) -> None:
         assert error is None, error
         delivered.append(message)
 
     for message in messages:
-        client.produce(**message, on_delivery=done)
+        client.produce(**message, on_delivery=on_delivery)
         client.poll(0)
     assert client.flush(60) == 0
     return delivered
@@ -70,21 +70,21 @@ def read(address: str, topic: str, count: int, partitions: int = 1, **settings: 
         return collect(lambda: poll(client), count)
 
 
-def owned(client: Any) -> set[tuple[str, int]]:
-    return {(one.topic, one.partition) for one in client.assignment()}
+def owned_partitions(client: Any) -> set[tuple[str, int]]:
+    return {(place.topic, place.partition) for place in client.assignment()}
 
 
 def settle(
-    members: Sequence[Any], sizes: list[int], found: Callable[[Any], None] = lambda _: None
+    members: Sequence[Any], sizes: list[int], on_message: Callable[[Any], None] = lambda _: None
 ) -> list[set[tuple[str, int]]]:
     """Poll all members in turn until their assignments are disjoint and have these sizes."""
 
-    def settled() -> list[set[tuple[str, int]]]:
+    def assignments_of_sizes() -> list[set[tuple[str, int]]]:
         for member in members:
             for message in poll(member, 0.05):
-                found(message)
-        got = [owned(member) for member in members]
+                on_message(message)
+        got = [owned_partitions(member) for member in members]
         apart = sum(map(len, got)) == len(set().union(*got))
         return got if apart and sorted(map(len, got)) == sizes else []
 
-    return eventually(settled, f"assignments of {sizes}")
+    return eventually(assignments_of_sizes, f"assignments of {sizes}")

@@ -70,9 +70,9 @@ def test_describe_topics(client, topic):
 
     create_and_describe = client.create_topics([NewTopic(topic, 2, 1)])
     create_and_describe[topic].result(30)
-    found = client.describe_topics(TopicCollection([topic]))[topic].result(30)
-    assert [p.id for p in found.partitions] == [0, 1]
-    assert len(str(found.topic_id)) > 10
+    description = client.describe_topics(TopicCollection([topic]))[topic].result(30)
+    assert [p.id for p in description.partitions] == [0, 1]
+    assert len(str(description.topic_id)) > 10
 
 
 def test_incremental_configs(client, topic):
@@ -83,8 +83,8 @@ def test_incremental_configs(client, topic):
         (future,) = client.describe_configs([resource]).values()
         return future.result(30)[name].value
 
-    def change(name, operation, given):
-        entry = ConfigEntry(name, given, incremental_operation=operation)
+    def change(name, operation, text):
+        entry = ConfigEntry(name, text, incremental_operation=operation)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         (future,) = client.incremental_alter_configs([resource]).values()
         future.result(30)
@@ -135,20 +135,20 @@ def test_groups(broker, client, topic, group):
         reader.subscribe([topic])
         collect(lambda: poll(reader), 5)
         reader.commit(asynchronous=False)
-        found = client.describe_consumer_groups([group])[group].result(30)
-        assert found.state.name == "STABLE"
-        assert found.partition_assignor == "range"
-        (member,) = found.members
+        description = client.describe_consumer_groups([group])[group].result(30)
+        assert description.state.name == "STABLE"
+        assert description.partition_assignor == "range"
+        (member,) = description.members
         assert len(member.assignment.topic_partitions) == 2
         assert code(client.delete_consumer_groups([group])[group]) == "NON_EMPTY_GROUP"
     listed = client.list_consumer_groups().result(30)
     assert listed.errors == []
-    assert group in {one.group_id for one in listed.valid}
+    assert group in {group_listing.group_id for group_listing in listed.valid}
 
     def offsets():
-        asked = ConsumerGroupTopicPartitions(group)
-        answer = client.list_consumer_group_offsets([asked])[group].result(30)
-        return {one.partition: one.offset for one in answer.topic_partitions}
+        request = ConsumerGroupTopicPartitions(group)
+        answer = client.list_consumer_group_offsets([request])[group].result(30)
+        return {p.partition: p.offset for p in answer.topic_partitions}
 
     assert offsets() == {0: 5}
     change = ConsumerGroupTopicPartitions(

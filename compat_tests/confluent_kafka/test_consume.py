@@ -14,7 +14,7 @@ from compat_tests.confluent_kafka.clients import (
     consumer,
     create,
     deliver,
-    owned,
+    owned_partitions,
     poll,
     producer,
     read,
@@ -28,7 +28,7 @@ def values(messages):
 
 
 @pytest.fixture
-def filled(broker, topic):
+def filled_topic(broker, topic):
     """A topic of 100 records whose timestamps are 1000 ms apart."""
     create(broker.address, topic, retention_ms="-1")
     messages = [
@@ -38,50 +38,55 @@ def filled(broker, topic):
     return topic
 
 
-def test_watermarks_and_seek(broker, filled, group):
+def test_watermarks_and_seek(broker, filled_topic, group):
     with consumer(broker.address, group) as client:
-        assert client.get_watermark_offsets(TopicPartition(filled, 0), timeout=30) == (0, 100)
-        client.assign([TopicPartition(filled, 0, 95)])
+        assert client.get_watermark_offsets(TopicPartition(filled_topic, 0), timeout=30) == (
+            0,
+            100,
+        )
+        client.assign([TopicPartition(filled_topic, 0, 95)])
         assert values(collect(lambda: poll(client), 5)) == list(range(95, 100))
-        client.seek(TopicPartition(filled, 0, 10))
+        client.seek(TopicPartition(filled_topic, 0, 10))
         assert values(collect(lambda: poll(client), 90)) == list(range(10, 100))
-        client.seek(TopicPartition(filled, 0, OFFSET_BEGINNING))
+        client.seek(TopicPartition(filled_topic, 0, OFFSET_BEGINNING))
         assert values(collect(lambda: poll(client), 100)) == list(range(100))
-        client.assign([TopicPartition(filled, 0, OFFSET_END)])
+        client.assign([TopicPartition(filled_topic, 0, OFFSET_END)])
         assert poll(client, 0.5) == []
 
 
 @pytest.mark.parametrize(
     ("timestamp", "offset"), [(0, 0), (1_042_000, 42), (1_041_001, 42), (1_099_001, -1)]
 )
-def test_offsets_for_times(broker, filled, group, timestamp, offset):
+def test_offsets_for_times(broker, filled_topic, group, timestamp, offset):
     with consumer(broker.address, group) as client:
-        (found,) = client.offsets_for_times([TopicPartition(filled, 0, timestamp)], timeout=30)
-    assert found.offset == offset
+        (place,) = client.offsets_for_times(
+            [TopicPartition(filled_topic, 0, timestamp)], timeout=30
+        )
+    assert place.offset == offset
 
 
-def test_pause_and_resume(broker, filled, group):
+def test_pause_and_resume(broker, filled_topic, group):
     with consumer(broker.address, group) as client:
-        client.assign([TopicPartition(filled, 0, 0)])
+        client.assign([TopicPartition(filled_topic, 0, 0)])
         assert values(collect(lambda: poll(client, most=1), 1)) == [0]
-        client.pause([TopicPartition(filled, 0)])
+        client.pause([TopicPartition(filled_topic, 0)])
         assert poll(client, 0.5) == []
-        client.resume([TopicPartition(filled, 0)])
+        client.resume([TopicPartition(filled_topic, 0)])
         assert values(collect(lambda: poll(client), 99)) == list(range(1, 100))
 
 
-def test_partition_eof(broker, filled, group):
+def test_partition_eof(broker, filled_topic, group):
     with consumer(broker.address, group, enable_partition_eof=True) as client:
-        client.assign([TopicPartition(filled, 0, 98)])
-        seen = []
+        client.assign([TopicPartition(filled_topic, 0, 98)])
+        messages = []
 
         def end():
             message = client.poll(0.2)
-            seen.append(message)
+            messages.append(message)
             return message and message.error()
 
         assert eventually(end, "the end of the partition").name() == "_PARTITION_EOF"
-        assert values([m for m in seen if m and not m.error()]) == [98, 99]
+        assert values([m for m in messages if m and not m.error()]) == [98, 99]
 
 
 @pytest.mark.parametrize(
@@ -93,34 +98,34 @@ def test_assignors(broker, unique, group, strategy, sizes):
     for topic in topics:
         create(broker.address, topic, 3)
     settings = {"partition_assignment_strategy": strategy}
-    found = []
+    records = []
     with (
-        consumer(broker.address, group, **settings) as one,
-        consumer(broker.address, group, **settings) as two,
+        consumer(broker.address, group, **settings) as first,
+        consumer(broker.address, group, **settings) as second,
     ):
-        one.subscribe(topics)
-        two.subscribe(topics)
-        settle([one, two], sizes, found.append)
+        first.subscribe(topics)
+        second.subscribe(topics)
+        settle([first, second], sizes, records.append)
         messages = [
             {"topic": topics[i % 2], "partition": i % 3, "value": b"%d" % i} for i in range(60)
         ]
         deliver(producer(broker.address), messages)
-        found += collect(lambda: poll(one, 0.05) + poll(two, 0.05), 60 - len(found))
-    assert sorted(values(found)) == list(range(60))
+        records += collect(lambda: poll(first, 0.05) + poll(second, 0.05), 60 - len(records))
+    assert sorted(values(records)) == list(range(60))
 
 
 def test_join_leave_and_added_partitions(broker, topic, group):
     create(broker.address, topic, 2)
-    with consumer(broker.address, group) as one:
-        one.subscribe([topic])
-        settle([one], [2])
-        with consumer(broker.address, group) as two:
-            two.subscribe([topic])
-            settle([one, two], [1, 1])
-        settle([one], [2])
+    with consumer(broker.address, group) as first:
+        first.subscribe([topic])
+        settle([first], [2])
+        with consumer(broker.address, group) as second:
+            second.subscribe([topic])
+            settle([first, second], [1, 1])
+        settle([first], [2])
         client = admin(broker.address)
         client.create_partitions([NewPartitions(topic, 6)])[topic].result(30)
-        settle([one], [6])
+        settle([first], [6])
 
 
 def test_a_crashed_member_times_out(broker, topic, group, tmp_path):
@@ -149,15 +154,15 @@ def test_cooperative_members_keep_what_they_had(broker, topic, group):
     create(broker.address, topic, 4)
     settings = {"partition_assignment_strategy": "cooperative-sticky"}
     revoked = []
-    with consumer(broker.address, group, **settings) as one:
-        one.subscribe([topic], on_revoke=lambda _, partitions: revoked.append(len(partitions)))
-        (before,) = settle([one], [4])
-        with consumer(broker.address, group, **settings) as two:
-            two.subscribe([topic])
-            kept, moved = settle([one, two], [2, 2])
+    with consumer(broker.address, group, **settings) as first:
+        first.subscribe([topic], on_revoke=lambda _, partitions: revoked.append(len(partitions)))
+        (before,) = settle([first], [4])
+        with consumer(broker.address, group, **settings) as second:
+            second.subscribe([topic])
+            remaining, moved = settle([first, second], [2, 2])
         assert revoked == [2]
-        assert kept < before
-        assert moved == before - kept
+        assert remaining < before
+        assert moved == before - remaining
 
 
 def test_static_membership(broker, topic, group):
@@ -167,16 +172,16 @@ def test_static_membership(broker, topic, group):
         return consumer(broker.address, group, group_instance_id=name, session_timeout_ms=45000)
 
     rebalances = []
-    with static("one") as one:
-        one.subscribe([topic], on_assign=lambda _, partitions: rebalances.append(partitions))
-        with static("two") as two:
-            two.subscribe([topic])
-            _, kept = settle([one, two], [2, 2])
+    with static("one") as first:
+        first.subscribe([topic], on_assign=lambda _, partitions: rebalances.append(partitions))
+        with static("two") as second:
+            second.subscribe([topic])
+            _, assignment = settle([first, second], [2, 2])
         before = len(rebalances)
         with static("two") as back:
             back.subscribe([topic])
-            _, again = settle([one, back], [2, 2])
-        assert again == kept
+            _, again = settle([first, back], [2, 2])
+        assert again == assignment
         assert len(rebalances) == before
 
 
@@ -191,48 +196,48 @@ def test_a_static_member_is_fenced_by_its_double(broker, topic, group):
         second.subscribe([topic])
         settle([second], [2])
 
-        def fenced():
+        def poll_error():
             try:
                 message = first.poll(0.1)
             except KafkaException as error:
                 return error.args[0]
             return message and message.error()
 
-        error = eventually(fenced, "the first member is told")
+        error = eventually(poll_error, "the first member gets an error")
         assert error.name() in ("_FATAL", "FENCED_INSTANCE_ID")
 
 
-def test_commit_sync_async_metadata(broker, filled, group):
-    partition = TopicPartition(filled, 0)
+def test_commit_sync_async_metadata(broker, filled_topic, group):
+    partition = TopicPartition(filled_topic, 0)
     with consumer(broker.address, group) as client:
         assert client.committed([partition], timeout=30)[0].offset < 0
-        client.commit(offsets=[TopicPartition(filled, 0, 30, "note ü")], asynchronous=False)
+        client.commit(offsets=[TopicPartition(filled_topic, 0, 30, "note ü")], asynchronous=False)
         (committed,) = client.committed([partition], timeout=30)
         assert (committed.offset, committed.metadata) == (30, "note ü")
-        client.commit(offsets=[TopicPartition(filled, 0, 40)], asynchronous=True)
+        client.commit(offsets=[TopicPartition(filled_topic, 0, 40)], asynchronous=True)
         eventually(lambda: client.committed([partition], timeout=30)[0].offset == 40, "offset 40")
     with consumer(broker.address, group) as client:
-        client.subscribe([filled])
+        client.subscribe([filled_topic])
         assert values(collect(lambda: poll(client), 60)) == list(range(40, 100))
 
 
-def test_stored_offsets_are_committed_on_close(broker, filled, group):
+def test_stored_offsets_are_committed_on_close(broker, filled_topic, group):
     with consumer(
         broker.address, group, enable_auto_commit=True, enable_auto_offset_store=False
     ) as client:
-        client.subscribe([filled])
+        client.subscribe([filled_topic])
         for message in collect(lambda: poll(client), 100):
             if message.offset() == 49:
                 client.store_offsets(message)
     with consumer(broker.address, group) as client:
-        client.subscribe([filled])
+        client.subscribe([filled_topic])
         assert values(collect(lambda: poll(client), 50)) == list(range(50, 100))
 
 
-def test_two_groups_each_get_all(broker, filled, unique):
+def test_two_groups_each_get_all(broker, filled_topic, unique):
     for group in (unique("one"), unique("two")):
         with consumer(broker.address, group) as client:
-            client.subscribe([filled])
+            client.subscribe([filled_topic])
             assert values(collect(lambda: poll(client), 100)) == list(range(100))
 
 
@@ -244,10 +249,10 @@ def test_a_regex_subscription(broker, unique, group):
         settle([client], [1])
         create(broker.address, f"{prefix}-b")
         settle([client], [2])
-        assert {topic for topic, _ in owned(client)} == {f"{prefix}-a", f"{prefix}-b"}
+        assert {topic for topic, _ in owned_partitions(client)} == {f"{prefix}-a", f"{prefix}-b"}
 
 
-def test_isolation_levels_read_plain_records_alike(broker, filled):
+def test_isolation_levels_read_plain_records_alike(broker, filled_topic):
     for level in ("read_committed", "read_uncommitted"):
-        found = read(broker.address, filled, 100, isolation_level=level)
-        assert values(found) == list(range(100))
+        messages = read(broker.address, filled_topic, 100, isolation_level=level)
+        assert values(messages) == list(range(100))

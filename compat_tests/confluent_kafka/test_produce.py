@@ -8,14 +8,14 @@ from confluent_kafka import KafkaError, KafkaException
 from compat_tests.confluent_kafka.clients import create, deliver, producer, read
 
 
-def numbered(topic, count, **more):
+def numbered_messages(topic, count, **more):
     return [{"topic": topic, "value": b"%d" % number, **more} for number in range(count)]
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(broker, topic, acks):
     create(broker.address, topic)
-    deliver(producer(broker.address, acks=acks), numbered(topic, 50))
+    deliver(producer(broker.address, acks=acks), numbered_messages(topic, 50))
     assert [m.value() for m in read(broker.address, topic, 50)] == [b"%d" % i for i in range(50)]
 
 
@@ -32,7 +32,7 @@ def test_compression(broker, topic, codec):
 def test_linger_and_batch_size(broker, topic, linger_ms, batch):
     create(broker.address, topic)
     client = producer(broker.address, linger_ms=linger_ms, batch_num_messages=batch)
-    delivered = deliver(client, numbered(topic, 300))
+    delivered = deliver(client, numbered_messages(topic, 300))
     assert [message.offset() for message in delivered] == list(range(300))
     assert [int(m.value()) for m in read(broker.address, topic, 300)] == list(range(300))
 
@@ -40,7 +40,7 @@ def test_linger_and_batch_size(broker, topic, linger_ms, batch):
 def test_idempotence_keeps_the_order(broker, topic):
     create(broker.address, topic)
     client = producer(broker.address, enable_idempotence=True, batch_num_messages=7, linger_ms=1)
-    delivered = deliver(client, numbered(topic, 3000))
+    delivered = deliver(client, numbered_messages(topic, 3000))
     assert [message.offset() for message in delivered] == list(range(3000))
     assert [int(m.value()) for m in read(broker.address, topic, 3000)] == list(range(3000))
 
@@ -59,10 +59,10 @@ def test_a_key_always_goes_to_one_partition(broker, topic, name):
 def test_random_and_sticky_partitioner(broker, topic):
     create(broker.address, topic, 4)
     every = producer(broker.address, partitioner="random", sticky_partitioning_linger_ms=0)
-    assert len({m.partition() for m in deliver(every, numbered(topic, 200))}) == 4
+    assert len({m.partition() for m in deliver(every, numbered_messages(topic, 200))}) == 4
     sticky = producer(broker.address, linger_ms=1000, sticky_partitioning_linger_ms=60_000)
-    deliver(sticky, numbered(topic, 1))  # It cannot choose before it has the metadata.
-    assert len({m.partition() for m in deliver(sticky, numbered(topic, 50))}) == 1
+    deliver(sticky, numbered_messages(topic, 1))  # It cannot choose before it has the metadata.
+    assert len({m.partition() for m in deliver(sticky, numbered_messages(topic, 50))}) == 1
 
 
 def test_explicit_partition(broker, topic):
@@ -70,8 +70,10 @@ def test_explicit_partition(broker, topic):
     client = producer(broker.address)
     messages = [{"topic": topic, "value": b"%d" % i, "partition": i % 3} for i in range(9)]
     deliver(client, messages)
-    found = {(m.partition(), int(m.value())) for m in read(broker.address, topic, 9, partitions=3)}
-    assert found == {(number % 3, number) for number in range(9)}
+    records = {
+        (m.partition(), int(m.value())) for m in read(broker.address, topic, 9, partitions=3)
+    }
+    assert records == {(number % 3, number) for number in range(9)}
 
 
 def test_null_and_empty_keys_and_values(broker, topic):
@@ -118,7 +120,7 @@ def test_unknown_partition_is_refused(broker, topic):
 
 def test_auto_creation(broker, topic):
     client = producer(broker.address)
-    deliver(client, numbered(topic, 3))
+    deliver(client, numbered_messages(topic, 3))
     assert len(client.list_topics(topic, timeout=30).topics[topic].partitions) == 4
 
 

@@ -78,14 +78,14 @@ class Load:
                     self.topic,
                     value + PADDING,
                     partition=number % self.partitions,
-                    on_delivery=partial(self._delivered, value),
+                    on_delivery=partial(self._on_delivery, value),
                 )
                 number += 1
             client.poll(0)
             self._stop.wait(self.pause)
         client.flush(120)
 
-    def _delivered(self, value: bytes, error: Any, message: Any) -> None:
+    def _on_delivery(self, value: bytes, error: Any, message: Any) -> None:
         if error is not None:
             self.failures.append(str(error))
             return
@@ -119,8 +119,8 @@ def wait_for_more(running: Sequence[Load], count: int) -> None:
 
 def first_after(running: Sequence[Load], moment: float) -> float:
     """Return the seconds from ``moment`` to the next acknowledgement."""
-    found = [next((t for t in load.times if t > moment), None) for load in running]
-    return min(t for t in found if t is not None) - moment
+    times = [next((t for t in load.times if t > moment), None) for load in running]
+    return min(t for t in times if t is not None) - moment
 
 
 def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
@@ -141,11 +141,11 @@ def contents(address: str, topic: str, partitions: int) -> dict[tuple[int, int],
     )
     deadline = time.monotonic() + 120
     try:
-        marks, found = None, {}
+        marks, stored = None, {}
         while marks != (now := _watermarks(client, topic, partitions)):
             assert time.monotonic() < deadline, f"not read to the end: {marks}, {now}"
-            marks, found = now, _read(client, topic, now, deadline)
-        return found
+            marks, stored = now, _read(client, topic, now, deadline)
+        return stored
     finally:
         client.close()
 
@@ -170,40 +170,42 @@ def _read(
     client: Any, topic: str, marks: Sequence[tuple[int, int]], deadline: float
 ) -> dict[tuple[int, int], bytes]:
     client.assign([TopicPartition(topic, number, start) for number, (start, _) in enumerate(marks)])
-    left = {number: end for number, (start, end) in enumerate(marks) if end > start}
-    found: dict[tuple[int, int], bytes] = {}
-    while left:
+    ends = {number: end for number, (start, end) in enumerate(marks) if end > start}
+    records: dict[tuple[int, int], bytes] = {}
+    while ends:
         for message in client.consume(2000, 1.0):
             if message.error() is None:
                 value = message.value()
-                found[message.partition(), message.offset()] = value.removesuffix(PADDING)
-            elif message.offset() >= left.get(message.partition(), 1 << 62):
-                del left[message.partition()]
-        assert time.monotonic() < deadline, f"not read to the end: {left}"
-    return found
+                records[message.partition(), message.offset()] = value.removesuffix(PADDING)
+            elif message.offset() >= ends.get(message.partition(), 1 << 62):
+                del ends[message.partition()]
+        assert time.monotonic() < deadline, f"not read to the end: {ends}"
+    return records
 
 
 @attrs.frozen
 class Deletions:
     """The records that may be missing at the beginning of each partition."""
 
-    asked: Sequence[int]
+    requested: Sequence[int]
     """The start offset that the client has requested for each partition."""
     retention_bytes: int
     """The bytes that must be left where retention has deleted beyond the requested start."""
 
     def check(self, starts: Sequence[int], stored: Mapping[tuple[int, int], bytes]) -> None:
         """Fail if a partition starts below the requested offset, or above it without retention."""
-        for number, (start, asked) in enumerate(zip(starts, self.asked, strict=True)):
-            assert start >= asked, f"partition {number} starts at {start}, not {asked}"
-            if start > asked:
-                left = sum(
+        for number, (start, requested) in enumerate(zip(starts, self.requested, strict=True)):
+            assert start >= requested, f"partition {number} starts at {start}, not {requested}"
+            if start > requested:
+                remaining_bytes = sum(
                     len(value) + len(PADDING) + RECORD_OVERHEAD
                     for (at, _), value in stored.items()
                     if at == number
                 )
-                text = f"partition {number} starts at {start}, asked for was {asked}"
-                assert left >= self.retention_bytes, f"{text}; only {left} bytes are left"
+                text = f"partition {number} starts at {start}, asked for was {requested}"
+                assert remaining_bytes >= self.retention_bytes, (
+                    f"{text}; only {remaining_bytes} bytes are left"
+                )
 
 
 def check(

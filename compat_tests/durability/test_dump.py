@@ -33,7 +33,7 @@ INTERNAL = {
 
 
 @pytest.fixture(params=["stop", "kill"])
-def left(request, tmp_path):
+def closed_node(request, tmp_path):
     """A stopped or killed node with several metadata snapshots and a varied load."""
     node = prepare(
         tmp_path / "node",
@@ -56,8 +56,8 @@ def left(request, tmp_path):
     node.close()
 
 
-def test_every_file_of_a_directory(left, jvm):
-    partitions = [path for path in left.data.iterdir() if path.is_dir()]
+def test_every_file_of_a_directory(closed_node, jvm):
+    partitions = [path for path in closed_node.data.iterdir() if path.is_dir()]
     assert len(partitions) > 200
     files: dict[str, list[Path]] = {}
     for partition in partitions:
@@ -71,9 +71,9 @@ def test_every_file_of_a_directory(left, jvm):
                     files.setdefault("--index-sanity-check", []).append(path)
     assert {"--offsets-decoder", "--cluster-metadata-decoder", "plain"} <= files.keys()
     for option, paths in files.items():
-        said = _dump(jvm, paths, *([] if option == "plain" else [option]))
+        output = _dump(jvm, paths, *([] if option == "plain" else [option]))
         complaints = [
-            line for line in said.splitlines() if any(word in line for word in COMPLAINTS)
+            line for line in output.splitlines() if any(word in line for word in COMPLAINTS)
         ]
         assert complaints == [], option
     metadata = _dump(jvm, files["--cluster-metadata-decoder"], "--cluster-metadata-decoder")
@@ -85,9 +85,9 @@ def test_every_file_of_a_directory(left, jvm):
 
 
 def _dump(jvm, paths: list[Path], *options: str) -> str:
-    said = ""
+    output = ""
     for first in range(0, len(paths), 200):
         names = ",".join(map(str, paths[first : first + 200]))
         ran = jvm.tool(TOOL, *options, "--files", names)
-        said += ran.ok() + ran.err
-    return said
+        output += ran.ok() + ran.err
+    return output

@@ -51,11 +51,11 @@ def test_flood_of_connections_leaves_served_clients_their_files(poor_broker, top
         for _ in range(3):
             delivered = deliver(client, everywhere)
             last = {(m.partition(), m.offset()) for m in delivered}
-            found: set[tuple[int, int]] = set()
+            records: set[tuple[int, int]] = set()
 
-            def is_complete(last=last, found=found) -> bool:
-                found.update((m.partition(), m.offset()) for m in poll(reader))
-                return last <= found
+            def is_complete(last=last, records=records) -> bool:
+                records.update((m.partition(), m.offset()) for m in poll(reader))
+                return last <= records
 
             eventually(is_complete, "what was sent is read")
         lines = _log(poor_broker).splitlines()

@@ -41,37 +41,37 @@ def full_broker(broker_kind: str, tmp_path: Path) -> Iterator[Broker]:
 def test_full_disk_refuses_records_only_and_works_again_after_a_deletion(full_broker, topic):
     """A broker recovers from a full disk without a restart, and starts on one (invariant 88)."""
     address = full_broker.address
-    kept, bulk = f"{topic}-kept", f"{topic}-bulk"
-    for name in (kept, bulk):
+    small, bulk = f"{topic}-kept", f"{topic}-bulk"
+    for name in (small, bulk):
         create(address, name, PARTITIONS, segment_bytes="4194304")
     acknowledged: Acknowledged = {}
-    fill(address, (kept, bulk), acknowledged)
+    fill(address, (small, bulk), acknowledged)
     assert sum(map(len, acknowledged.values())) > MEGABYTES * 1_000_000 / 3
-    assert read_all(address, kept, acknowledged) > 100
+    assert read_all(address, small, acknowledged) > 100
     assert read_all(address, bulk, acknowledged) > 100
-    refused = send_one(address, kept)
+    refused = send_one(address, small)
     assert refused.error() is not None
     assert refused.error().code() in REFUSALS
 
     delete(address, bulk)
-    acknowledged = {place: value for place, value in acknowledged.items() if place[0] == kept}
-    again = eventually(lambda: delivered(address, kept), "records are taken again")
+    acknowledged = {place: value for place, value in acknowledged.items() if place[0] == small}
+    again = eventually(lambda: send_accepted(address, small), "records are accepted again")
     acknowledged[again.topic(), again.partition(), again.offset()] = again.value()
 
-    fill(address, (kept,), acknowledged)
+    fill(address, (small,), acknowledged)
     full_broker.kill()
     full_broker.start()
-    assert read_all(address, kept, acknowledged) > 200
-    assert send_one(address, kept).error() is not None
+    assert read_all(address, small, acknowledged) > 200
+    assert send_one(address, small).error() is not None
     assert bulk not in admin(address).list_topics(timeout=10).topics
 
-    delete(address, kept)
+    delete(address, small)
     create(address, bulk, PARTITIONS)
-    eventually(lambda: delivered(address, bulk), "records are taken again")
+    eventually(lambda: send_accepted(address, bulk), "records are accepted again")
     lines = (full_broker.directory / "server.log").read_text().splitlines()
     events = [line for line in lines if "room for records" in line]
-    told = ["again" if "room for records again" in line else "gone" for line in events]
-    assert told == ["gone", "again", "gone", "gone", "again"], "the start says it once more"
+    states = ["again" if "room for records again" in line else "full" for line in events]
+    assert states == ["full", "again", "full", "full", "again"], "the start logs it once more"
     assert not [line for line in lines if "directory offline" in line]
 
 
@@ -84,7 +84,7 @@ def fill(address: str, topics: tuple[str, ...], acknowledged: Acknowledged) -> N
     """Send until the broker refuses a record; add the acknowledged ones to ``acknowledged``."""
     refused: list[Any] = []
 
-    def done(error: Any, message: Any) -> None:
+    def on_delivery(error: Any, message: Any) -> None:
         if error is None:
             place = message.topic(), message.partition(), message.offset()
             assert acknowledged.setdefault(place, message.value()) == message.value()
@@ -96,7 +96,7 @@ def fill(address: str, topics: tuple[str, ...], acknowledged: Acknowledged) -> N
     while not refused:
         topic = topics[number % len(topics)]
         partition = number // len(topics) % PARTITIONS
-        client.produce(topic, os.urandom(VALUE_BYTES), partition=partition, on_delivery=done)
+        client.produce(topic, os.urandom(VALUE_BYTES), partition=partition, on_delivery=on_delivery)
         number += 1
         client.poll(0 if len(client) < 100 else 0.05)
         assert number * VALUE_BYTES < 3 * MEGABYTES * 1_000_000, "the volume is never full"
@@ -126,7 +126,7 @@ def send_one(address: str, topic: str) -> Any:
     return report
 
 
-def delivered(address: str, topic: str) -> Any:
+def send_accepted(address: str, topic: str) -> Any:
     """Send a record and return it, or None if it was refused."""
     report = send_one(address, topic)
     return report if report.error() is None else None
@@ -135,15 +135,15 @@ def delivered(address: str, topic: str) -> Any:
 def read_all(address: str, topic: str, acknowledged: Acknowledged) -> int:
     """Check that every acknowledged record of a topic is at its offset."""
     expected = {place: value for place, value in acknowledged.items() if place[0] == topic}
-    found: Acknowledged = {}
+    stored: Acknowledged = {}
 
     def is_complete() -> bool:
         for message in poll(reader):
-            found[message.topic(), message.partition(), message.offset()] = message.value()
-        return expected.keys() <= found.keys()
+            stored[message.topic(), message.partition(), message.offset()] = message.value()
+        return expected.keys() <= stored.keys()
 
     with consumer(address, "no-group") as reader:
         reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         eventually(is_complete, "all acknowledged records are read")
-    assert {place: found[place] for place in expected} == expected
+    assert {place: stored[place] for place in expected} == expected
     return len(expected)

@@ -31,7 +31,7 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
                 reader.subscribe([topic])
                 collect(lambda reader=reader: poll(reader), 100)
                 reader.commit(asynchronous=False)
-                places = _committed(reader)
+                places = _committed_offsets(reader)
             wait_for_more(running, 50)
             own_broker.kill()
             killed = time.monotonic()
@@ -41,7 +41,7 @@ def test_every_acknowledged_record_is_where_it_was_said_to_be(own_broker, topic,
             with consumer(address, group) as reader:
                 reader.subscribe([topic])
                 collect(lambda reader=reader: poll(reader), 1)
-                assert _committed(reader) == places
+                assert _committed_offsets(reader) == places
     print("seconds from kill -9 and restart to the first acknowledgement:", waits)
     assert max(waits) < 30
     assert check(running, address, topic, PARTITIONS) > ROUNDS * 200 * len(running)
@@ -95,19 +95,19 @@ def test_kills_during_retention_and_deletions_of_records(broker_kind, tmp_path, 
     try:
         address = own.address
         create(address, topic, PARTITIONS, internal_segment_bytes="20000", retention_bytes="90000")
-        starts = asked = [0] * PARTITIONS
+        starts = requested = [0] * PARTITIONS
         with loads(address, topic, PARTITIONS) as running:
             for round in range(2 * ROUNDS):
                 wait_for_more(running, 300)
                 if round % 2:
-                    starts = asked = _delete_records(address, topic)
+                    starts = requested = _delete_records(address, topic)
                 own.kill()
                 own.start()
                 now = _starts(address, topic)
                 assert all(new >= old for new, old in zip(now, starts, strict=True)), (starts, now)
                 starts = now
         assert min(starts) > 0
-        deletions = Deletions(asked, retention_bytes=90_000)
+        deletions = Deletions(requested, retention_bytes=90_000)
         assert check(running, address, topic, PARTITIONS, deletions=deletions) > 0
     finally:
         own.close()
@@ -125,9 +125,9 @@ def _die_starting(broker, seconds):
     process.wait()
 
 
-def _committed(reader):
-    found = reader.committed(reader.assignment(), 30)
-    return {(p.topic, p.partition): p.offset for p in found}
+def _committed_offsets(reader):
+    places = reader.committed(reader.assignment(), 30)
+    return {(p.topic, p.partition): p.offset for p in places}
 
 
 def _watermarks(address, topic):
@@ -148,11 +148,11 @@ def _delete_records(address, topic):
     """Delete the first half of each partition's records; return the requested start offsets."""
     from confluent_kafka import TopicPartition
 
-    wanted = [
+    places = [
         TopicPartition(topic, number, (start + end) // 2)
         for number, (start, end) in enumerate(_watermarks(address, topic))
     ]
     client = admin(address)
-    for future in client.delete_records(wanted).values():
+    for future in client.delete_records(places).values():
         future.result(30)
-    return [one.offset for one in wanted]
+    return [place.offset for place in places]

@@ -33,9 +33,9 @@ class Churn:
     """A client that creates and deletes topics without pauses, with their acknowledged states."""
 
     address: str
-    there: set[str] = attrs.field(factory=set)
-    gone: set[str] = attrs.field(factory=set)
-    done: int = 0
+    created: set[str] = attrs.field(factory=set)
+    deleted: set[str] = attrs.field(factory=set)
+    change_count: int = 0
     stop: threading.Event = attrs.field(factory=threading.Event)
 
     def run(self) -> None:
@@ -43,28 +43,28 @@ class Churn:
         while not self.stop.is_set():
             number += 1
             name = f"churn-{number % 7}"
-            if name in self.there:
-                self._ask(name, self.there, self.gone, self._delete)
+            if name in self.created:
+                self._ask(name, self.created, self.deleted, self._delete)
             else:
-                self._ask(name, self.gone, self.there, self._create)
+                self._ask(name, self.deleted, self.created, self._create)
 
     def _ask(self, name, before, after, ask) -> None:
         before.discard(name)  # Until there is an answer, the topic may exist or not.
         if ask(name):
             after.add(name)
-            self.done += 1
+            self.change_count += 1
 
     def _create(self, name) -> bool:
         client = admin(self.address)
         new = NewTopic(name, 3, 1, config={"internal.segment.bytes": "20000"})
-        return _answered(client.create_topics([new])[name], KafkaError.TOPIC_ALREADY_EXISTS)
+        return _is_certain(client.create_topics([new])[name], KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _delete(self, name) -> bool:
         client = admin(self.address)
-        return _answered(client.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return _is_certain(client.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
-def _answered(future, settled) -> bool:
+def _is_certain(future, settled) -> bool:
     """Whether the change is certain: done now, or by an earlier attempt without an answer."""
     try:
         future.result(5)
@@ -85,24 +85,24 @@ def test_kills_while_topics_come_and_go(own_broker, topic):
         try:
             for _ in range(ROUNDS):
                 wait_for_more(running, 50)
-                goal = churn.done + 10
-                eventually(lambda goal=goal: churn.done >= goal, "topics that come and go")
+                goal = churn.change_count + 10
+                eventually(lambda goal=goal: churn.change_count >= goal, "topics that come and go")
                 own_broker.kill()
                 own_broker.start()
         finally:
             churn.stop.set()
             thread.join(60)
-        found = view.topics(address)
-        assert churn.there <= found.keys(), churn.there - found.keys()
-        assert not churn.gone & found.keys()
-        assert all(led for _, _, led in found.values())
-        for name in churn.there | churn.gone:  # Each can be used, or created again.
-            if name not in churn.there:
+        topics = view.topics(address)
+        assert churn.created <= topics.keys(), churn.created - topics.keys()
+        assert not churn.deleted & topics.keys()
+        assert all(led for _, _, led in topics.values())
+        for name in churn.created | churn.deleted:  # Each can be used, or created again.
+            if name not in churn.created:
                 assert churn._create(name)
             deliver(producer(address), [{"topic": name, "value": b"1", "partition": 2}])
     assert check(running, address, topic, 2) > 0
     own_broker.restart()
-    assert {name for name in view.topics(address) if name.startswith("churn")} >= churn.there
+    assert {name for name in view.topics(address) if name.startswith("churn")} >= churn.created
 
 
 def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
@@ -119,7 +119,7 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
             own_broker.kill()
             own_broker.start()
         assert len(view.records(address, [(topic, 0)])[topic, 0]) == round + 1
-        eventually(lambda: _answered(client.delete_topics([topic])[topic], None), "a deletion")
+        eventually(lambda: _is_certain(client.delete_topics([topic])[topic], None), "a deletion")
         if round != 0:
             own_broker.kill()
             own_broker.start()
@@ -130,24 +130,24 @@ def test_a_topic_made_again_keeps_nothing_of_the_old_one(own_broker, topic):
 def test_offsets_of_a_deleted_topic_do_not_survive_a_kill(own_broker, topic, group):
     """After a kill right behind the deletion, no group has offsets of the deleted topic."""
     address = own_broker.address
-    kept = f"{topic}-kept"
+    other = f"{topic}-kept"
     groups = [f"{group}-{number}" for number in range(GROUPS)]
-    for name in (topic, kept):
+    for name in (topic, other):
         create(address, name, 1)
     host, _, port = address.rpartition(":")
     with WireClient(host, int(port)) as client:
         client.call(FindCoordinatorRequest(coordinator_keys=groups[:1], key_type=0), 4)
         for name in groups:
-            _commit(client, name, [topic, kept], 5)
+            _commit(client, name, [topic, other], 5)
     client = admin(address)
-    eventually(lambda: _answered(client.delete_topics([topic])[topic], None), "a deletion")
+    eventually(lambda: _is_certain(client.delete_topics([topic])[topic], None), "a deletion")
     own_broker.kill()
     own_broker.start()
     create(address, topic, 1)
-    left = view.committed(address, groups)
-    assert all(offsets == {(kept, 0): (5, "")} for offsets in left.values())
+    offsets_by_group = view.committed_offsets(address, groups)
+    assert all(offsets == {(other, 0): (5, "")} for offsets in offsets_by_group.values())
     own_broker.restart()
-    assert view.committed(address, groups) == left
+    assert view.committed_offsets(address, groups) == offsets_by_group
 
 
 def _commit(client, group, topics, offset) -> None:
@@ -188,17 +188,17 @@ def test_kills_while_a_group_rebalances(own_broker, topic, group):
             for thread in threads:
                 thread.join(60)
                 assert not thread.is_alive()
-            before = view.committed(address, [group])[group]
+            before = view.committed_offsets(address, [group])[group]
             own_broker.kill()
             own_broker.start()
-            assert view.committed(address, [group])[group] == before
+            assert view.committed_offsets(address, [group])[group] == before
     ends = view.offsets(address, [(topic, n) for n in range(6)])["end"]
     with consumer(address, group) as reader:
         reader.subscribe([topic])
-        committed = view.committed(address, [group])[group]
-        left = sum(ends[place] - committed.get(place, (0, ""))[0] for place in ends)
-        got = collect(lambda: poll(reader), left)
-        assert len({(m.partition(), m.offset()) for m in got}) == len(got) == left
+        committed = view.committed_offsets(address, [group])[group]
+        remaining = sum(ends[place] - committed.get(place, (0, ""))[0] for place in ends)
+        got = collect(lambda: poll(reader), remaining)
+        assert len({(m.partition(), m.offset()) for m in got}) == len(got) == remaining
     assert check(running, address, topic, 6) > 0
 
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.harness.listing import uncalled
+from compat_tests.harness.listing import find_uncalled
 from compat_tests.harness.suite import Suite, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -44,10 +44,10 @@ SOURCES = {"kafka-go": "kafka_go.go", "sarama": "sarama.go", "franz": "franz.go"
 
 def upstream() -> list[str]:
     """Return the program's scenarios, and the libraries' operations that none of them calls."""
-    return [*_printed("scenarios"), *uncalled(_printed("operations"), SOURCES, FOLDER)]
+    return [*_print_names("scenarios"), *find_uncalled(_print_names("operations"), SOURCES, FOLDER)]
 
 
-def _printed(what: str) -> list[str]:
+def _print_names(what: str) -> list[str]:
     command = [str(binary()), what]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 

@@ -36,7 +36,7 @@ class Ran:
         return self.out
 
 
-def compiled() -> Path:
+def compile_sources() -> Path:
     """Return the folder of the compiled Java sources; compile them first if needed."""
     sources = sorted(SOURCES.glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
@@ -98,7 +98,7 @@ class Jvm:
 
 
 def _launch(directory: Path) -> tuple[subprocess.Popen[str], queue.Queue[str]]:
-    command = kafka.java_command("Driver", classpath=[str(compiled())])
+    command = kafka.java_command("Driver", classpath=[str(compile_sources())])
     command[1:1] = ["--add-opens", "java.base/java.lang=ALL-UNNAMED"]
     command[1:1] = ["-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     with (directory / "jvm.log").open("a") as errors:

@@ -55,10 +55,10 @@ def gaps(listed: Iterable[Listed], upstream: Iterable[str], ran: Iterable[str]) 
     A test may have parts (``name/part``) that are known only from a run; each part is listed.
     """
     names = {entry.name for entry in listed}
-    whole, seen = set(upstream), set(ran)
-    known = whole | seen
-    problems = [f"neither run nor listed: {name}" for name in sorted(known - names)]
-    strangers = {n for n in names - known if n.partition("/")[0] not in whole}
+    whole, parts = set(upstream), set(ran)
+    existing = whole | parts
+    problems = [f"neither run nor listed: {name}" for name in sorted(existing - names)]
+    strangers = {n for n in names - existing if n.partition("/")[0] not in whole}
     return [*problems, *(f"listed, but no test of the suite: {name}" for name in sorted(strangers))]
 
 
@@ -86,7 +86,7 @@ def tally(listed: Iterable[Listed], kind: str, results: Mapping[str, bool]) -> d
     return {"passed": passed, "failed": failed, "excluded": dict(sorted(excluded.items()))}
 
 
-def uncalled(operations: Iterable[str], sources: Mapping[str, str], folder: Path) -> list[str]:
+def find_uncalled(operations: Iterable[str], sources: Mapping[str, str], folder: Path) -> list[str]:
     """Return the operations (``library/Type.method``) that the library's scenarios never call.
 
     ``sources`` name the file of each library's scenarios.

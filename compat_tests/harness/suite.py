@@ -53,7 +53,7 @@ class Suite:
     settings: Mapping[str, str] = attrs.field(factory=dict)
     variants: Sequence[Variant] = ()
 
-    def listed(self) -> list[listing.Listed]:
+    def read_list(self) -> list[listing.Listed]:
         return listing.read(self.folder / "tests.txt")
 
 
@@ -66,27 +66,27 @@ class Variant:
 
 
 def run_with_retries(
-    suite: Suite, address: str, wanted: Sequence[listing.Listed]
+    suite: Suite, address: str, tests: Sequence[listing.Listed]
 ) -> dict[str, bool]:
     """Run tests with one broker; repeat failed flaky ones up to FLAKY_RETRIES times."""
-    results = dict(suite.run(address, [entry.name for entry in wanted])) if wanted else {}
+    results = dict(suite.run(address, [entry.name for entry in tests])) if tests else {}
     for _ in range(FLAKY_RETRIES):
-        flaky = [e.name for e in wanted if e.mark == "flaky" and not results.get(e.name)]
+        flaky = [e.name for e in tests if e.mark == "flaky" and not results.get(e.name)]
         if flaky:
             results.update(suite.run(address, flaky))
     return results
 
 
-def run_all(suite: Suite, kind: str, wanted: Sequence[listing.Listed]) -> dict[str, bool]:
+def run_all(suite: Suite, kind: str, tests: Sequence[listing.Listed]) -> dict[str, bool]:
     """Run tests, each with a broker that has the required settings."""
     results: dict[str, bool] = {}
     groups: list[tuple[Mapping[str, str], list[listing.Listed]]] = []
-    left = list(wanted)
+    others = list(tests)
     for variant in suite.variants:
         names = set(variant.names())
-        groups.append((variant.settings, [entry for entry in left if entry.name in names]))
-        left = [entry for entry in left if entry.name not in names]
-    for settings, entries in [({}, left), *groups]:
+        groups.append((variant.settings, [entry for entry in others if entry.name in names]))
+        others = [entry for entry in others if entry.name not in names]
+    for settings, entries in [({}, others), *groups]:
         if entries:
             with tempfile.TemporaryDirectory() as scratch:
                 broker = make_broker(kind, Path(scratch), {**suite.settings, **settings})
@@ -109,7 +109,7 @@ def print_log(broker: Broker) -> None:
 
 def check(suite: Suite, kind: str) -> list[str]:
     """Run the expected tests and write the counts; return the problems, one a line."""
-    listed = suite.listed()
+    listed = suite.read_list()
     results = run_all(suite, kind, [entry for entry in listed if entry.is_expected(kind)])
     problems = listing.failures(listed, kind, results)
     problems += listing.gaps(listed, suite.upstream(), results)
@@ -121,9 +121,9 @@ def check(suite: Suite, kind: str) -> list[str]:
 
 
 def record(name: str, kind: str, counts: Mapping[str, object]) -> None:
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    known.setdefault(name, {})[kind] = dict(counts)
-    text = json.dumps(known, indent=2, sort_keys=True) + "\n"
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results.setdefault(name, {})[kind] = dict(counts)
+    text = json.dumps(results, indent=2, sort_keys=True) + "\n"
     if not RESULTS.exists() or RESULTS.read_text() != text:
         RESULTS.write_text(text)
 
@@ -140,10 +140,10 @@ def main(suite: Suite) -> int:
     parser = argparse.ArgumentParser(description=f"Run {suite.name} against a broker.")
     parser.add_argument("--broker", default="kwire", help="kwire, kafka or HOST:PORT")
     parser.add_argument("--only", default="", help="run these tests alone, by comma, listed or not")
-    asked = parser.parse_args()
-    if asked.only:
-        return 1 if try_out(suite, asked.broker, asked.only.split(",")) else 0
-    problems = check(suite, asked.broker)
+    arguments = parser.parse_args()
+    if arguments.only:
+        return 1 if try_out(suite, arguments.broker, arguments.only.split(",")) else 0
+    problems = check(suite, arguments.broker)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -29,9 +29,9 @@ def collect(
     poll: Callable[[], Iterable[T]], count: int, seconds: float = DEADLINE_SECONDS
 ) -> list[T]:
     """Poll until there are at least ``count`` items and return them; fail after ``seconds``."""
-    found: list[T] = []
+    items: list[T] = []
     deadline = time.monotonic() + seconds
-    while len(found) < count:
-        found.extend(poll())
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records in {seconds} s"
-    return found
+    while len(items) < count:
+        items.extend(poll())
+        assert time.monotonic() < deadline, f"{len(items)} of {count} records in {seconds} s"
+    return items

@@ -46,42 +46,42 @@ def taken_over(request, tmp_path):
     with tarfile.open(vectors / f"{name}.tar.gz") as tar:
         tar.extractall(node, filter="data")
     with gzip.open(vectors / f"{name}.json.gz") as file:
-        told = json.load(file)
+        observations = json.load(file)
     paths = sorted(str(path) for path in node.iterdir())
     broker = prepare(node, dynamic=SETS[name], overrides={**AS_THEN, "log.dirs": ",".join(paths)})
     broker.start()
-    yield name, broker, told
+    yield name, broker, observations
     broker.close()
 
 
 def test_clients_see_what_they_saw(taken_over):
-    name, node, told = taken_over
-    seen = told.get("observed_after_restart") or told["observed"]
-    _check_metadata(node, seen)
-    _check_groups(node, seen)
-    _check_offsets(node, seen)
-    _check_producers(node, seen)
-    if "acked" in told:
-        for partition, offset in enumerate(told["acked"]["acked_high"]):
-            spot = seen["offsets"][f"{told['acked']['topic']}-{partition}"]
+    name, node, observations = taken_over
+    state = observations.get("observed_after_restart") or observations["observed"]
+    _check_metadata(node, state)
+    _check_groups(node, state)
+    _check_offsets(node, state)
+    _check_producers(node, state)
+    if "acked" in observations:
+        for partition, offset in enumerate(observations["acked"]["acked_high"]):
+            spot = state["offsets"][f"{observations['acked']['topic']}-{partition}"]
             assert spot["high_watermark"] > offset
-    before = _everything(node, seen)
-    _go_on(node, next(topic for topic in seen["topics"] if topic.startswith("plain")))
-    after = _everything(node, seen)
+    before = _everything(node, state)
+    _go_on(node, next(topic for topic in state["topics"] if topic.startswith("plain")))
+    after = _everything(node, state)
     for place, records in before["records"].items():
         assert after["records"][place][: len(records)] == records
     node.kill()
     node.start()
-    _same(after, _everything(node, seen))
+    _same(after, _everything(node, state))
     if name == "clean":  # And back: Kafka logs no complaint.
         node.stop()
         hand_over(node, "kafka")
-        _same(after, _everything(node, seen))
+        _same(after, _everything(node, state))
         assert complaints(node) == []
 
 
-def _everything(node, seen):
-    return view.everything(node.address, _readable_groups(seen))
+def _everything(node, state):
+    return view.everything(node.address, _readable_groups(state))
 
 
 def _same(before, after):
@@ -90,18 +90,18 @@ def _same(before, after):
             assert after[part].get(name) == before[part].get(name), (part, name)
 
 
-def _check_metadata(node, seen):
-    found = view.topics(node.address)
-    ids = {name: told["id"] for name, told in seen["topics"].items()}
-    assert {t: id.replace("+", "-").replace("/", "_") for t, (id, _, _) in found.items()} == ids
-    assert {t: count for t, (_, count, _) in found.items()} == {
-        t: told["partitions"] for t, told in seen["topics"].items()
+def _check_metadata(node, state):
+    topics = view.topics(node.address)
+    ids = {name: details["id"] for name, details in state["topics"].items()}
+    assert {t: id.replace("+", "-").replace("/", "_") for t, (id, _, _) in topics.items()} == ids
+    assert {t: count for t, (_, count, _) in topics.items()} == {
+        t: details["partitions"] for t, details in state["topics"].items()
     }
-    assert all(led for _, _, led in found.values())
-    configs = view.configs(node.address, found)
-    for topic in found:
-        told = seen["configs"].get(f"TOPIC:{topic}", {})
-        own = {key: one["value"] for key, one in told.items() if one["source"] == TOPIC_SOURCE}
+    assert all(led for _, _, led in topics.values())
+    configs = view.configs(node.address, topics)
+    for topic in topics:
+        settings = state["configs"].get(f"TOPIC:{topic}", {})
+        own = {key: s["value"] for key, s in settings.items() if s["source"] == TOPIC_SOURCE}
         assert configs[topic] == own, topic
     with WireClient("127.0.0.1", node.port) as client:
         answer = client.call(DescribeClientQuotasRequest(components=[], strict=False), 1)
@@ -112,73 +112,74 @@ def _check_metadata(node, seen):
         )
         for entry in answer.entries
     ]
-    wanted = [
-        (sorted((kind, str(name)) for kind, name in one["entity"].items()), one["limits"])
-        for one in seen["client_quotas"]
+    expected_quotas = [
+        (sorted((kind, str(name)) for kind, name in quota["entity"].items()), quota["limits"])
+        for quota in state["client_quotas"]
     ]
-    assert sorted(quotas, key=str) == sorted(wanted, key=str)
+    assert sorted(quotas, key=str) == sorted(expected_quotas, key=str)
 
 
-def _readable_groups(seen):
+def _readable_groups(state):
     """Return the observed groups whose offsets kwire serves, also of the new protocol.
 
     kwire does not run groups of the new protocol, but keeps their offsets.
     """
-    return [name for name, group in seen["groups"].items() if group["type"] != "Share"]
+    return [name for name, group in state["groups"].items() if group["type"] != "Share"]
 
 
-def _check_groups(node, seen):
-    committed = view.committed(node.address, _readable_groups(seen))
+def _check_groups(node, state):
+    committed = view.committed_offsets(node.address, _readable_groups(state))
     for name in committed:
-        told = seen["groups"][name]["offsets"]
+        offsets = state["groups"][name]["offsets"]
         assert committed[name] == {
-            _place(partition): (one["offset"], one["metadata"]) for partition, one in told.items()
+            _place(partition): (committed_offset["offset"], committed_offset["metadata"])
+            for partition, committed_offset in offsets.items()
         }, name
 
 
-def _check_offsets(node, seen):
-    told = {_place(partition): one for partition, one in seen["offsets"].items()}
-    found = view.offsets(node.address, told)
+def _check_offsets(node, state):
+    observed = {_place(partition): details for partition, details in state["offsets"].items()}
+    offsets = view.offsets(node.address, observed)
     names = {"start": "log_start", "end": "high_watermark", "stable": "last_stable"}
     for name, field in names.items():
-        assert found[name] == {place: one[field] for place, one in told.items()}, name
+        assert offsets[name] == {place: details[field] for place, details in observed.items()}, name
     for isolation in ("read_uncommitted", "read_committed"):
-        records = view.records(node.address, told, isolation)
-        for place, one in told.items():
-            runs = [list(run) for run in one.get(f"{isolation}_runs", [])]
+        records = view.records(node.address, observed, isolation)
+        for place, details in observed.items():
+            runs = [list(run) for run in details.get(f"{isolation}_runs", [])]
             assert _runs([record[0] for record in records[place]]) == runs, (place, isolation)
 
 
-def _check_producers(node, seen):
+def _check_producers(node, state):
     """Check that Kafka's producers are known with their last sequence, unless they have expired.
 
     A producer with an open transaction never expires. (Some others had expired in Kafka itself.)
     """
     since = time.time() * 1000 - PRODUCERS_MS + 3_600_000
     with WireClient("127.0.0.1", node.port) as client:
-        for partition, one in seen["offsets"].items():
+        for partition, details in state["offsets"].items():
             topic, number = _place(partition)
-            wanted = DescribeProducersRequest.TopicRequest
+            shape = DescribeProducersRequest.TopicRequest
             request = DescribeProducersRequest(
-                topics=[wanted(name=topic, partition_indexes=[number])]
+                topics=[shape(name=topic, partition_indexes=[number])]
             )
             (answer,) = client.call(request, 0).topics[0].partitions
             assert answer.error_code == 0
-            known = {
+            producers = {
                 (p.producer_id, p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
                 for p in answer.active_producers
             }
-            told = {
+            expected = {
                 (
                     p["producer_id"],
                     p["epoch"],
                     p["last_sequence"],
                     -1 if p["current_txn_first_offset"] is None else p["current_txn_first_offset"],
                 )
-                for p in one.get("active_producers", [])
+                for p in details.get("active_producers", [])
                 if p["last_timestamp"] > since or p["current_txn_first_offset"] is not None
             }
-            assert told <= known, partition
+            assert expected <= producers, partition
 
 
 def _go_on(node, topic):

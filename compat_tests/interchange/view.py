@@ -33,19 +33,19 @@ def topics(address: str) -> dict[str, tuple[str, int, bool]]:
     if not names:
         return {}
     described = client.describe_topics(TopicCollection(names))
-    found = {}
+    states = {}
     for name, future in described.items():
         topic = future.result(30)
         led = all(p.leader is not None and p.leader.id >= 0 for p in topic.partitions)
-        found[name] = (str(topic.topic_id), len(topic.partitions), led)
-    return found
+        states[name] = (str(topic.topic_id), len(topic.partitions), led)
+    return states
 
 
 def configs(address: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the topics' own settings."""
     client = admin(address)
-    wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    answers = client.describe_configs(wanted)
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    answers = client.describe_configs(resources)
     return {
         resource.name: {
             entry.name: str(entry.value)
@@ -92,12 +92,12 @@ def records(
             "check.crcs": True,
         }
     )
-    wanted = list(partitions)
-    found: dict[Partition, list[tuple[Any, ...]]] = {place: [] for place in wanted}
-    todo = set(wanted)
+    places = list(partitions)
+    records_by_place: dict[Partition, list[tuple[Any, ...]]] = {place: [] for place in places}
+    todo = set(places)
     deadline = time.monotonic() + 120
     try:
-        client.assign([TopicPartition(*place, 0) for place in wanted])
+        client.assign([TopicPartition(*place, 0) for place in places])
         while todo:
             for message in client.consume(2000, 1.0):
                 place = message.topic(), message.partition()
@@ -105,52 +105,58 @@ def records(
                     todo.discard(place)
                     continue
                 value, headers = message.value(), message.headers()
-                found[place].append(
+                records_by_place[place].append(
                     (message.offset(), message.key(), value, headers, message.timestamp())
                 )
             assert time.monotonic() < deadline, f"not read to the end: {todo}"
     finally:
         client.close()
-    return found
+    return records_by_place
 
 
-def committed(address: str, groups: Iterable[str]) -> dict[str, dict[Partition, tuple[int, str]]]:
+def committed_offsets(
+    address: str, groups: Iterable[str]
+) -> dict[str, dict[Partition, tuple[int, str]]]:
     """Return the offsets and metadata that groups have committed.
 
     It sends raw requests: librdkafka's Python binding reads past the end of the metadata's text.
     """
     host, _, port = address.rpartition(":")
-    asked = OffsetFetchRequest.OffsetFetchRequestGroup
-    found = {}
+    shape = OffsetFetchRequest.OffsetFetchRequestGroup
+    offsets_by_group = {}
     with WireClient(host, int(port)) as client:
         for group in groups:
-            request = OffsetFetchRequest(groups=[asked(group_id=group, topics=None)])
+            request = OffsetFetchRequest(groups=[shape(group_id=group, topics=None)])
 
             def ask(request=request):
                 (answer,) = client.call(request, 9).groups
                 return answer if answer.error_code == 0 else None  # Its coordinator is loading.
 
             answer = eventually(ask, f"offsets of {group}")
-            found[group] = {
+            offsets_by_group[group] = {
                 (topic.name, p.partition_index): (p.committed_offset, p.metadata)
                 for topic in answer.topics
                 for p in topic.partitions
             }
-    return found
+    return offsets_by_group
 
 
 def everything(address: str, groups: Iterable[str]) -> Mapping[str, Any]:
     """Return all of the above, for every topic that is not internal."""
-    known = eventually(
-        lambda: found if (found := topics(address)) and all(t[2] for t in found.values()) else None,
+    listed = eventually(
+        lambda: (
+            listing
+            if (listing := topics(address)) and all(t[2] for t in listing.values())
+            else None
+        ),
         "leaders of all partitions",
     )
-    plain = {name: topic for name, topic in known.items() if not name.startswith("__")}
+    plain = {name: topic for name, topic in listed.items() if not name.startswith("__")}
     places = [(name, n) for name, (_, count, _) in sorted(plain.items()) for n in range(count)]
     return {
-        "topics": known,
-        "configs": configs(address, known),
+        "topics": listed,
+        "configs": configs(address, listed),
         "offsets": offsets(address, places),
         "records": records(address, places),
-        "committed": committed(address, groups),
+        "committed": committed_offsets(address, groups),
     }

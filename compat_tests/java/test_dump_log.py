@@ -34,7 +34,7 @@ def append(log: PartitionLog, data: bytes, *, from_client: bool = True) -> None:
     log.append_leader(memoryview(data), parse(data), 3, TIME_MS, from_client=from_client)
 
 
-def written(directory: Path) -> PartitionLog:
+def write_log(directory: Path) -> PartitionLog:
     """Write plain, idempotent and transactional batches in all codecs over several segments."""
     disk = RealDisk(str(directory))
     disk.make_directory("t-0")
@@ -69,12 +69,12 @@ def written(directory: Path) -> PartitionLog:
 
 
 def test_every_file_of_a_closed_log(tmp_path: Path) -> None:
-    log = written(tmp_path)
+    log = write_log(tmp_path)
     log.close()
     files = sorted((tmp_path / "t-0").iterdir())
     kinds = {suffix: [f for f in files if f.suffix == suffix] for suffix in SUFFIXES}
-    assert all(len(found) > 3 for found in kinds.values())
-    output = dump(*(f for found in kinds.values() for f in found))
+    assert all(len(paths) > 3 for paths in kinds.values())
+    output = dump(*(f for paths in kinds.values() for f in paths))
     assert output.count("baseOffset:") == 800
     assert output.count("isvalid: true") >= 800
     dump(*kinds[".index"], *kinds[".timeindex"], sanity=True)
@@ -84,7 +84,7 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def test_the_files_of_a_killed_log(tmp_path: Path) -> None:
-    log = written(tmp_path)
+    log = write_log(tmp_path)
     log.release()  # As after kill -9: the active segment has no indexes.
     files = sorted((tmp_path / "t-0").iterdir())
     output = dump(*(f for f in files if f.suffix in SUFFIXES))

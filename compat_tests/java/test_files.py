@@ -18,7 +18,7 @@ TOPIC, GROUP = "dumped", "dumping-group"
 
 
 @pytest.fixture(scope="module")
-def stopped(broker_kind, tmp_path_factory):
+def stopped_broker(broker_kind, tmp_path_factory):
     """A stopped broker that has written several segments, a group's offsets and metadata."""
     broker = make_broker(broker_kind, tmp_path_factory.mktemp("dumped"))
     noise = random.Random(20)
@@ -52,10 +52,10 @@ def dump(jvm, *arguments):
     return printed
 
 
-def test_every_file_dumps_without_complaint(jvm, stopped):
+def test_every_file_dumps_without_complaint(jvm, stopped_broker):
     files = [
         path
-        for path in sorted(stopped.data.glob("*-*/*"))
+        for path in sorted(stopped_broker.data.glob("*-*/*"))
         if path.suffix in (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
         and not path.parent.name.startswith("__cluster_metadata")
     ]
@@ -69,12 +69,14 @@ def test_every_file_dumps_without_complaint(jvm, stopped):
     dump(jvm, "--files", ",".join(rest))
 
 
-def test_offsets_and_metadata_are_decoded(jvm, stopped):
-    offsets = [str(p) for p in stopped.data.glob("__consumer_offsets-*/*.log") if p.stat().st_size]
+def test_offsets_and_metadata_are_decoded(jvm, stopped_broker):
+    offsets = [
+        str(p) for p in stopped_broker.data.glob("__consumer_offsets-*/*.log") if p.stat().st_size
+    ]
     printed = dump(jvm, "--offsets-decoder", "--files", ",".join(offsets))
     assert f'"group":"{GROUP}"' in printed
     assert re.search(rf'"topic":"{TOPIC}","partition":0.*"offset":2500', printed)
-    (metadata,) = stopped.data.glob("__cluster_metadata-0/00000000000000000000.log")
+    (metadata,) = stopped_broker.data.glob("__cluster_metadata-0/00000000000000000000.log")
     printed = dump(jvm, "--cluster-metadata-decoder", "--files", str(metadata))
     assert f'"name":"{TOPIC}"' in printed
     for kind in ("TOPIC_RECORD", "PARTITION_RECORD", "REGISTER_BROKER_RECORD", "CONFIG_RECORD"):

@@ -27,9 +27,9 @@ def tool(jvm, broker):
 
 
 def test_topics(jvm, broker, tool, topic):
-    made = tool("TopicCommand", "--create", "--topic", topic, "--partitions", "3",
+    output = tool("TopicCommand", "--create", "--topic", topic, "--partitions", "3",
                 "--config", "retention.ms=1234567")  # fmt: skip
-    assert f"Created topic {topic}" in made
+    assert f"Created topic {topic}" in output
     assert topic in tool("TopicCommand", "--list").split()
     described = tool("TopicCommand", "--describe", "--topic", topic)
     assert "PartitionCount: 3" in described
@@ -138,7 +138,7 @@ def test_broker_api_versions(tool, broker):
     assert printed.startswith(broker.address)
     for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)", "ApiVersions(18)"):
         assert api in printed
-        (line,) = [one for one in printed.splitlines() if api in one]
+        (line,) = [row for row in printed.splitlines() if api in row]
         assert "UNSUPPORTED" not in line
 
 
@@ -146,8 +146,8 @@ def test_log_dirs(broker, tool, topic):
     create(broker.address, topic)
     fill(broker.address, topic, [b"x" * 1000] * 10)
     printed = tool("LogDirsCommand", "--describe", "--topic-list", topic)
-    found = json.loads(printed.splitlines()[-1])
-    (directory,) = found["brokers"][0]["logDirs"]
+    answer = json.loads(printed.splitlines()[-1])
+    (directory,) = answer["brokers"][0]["logDirs"]
     (partition,) = [p for p in directory["partitions"] if p["partition"] == f"{topic}-0"]
     assert partition["size"] > 10_000
     assert directory["error"] is None
@@ -198,7 +198,7 @@ def test_metadata_quorum(tool):
 
 def test_features(tool):
     printed = tool("FeatureCommand", "describe")
-    (line,) = [one for one in printed.splitlines() if one.startswith("Feature: metadata.version")]
+    (line,) = [row for row in printed.splitlines() if row.startswith("Feature: metadata.version")]
     assert "4.3-IV" in line
 
 

@@ -88,10 +88,10 @@ class Worker:
 
     def state(self, name: str) -> tuple[str, ...]:
         """Return the states of a connector and its tasks."""
-        found = self.ask("GET", f"/connectors/{name}/status", default=None)
-        if found is None:
+        status = self.ask("GET", f"/connectors/{name}/status", default=None)
+        if status is None:
             return ()
-        return (found["connector"]["state"], *(task["state"] for task in found["tasks"]))
+        return (status["connector"]["state"], *(task["state"] for task in status["tasks"]))
 
 
 NAMES = ("connect/file-to-file", "connect/restart", "connect/exactly-once")

@@ -19,10 +19,10 @@ LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 
 
 def need(program: str, package: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise SystemExit(f"`{program}` is missing: install {package}")
-    return found
+    return path
 
 
 def jars(name: str, coordinates: Sequence[str]) -> Path:
@@ -39,8 +39,8 @@ def jars(name: str, coordinates: Sequence[str]) -> Path:
 
 def _pom(coordinates: Sequence[str]) -> str:
     dependencies = ""
-    for one in coordinates:
-        group, artifact, version = one.split(":")
+    for coordinate in coordinates:
+        group, artifact, version = coordinate.split(":")
         dependencies += (
             f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
             f"<version>{version}</version></dependency>\n"

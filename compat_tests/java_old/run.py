@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.harness.listing import uncalled
+from compat_tests.harness.listing import find_uncalled
 from compat_tests.harness.suite import Suite, main
 from compat_tests.java_old import connect
 from compat_tests.java_old.jars import classpath, jars, java, need
@@ -47,7 +47,7 @@ def upstream() -> list[str]:
     names = [*connect.NAMES, *(f"streams/{name}" for name in _scenarios("Streams"))]
     for version in VERSIONS:
         names += [f"{version}/{name}" for name in _scenarios("OldClients")]
-        names += uncalled(_operations(version), {version: "OldClients.java"}, FOLDER / "src")
+        names += find_uncalled(_operations(version), {version: "OldClients.java"}, FOLDER / "src")
     return names
 
 
@@ -81,12 +81,12 @@ def _operations(version: str) -> list[str]:
 
 
 def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
-    wanted: dict[str, list[str]] = defaultdict(list)
+    scenarios_by_family: dict[str, list[str]] = defaultdict(list)
     for name in names:
         family, _, scenario = name.partition("/")
-        wanted[family].append(scenario)
+        scenarios_by_family[family].append(scenario)
     passed: dict[str, bool] = {}
-    for family, scenarios in wanted.items():
+    for family, scenarios in scenarios_by_family.items():
         if family == "connect":
             passed.update(connect.scenarios(address, names))
         elif family == "streams":

@@ -118,24 +118,24 @@ class Member:
 def members(address: str, count: int, *topics: str, **settings: Any) -> Iterator[list[Member]]:
     merged = {"heartbeat_interval_ms": 200, "metadata_max_age_ms": 500, **settings}
     merged = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **merged}
-    made: list[Member] = []
+    group: list[Member] = []
     try:
-        while len(made) < count:
-            made.append(Member(KafkaConsumer(*topics, bootstrap_servers=address, **merged)))
-        yield made
+        while len(group) < count:
+            group.append(Member(KafkaConsumer(*topics, bootstrap_servers=address, **merged)))
+        yield group
     finally:
-        for member in made:
+        for member in group:
             member.stop()
-        for member in made:
+        for member in group:
             member.close()
 
 
 def settle(group: Sequence[Member], sizes: list[int]) -> list[set[TopicPartition]]:
     """Wait until the assignments are disjoint and of these sizes; return them in order of size."""
 
-    def settled() -> list[set[TopicPartition]]:
+    def assignments_of_sizes() -> list[set[TopicPartition]]:
         got = [member.assignment for member in group]
         apart = sum(map(len, got)) == len(set().union(*got))
         return got if apart and sorted(map(len, got)) == sizes else []
 
-    return eventually(settled, f"assignments of {sizes}")
+    return eventually(assignments_of_sizes, f"assignments of {sizes}")

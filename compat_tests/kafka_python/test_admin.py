@@ -22,8 +22,8 @@ from compat_tests.kafka_python.clients import admin, consumer, create, fill, pol
 
 @pytest.fixture
 def client(broker):
-    with admin(broker.address) as made:
-        yield made
+    with admin(broker.address) as admin_client:
+        yield admin_client
 
 
 def test_create_describe_delete(client, topic):
@@ -143,14 +143,14 @@ def test_a_changed_config_takes_effect(broker, client, topic):
     configs = {"max.message.bytes": "1000"}
     client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
 
-    def refused():
+    def is_refused():
         try:
             fill(broker.address, topic, [b"x" * 5000])
         except Exception as error:
             return "MessageSizeTooLarge" in str(type(error)) + str(error)
         return False
 
-    eventually(refused, "the smaller limit")
+    eventually(is_refused, "the smaller limit")
 
 
 def test_broker_configs_are_described(broker, client):
@@ -174,10 +174,10 @@ def test_log_dirs_count_the_bytes(broker, client, topic):
     fill(broker.address, topic, [b"x" * 1000] * 10)
     (node,) = client.describe_log_dirs({topic: [0]})
     directories = node.get("log_dirs") or node["results"]
-    (found,) = [d for d in directories if d["topics"]]
-    (only,) = found["topics"]
+    (directory,) = [d for d in directories if d["topics"]]
+    (only,) = directory["topics"]
     assert only["partitions"][0]["partition_size"] > 10_000
-    assert found["total_bytes"] >= found["usable_bytes"] > 0
+    assert directory["total_bytes"] >= directory["usable_bytes"] > 0
 
 
 def test_quorum_and_features(client):

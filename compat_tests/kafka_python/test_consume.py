@@ -17,7 +17,7 @@ def values(records):
 
 
 @pytest.fixture
-def filled(broker, topic):
+def filled_topic(broker, topic):
     """A partition of 100 records whose timestamps are 1000 ms apart."""
     create(broker.address, topic, 2, retention_ms="-1")
     with producer(broker.address) as client:
@@ -26,11 +26,11 @@ def filled(broker, topic):
     return TopicPartition(topic, 0)
 
 
-def test_beginning_and_end_offsets(broker, filled):
-    empty = TopicPartition(filled.topic, 1)
+def test_beginning_and_end_offsets(broker, filled_topic):
+    empty = TopicPartition(filled_topic.topic, 1)
     with consumer(broker.address) as client:
-        assert client.beginning_offsets([filled, empty]) == {filled: 0, empty: 0}
-        assert client.end_offsets([filled, empty]) == {filled: 100, empty: 0}
+        assert client.beginning_offsets([filled_topic, empty]) == {filled_topic: 0, empty: 0}
+        assert client.end_offsets([filled_topic, empty]) == {filled_topic: 100, empty: 0}
 
 
 @pytest.mark.parametrize(
@@ -44,72 +44,72 @@ def test_beginning_and_end_offsets(broker, filled):
         (1_099_001, None),  # After the last: no offset.
     ],
 )
-def test_offset_by_time(broker, filled, timestamp, offset):
+def test_offset_by_time(broker, filled_topic, timestamp, offset):
     with consumer(broker.address) as client:
-        found = client.offsets_for_times({filled: timestamp})[filled]
-        assert (found and found.offset) == offset
-        assert found is None or found.timestamp == 1_000_000 + found.offset * 1000
+        place = client.offsets_for_times({filled_topic: timestamp})[filled_topic]
+        assert (place and place.offset) == offset
+        assert place is None or place.timestamp == 1_000_000 + place.offset * 1000
 
 
-def test_seek(broker, filled):
+def test_seek(broker, filled_topic):
     with consumer(broker.address) as client:
-        client.assign([filled])
-        client.seek(filled, 90)
+        client.assign([filled_topic])
+        client.seek(filled_topic, 90)
         assert values(collect(lambda: poll(client), 10)) == list(range(90, 100))
-        assert client.position(filled) == 100
-        client.seek_to_beginning(filled)
-        assert client.position(filled) == 0
+        assert client.position(filled_topic) == 100
+        client.seek_to_beginning(filled_topic)
+        assert client.position(filled_topic) == 0
         assert values(collect(lambda: poll(client), 100)) == list(range(100))
-        client.seek_to_end(filled)
-        assert client.position(filled) == 100
+        client.seek_to_end(filled_topic)
+        assert client.position(filled_topic) == 100
         assert poll(client, 300) == []
 
 
-def test_seek_past_the_end_resets_by_policy(broker, filled):
+def test_seek_past_the_end_resets_by_policy(broker, filled_topic):
     with consumer(broker.address) as client:
-        client.assign([filled])
-        client.seek(filled, 5000)
+        client.assign([filled_topic])
+        client.seek(filled_topic, 5000)
         assert values(collect(lambda: poll(client), 100)) == list(range(100))
     with consumer(broker.address, auto_offset_reset="none") as client:
-        client.assign([filled])
-        client.seek(filled, 5000)
+        client.assign([filled_topic])
+        client.seek(filled_topic, 5000)
         with pytest.raises((OffsetOutOfRangeError, NoOffsetForPartitionError)):
             eventually(lambda: poll(client), "the error")
 
 
-def test_latest_reads_only_what_comes_after(broker, filled):
+def test_latest_reads_only_what_comes_after(broker, filled_topic):
     with consumer(broker.address, auto_offset_reset="latest") as client:
-        client.assign([filled])
-        assert client.position(filled) == 100
-        fill(broker.address, filled.topic, [b"100"], partition=0)
+        client.assign([filled_topic])
+        assert client.position(filled_topic) == 100
+        fill(broker.address, filled_topic.topic, [b"100"], partition=0)
         assert values(collect(lambda: poll(client), 1)) == [100]
 
 
-def test_pause_and_resume(broker, filled):
-    other = TopicPartition(filled.topic, 1)
+def test_pause_and_resume(broker, filled_topic):
+    other = TopicPartition(filled_topic.topic, 1)
     with consumer(broker.address) as client:
-        client.assign([filled, other])
-        client.pause(filled)
-        assert client.paused() == {filled}
-        fill(broker.address, filled.topic, [b"7"], partition=1)
+        client.assign([filled_topic, other])
+        client.pause(filled_topic)
+        assert client.paused() == {filled_topic}
+        fill(broker.address, filled_topic.topic, [b"7"], partition=1)
         assert values(collect(lambda: poll(client), 1)) == [7]
         assert poll(client, 300) == []
-        client.resume(filled)
+        client.resume(filled_topic)
         assert values(collect(lambda: poll(client), 100)) == list(range(100))
 
 
-def test_max_poll_records(broker, filled):
+def test_max_poll_records(broker, filled_topic):
     with consumer(broker.address, max_poll_records=7) as client:
-        client.assign([filled])
+        client.assign([filled_topic])
         sizes = []
         while sum(sizes) < 100:
             sizes.append(len(poll(client, 1000)))
         assert max(sizes) == 7
 
 
-def test_small_fetches_still_make_progress(broker, filled):
+def test_small_fetches_still_make_progress(broker, filled_topic):
     with consumer(broker.address, max_partition_fetch_bytes=1, fetch_max_bytes=1) as client:
-        client.assign([filled])
+        client.assign([filled_topic])
         assert values(collect(lambda: poll(client), 100)) == list(range(100))
 
 
@@ -141,13 +141,13 @@ def test_a_waiting_fetch_wakes_when_there_is_enough(broker, topic):
         assert time.monotonic() - started < 20
 
 
-def test_records_before_a_deletion_are_gone(broker, filled):
+def test_records_before_a_deletion_are_gone(broker, filled_topic):
     with admin(broker.address) as client:
-        client.delete_records({filled: 40})
+        client.delete_records({filled_topic: 40})
     with consumer(broker.address) as client:
-        assert client.beginning_offsets([filled]) == {filled: 40}
-        client.assign([filled])
-        client.seek(filled, 10)
+        assert client.beginning_offsets([filled_topic]) == {filled_topic: 40}
+        client.assign([filled_topic])
+        client.seek(filled_topic, 10)
         assert values(collect(lambda: poll(client), 60)) == list(range(40, 100))
 
 

@@ -86,20 +86,19 @@ def test_a_changed_subscription_rebalances(broker, unique, group):
     first, second = unique("a"), unique("b")
     for topic in (first, second):
         create(broker.address, topic, 2)
-    with members(broker.address, 2, first, group_id=group) as (one, two):
-        settle([one, two], [1, 1])
-        two.do(lambda client: client.subscribe([second]))
-        one_has, two_has = settle([one, two], [2, 2])
-    assert {p.topic for p in one_has} == {first}
-    assert {p.topic for p in two_has} == {second}
+    with members(broker.address, 2, first, group_id=group) as (stays, moves):
+        settle([stays, moves], [1, 1])
+        moves.do(lambda client: client.subscribe([second]))
+        assignments = settle([stays, moves], [2, 2])
+    assert [{p.topic for p in assignment} for assignment in assignments] == [{first}, {second}]
 
 
 def test_cooperative_members_keep_what_they_had(broker, topic, group):
     create(broker.address, topic, 4)
-    with members(broker.address, 1, topic, group_id=group, **COOPERATIVE) as (one,):
-        (before,) = settle([one], [4])
-        with members(broker.address, 1, topic, group_id=group, **COOPERATIVE) as (two,):
-            one_has, two_has = settle([one, two], [2, 2])
+    with members(broker.address, 1, topic, group_id=group, **COOPERATIVE) as (first,):
+        (before,) = settle([first], [4])
+        with members(broker.address, 1, topic, group_id=group, **COOPERATIVE) as (second,):
+            one_has, two_has = settle([first, second], [2, 2])
     assert one_has < before
     assert two_has == before - one_has
 
@@ -110,19 +109,19 @@ def test_static_members_come_back_to_the_same_partitions(broker, topic, group):
     def static(name):
         return members(broker.address, 1, topic, group_id=group, group_instance_id=name)
 
-    def described():
+    def described_members():
         with admin(broker.address) as client:
             return client.describe_groups([group])[group]["members"]
 
-    with static("one") as (one,):
-        with static("two") as (two,):
-            _, kept = settle([one, two], [2, 2])
-            generation = two.client.group_metadata().generation_id
-        assert {member["group_instance_id"] for member in described()} == {"one", "two"}
+    with static("one") as (first,):
+        with static("two") as (second,):
+            _, assignment = settle([first, second], [2, 2])
+            generation = second.client.group_metadata().generation_id
+        assert {member["group_instance_id"] for member in described_members()} == {"one", "two"}
         with static("two") as (back,):
-            _, again = settle([one, back], [2, 2])
+            _, again = settle([first, back], [2, 2])
             assert back.client.group_metadata().generation_id == generation
-        assert again == kept
+        assert again == assignment
 
 
 def member(broker, group, topic, **settings):

@@ -142,10 +142,10 @@ def test_log_append_time(broker, topic):
     with producer(broker.address) as client:
         stored = client.send(topic, b"x", timestamp_ms=5)
         client.flush()
-        told = stored.get(30).timestamp
+        acknowledged_ms = stored.get(30).timestamp
     (record,) = read(broker.address, topic, 1)
     assert record.timestamp_type == 1
-    assert record.timestamp == told > 1_600_000_000_000
+    assert record.timestamp == acknowledged_ms > 1_600_000_000_000
 
 
 def test_large_messages(broker, topic):

@@ -28,7 +28,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", 
 PYTEST += ["-p", "no:faulthandler"]
 
 # The distribution lacks the module that starts brokers; with a running one, its names are enough.
-SERVICE = '''"""Stands for the module that starts brokers: here one runs already."""
+SERVICE = '''"""A stand-in for the module that starts brokers: here one runs already."""
 
 
 class ExternalService:
@@ -56,8 +56,8 @@ def source() -> Path:
         return tree
     shutil.rmtree(tree, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    wanted = ["--no-deps", "--no-binary", ":all:", f"kafka-python=={number}", "-d", str(folder)]
-    subprocess.run([*pip, *wanted], check=True)
+    selection = ["--no-deps", "--no-binary", ":all:", f"kafka-python=={number}", "-d", str(folder)]
+    subprocess.run([*pip, *selection], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         members = [m for m in packed.getmembers() if "/test/" in m.name]

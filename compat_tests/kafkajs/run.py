@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.harness.listing import uncalled
+from compat_tests.harness.listing import find_uncalled
 from compat_tests.harness.suite import Suite, cache, main
 
 FOLDER = Path(__file__).resolve().parent
@@ -25,13 +25,13 @@ SECONDS = 600
 
 
 def need(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise SystemExit(f"`{program}` is missing: install Node.js 20 or newer with npm")
-    return found
+    return path
 
 
-def installed() -> Path:
+def install() -> Path:
     """Return the folder with the packages; install them first if needed."""
     package = FOLDER / "package.json"
     digest = hashlib.sha256(package.read_bytes()).hexdigest()[:16]
@@ -49,11 +49,11 @@ SOURCES = {"kafkajs": "kafkajs.cjs", "platformatic": "platformatic.mjs"}
 
 def upstream() -> list[str]:
     """Return the scenarios, and the libraries' operations that none of them calls."""
-    operations = _printed("operations.mjs")
-    return [*_printed("main.cjs", "scenarios"), *uncalled(operations, SOURCES, FOLDER)]
+    operations = _print_names("operations.mjs")
+    return [*_print_names("main.cjs", "scenarios"), *find_uncalled(operations, SOURCES, FOLDER)]
 
 
-def _printed(*arguments: str) -> list[str]:
+def _print_names(*arguments: str) -> list[str]:
     command = [need("node"), *arguments]
     folder = with_scripts()
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
@@ -62,7 +62,7 @@ def _printed(*arguments: str) -> list[str]:
 
 def with_scripts() -> Path:
     """Return the folder with the packages, after copying this folder's scripts into it."""
-    folder = installed()
+    folder = install()
     for script in FOLDER.glob("*.?js"):
         shutil.copy(script, folder)
     return folder

@@ -137,12 +137,12 @@ def run(address: str, names: Sequence[str]) -> Mapping[str, bool]:
         scenario = "noautocreate" if name in noautocreate else "default"
         process = Process(name[:4], name.partition("/")[2], scenario)
         processes.setdefault(process, []).append(name)
-    one = functools.partial(_one, program, logs, address)
+    run_process = functools.partial(_one, program, logs, address)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        outcomes = list(pool.map(one, processes))
+        outcomes = list(pool.map(run_process, processes))
     results: dict[str, bool] = {}
-    for wanted, passed in zip(processes.values(), outcomes, strict=True):
-        for name in wanted:
+    for tests, passed in zip(processes.values(), outcomes, strict=True):
+        for name in tests:
             row = name.partition("/")[0]
             if row in passed:
                 results[name] = passed[row]

@@ -24,8 +24,8 @@ def fill(broker: Broker, topic: str, start: int, end: int) -> None:
     """Produce the events numbered ``start`` to ``end``, every one acknowledged."""
     producer = KafkaProducer(bootstrap_servers=broker.address, acks="all", linger_ms=5)
     start_ms = int(time.time() * 1000) - COUNT * 250
-    made = list(events(COUNT, seed=7, damaged=DAMAGED, start_ms=start_ms))[start:end]
-    for future in [producer.send(topic, key=key, value=value) for key, value in made]:
+    chosen = list(events(COUNT, seed=7, damaged=DAMAGED, start_ms=start_ms))[start:end]
+    for future in [producer.send(topic, key=key, value=value) for key, value in chosen]:
         future.get(60)
     producer.close()
 
@@ -54,7 +54,7 @@ def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def committed(folder: Path) -> int:
+def committed_epochs(folder: Path) -> int:
     """Return the number of committed epochs of both queries."""
     return len(list(folder.glob("checkpoint/*/commits/[0-9]*")))
 
@@ -62,7 +62,7 @@ def committed(folder: Path) -> int:
 def kill_after(process: subprocess.Popen[bytes], folder: Path, epochs: int, log: Path) -> None:
     """Kill the driver with its JVM once it has committed ``epochs`` epochs."""
     deadline = time.monotonic() + 180
-    while committed(folder) < epochs:
+    while committed_epochs(folder) < epochs:
         assert process.poll() is None, log.read_text(errors="replace")[-3000:]
         assert time.monotonic() < deadline, "nothing was committed"
         time.sleep(0.05)
@@ -107,8 +107,8 @@ def answer(folder: Path, format: str) -> dict[str, object]:
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     assert lines, done.stderr[-3000:]
-    found: dict[str, object] = json.loads(lines[0].removeprefix("ANSWER "))
-    return found
+    counts: dict[str, object] = json.loads(lines[0].removeprefix("ANSWER "))
+    return counts
 
 
 @pytest.mark.parametrize("format", ["parquet", "iceberg"])
@@ -129,12 +129,12 @@ def test_each_record_once_though_driver_and_broker_are_killed(
     assert last.wait(240) == 0, log.read_text(errors="replace")[-3000:]
 
     values = [v for _, v in events(COUNT, seed=7, damaged=DAMAGED, start_ms=0)]
-    found = answer(tmp_path, format)
-    assert found["all"] == found["distinct"] == len(values)
-    assert found["orders"] == found["ids"]
-    assert found["dead"] == COUNT - sum(map(fits, values))
-    assert found["raw"] == found["days"] == 0
-    assert found["reasons"] == ["not JSON", "order_id is missing", "quantity is not int"]
+    counts = answer(tmp_path, format)
+    assert counts["all"] == counts["distinct"] == len(values)
+    assert counts["orders"] == counts["ids"]
+    assert counts["dead"] == COUNT - sum(map(fits, values))
+    assert counts["raw"] == counts["days"] == 0
+    assert counts["reasons"] == ["not JSON", "order_id is missing", "quantity is not int"]
 
 
 def fits(value: bytes) -> bool:

@@ -18,8 +18,8 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.
 
 def example(marker: str) -> str:
     """Return the one code block that contains ``marker``."""
-    (found,) = [text for _, text in BLOCKS if marker in text]
-    return found
+    (block,) = [text for _, text in BLOCKS if marker in text]
+    return block
 
 
 def run(command: list[str], folder: Path, broker: Broker) -> str:
@@ -47,15 +47,15 @@ def python(text: str, folder: Path, broker: Broker) -> str:
 
 
 @pytest.mark.parametrize(
-    ("marker", "said"),
+    ("marker", "expected"),
     [
         ("from kafka import", "b'en' b'hello'"),
         ("from confluent_kafka import", "b'fr' b'au revoir'"),
         ("numbers = spark.range", "1000"),
     ],
 )
-def test_example(broker: Broker, tmp_path: Path, marker: str, said: str) -> None:
-    assert re.search(said, python(example(marker), tmp_path, broker))
+def test_example(broker: Broker, tmp_path: Path, marker: str, expected: str) -> None:
+    assert re.search(expected, python(example(marker), tmp_path, broker))
 
 
 def test_from_a_topic_to_a_table(broker: Broker, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def stream(
 
 
 @pytest.fixture(scope="module")
-def filled(spark: SparkSession, broker: Broker) -> str:
+def filled_topic(spark: SparkSession, broker: Broker) -> str:
     """A topic of 3 partitions with a thousand records in each."""
     topic = f"spark-filled-{id(spark)}"
     create(broker, topic)
@@ -127,26 +127,28 @@ def filled(spark: SparkSession, broker: Broker) -> str:
     return topic
 
 
-def test_offsets_given_as_json(spark: SparkSession, broker: Broker, filled: str) -> None:
+def test_offsets_given_as_json(spark: SparkSession, broker: Broker, filled_topic: str) -> None:
     frame = read(
         spark,
         broker,
-        subscribe=filled,
-        startingOffsets=json.dumps({filled: {"0": 10, "1": -2, "2": 990}}),
-        endingOffsets=json.dumps({filled: {"0": 20, "1": 5, "2": -1}}),
+        subscribe=filled_topic,
+        startingOffsets=json.dumps({filled_topic: {"0": 10, "1": -2, "2": 990}}),
+        endingOffsets=json.dumps({filled_topic: {"0": 20, "1": 5, "2": -1}}),
     )
-    found = {
+    counts = {
         (row.partition, row.n)
         for row in frame.groupBy("partition").agg(F.count("*").alias("n")).collect()
     }
-    assert found == {(0, 10), (1, 5), (2, 10)}
+    assert counts == {(0, 10), (1, 5), (2, 10)}
 
 
-def test_offsets_given_as_timestamps(spark: SparkSession, broker: Broker, filled: str) -> None:
+def test_offsets_given_as_timestamps(
+    spark: SparkSession, broker: Broker, filled_topic: str
+) -> None:
     frame = read(
         spark,
         broker,
-        subscribe=filled,
+        subscribe=filled_topic,
         startingTimestamp=str(BASE_MS + 300),
         endingTimestamp=str(BASE_MS + 600),
     )
@@ -154,8 +156,10 @@ def test_offsets_given_as_timestamps(spark: SparkSession, broker: Broker, filled
     assert keys == list(range(300, 600))
 
 
-def test_headers_both_ways(spark: SparkSession, broker: Broker, filled: str, topic: str) -> None:
-    source = read(spark, broker, subscribe=filled, includeHeaders="true")
+def test_headers_both_ways(
+    spark: SparkSession, broker: Broker, filled_topic: str, topic: str
+) -> None:
+    source = read(spark, broker, subscribe=filled_topic, includeHeaders="true")
     write(source.select("key", "value", "headers"), broker, topic)
     copied = read(spark, broker, subscribe=topic, includeHeaders="true")
     rows = copied.select(F.col("key").cast("string"), "headers").collect()
@@ -164,10 +168,10 @@ def test_headers_both_ways(spark: SparkSession, broker: Broker, filled: str, top
     assert all(bytes(row.headers[0].value).decode() == row.key for row in rows)
 
 
-def test_ways_to_choose_partitions(spark: SparkSession, broker: Broker, filled: str) -> None:
-    assert read(spark, broker, subscribePattern=f"{filled}|no-such-.*").count() == 3000
-    assert read(spark, broker, assign=json.dumps({filled: [0, 2]})).count() == 2000
-    many = read(spark, broker, subscribe=filled, minPartitions="12")
+def test_ways_to_choose_partitions(spark: SparkSession, broker: Broker, filled_topic: str) -> None:
+    assert read(spark, broker, subscribePattern=f"{filled_topic}|no-such-.*").count() == 3000
+    assert read(spark, broker, assign=json.dumps({filled_topic: [0, 2]})).count() == 2000
+    many = read(spark, broker, subscribe=filled_topic, minPartitions="12")
     assert many.rdd.getNumPartitions() >= 12
     assert many.count() == 3000
 
@@ -188,7 +192,11 @@ def test_lost_data_is_noticed(
 
 
 def test_kafka_to_kafka_with_foreach_batch(
-    spark: SparkSession, broker: Broker, filled: str, unique: Callable[[str], str], tmp_path: Path
+    spark: SparkSession,
+    broker: Broker,
+    filled_topic: str,
+    unique: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
     target = unique("target")
     create(broker, target)
@@ -204,7 +212,7 @@ def test_kafka_to_kafka_with_foreach_batch(
     source = spark.readStream.format("kafka").options(
         **{
             "kafka.bootstrap.servers": broker.address,
-            "subscribe": filled,
+            "subscribe": filled_topic,
             "startingOffsets": "earliest",
         }
     )

@@ -297,8 +297,8 @@ MUTATIONS = (
         name="over-deletion-passes-the-check",
         invariants=(39,),
         path="compat_tests/durability/load.py",
-        old="                assert left >= self.retention_bytes",
-        new="                assert left >= 0",
+        old="                assert remaining_bytes >= self.retention_bytes",
+        new="                assert remaining_bytes >= 0",
         test="tests/log/test_load_check.py",
     ),
     Mutation(

@@ -95,4 +95,4 @@ def test_operation_that_no_scenario_calls_is_found(tmp_path: Path) -> None:
     (tmp_path / "scenarios.go").write_text("admin.CreateTopic(x)\nadmin.DeleteTopics(y)\n")
     operations = ["lib/Admin.CreateTopic", "lib/Admin.DeleteTopic", "lib/Admin.DeleteTopics"]
     sources = {"lib": "scenarios.go"}
-    assert listing.uncalled(operations, sources, tmp_path) == ["lib/Admin.DeleteTopic"]
+    assert listing.find_uncalled(operations, sources, tmp_path) == ["lib/Admin.DeleteTopic"]

@@ -300,15 +300,15 @@ public final class Scenarios {
             consumer.commitSync(Map.of(partition, new OffsetAndMetadata(3, "note")));
             OffsetAndMetadata committed = consumer.committed(Set.of(partition)).get(partition);
             result.put("sync", List.of(committed.offset(), committed.metadata()));
-            TreeSet<String> heard = new TreeSet<>();
+            TreeSet<String> results = new TreeSet<>();
             consumer.commitAsync(
                 Map.of(partition, new OffsetAndMetadata(5)),
-                (offsets, error) -> heard.add(String.valueOf(error)));
+                (offsets, error) -> results.add(String.valueOf(error)));
             long deadline = System.currentTimeMillis() + DEADLINE_MS;
-            while (heard.isEmpty() && System.currentTimeMillis() < deadline) {
+            while (results.isEmpty() && System.currentTimeMillis() < deadline) {
                 consumer.poll(Duration.ofMillis(50));
             }
-            result.put("async", heard);
+            result.put("async", results);
         }
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap, settings)) {
             consumer.subscribe(List.of(topic));
