@@ -52,7 +52,7 @@ def services(directory: str) -> Services:
         configs=lambda _: LogConfig(),
         sessions=FetchSessions(1000, 120.0, itertools.count(1).__next__),
     )
-    partition = replicas.adopt("t", TOPIC_ID, 0, log)
+    partition = replicas.partitions.add("t", TOPIC_ID, 0, log)
     leader = Leader.take_over(
         node=1,
         leader_epoch=0,
@@ -120,7 +120,7 @@ async def main() -> None:
         for size, batch in (("16 KB", large), ("100 B", small)):
             frame = produce_frame(batch, -1)
             await measure(f"Produce, one batch of {size}", partial(session.answer, frame))
-        end = made.replicas.get("t", 0).log.end_offset
+        end = made.replicas.partitions.get("t", 0).log.end_offset
         frames = [fetch_frame(offset % end) for offset in range(0, ROUNDS * 7, 7)]
         asked = itertools.cycle(frames)
         await measure("Fetch without session", lambda: session.answer(next(asked)))

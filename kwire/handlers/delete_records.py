@@ -44,7 +44,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
         try:
             if not context.authorize("Delete", "Topic", topic):
                 raise TopicAuthorizationFailed
-            partition = context.replicas.leader(topic, asked.partition_index)
+            partition = context.replicas.partitions.get_led(topic, asked.partition_index)
             if topic in INTERNAL_TOPICS:
                 raise InvalidTopicException
             if not partition.config.cleanup_delete:

@@ -36,7 +36,7 @@ async def describe_producers(
         try:
             if not context.authorize("Read", "Topic", topic):
                 raise TopicAuthorizationFailed
-            partition = context.replicas.leader(topic, index)
+            partition = context.replicas.partitions.get_led(topic, index)
         except KafkaError as error:
             return _refused(index, error)
         return Answer(

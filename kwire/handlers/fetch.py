@@ -102,7 +102,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         answers = reading.all(asked)
     if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
         reading.drop()
-        wake = await replicas.wait_for_data(
+        wake = await replicas.fetch_waits.wait_readable(
             reading.partitions,
             missing_bytes=reading.missing_bytes,
             upto=upto,
@@ -274,9 +274,9 @@ class _Reading:
         try:
             replicas = self.context.replicas
             if asked.by_id:
-                partition = replicas.get_by_id(asked.topic_id, asked.partition)
+                partition = replicas.partitions.get_by_id(asked.topic_id, asked.partition)
             else:
-                partition = replicas.get(asked.topic, asked.partition)
+                partition = replicas.partitions.get(asked.topic, asked.partition)
             if not self.context.authorize("Read", "Topic", partition.topic):
                 raise TopicAuthorizationFailed
             if self.wake is not None:
@@ -376,7 +376,7 @@ class _Reading:
         self.sizes.append((partition, size))
 
     def _follower(self, partition: Partition, asked: Asked) -> None:
-        self.context.replicas.follower_fetched(
+        self.context.replicas.on_follower_fetched(
             partition,
             self.replica,
             offset=asked.fetch_offset,

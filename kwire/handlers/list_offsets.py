@@ -55,7 +55,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
                 raise InvalidRequest
             if asked.timestamp < EARLIEST_PENDING_UPLOAD:
                 raise UnsupportedVersion
-            partition = context.replicas.get(topic, asked.partition_index)
+            partition = context.replicas.partitions.get(topic, asked.partition_index)
             partition.check_leader(asked.current_leader_epoch)
             spot = await context.replicas.locate(partition, asked.timestamp, upto)
         except KafkaError as error:

@@ -35,7 +35,7 @@ async def offset_for_leader_epoch(
         try:
             if not context.authorize("Describe", "Topic", topic):
                 raise TopicAuthorizationFailed
-            partition = context.replicas.get(topic, asked.partition)
+            partition = context.replicas.partitions.get(topic, asked.partition)
             partition.check_leader(asked.current_leader_epoch)
             epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
         except KafkaError as error:

@@ -129,11 +129,11 @@ async def _append(
 ) -> Answer:
     replicas = context.replicas
     if topic.topic_id != ZERO_UUID or not topic.name:
-        partition = replicas.get_by_id(topic.topic_id, asked.index)
+        partition = replicas.partitions.get_by_id(topic.topic_id, asked.index)
         _check_allowed(context, partition.topic)
     else:
         _check_allowed(context, topic.name)
-        partition = replicas.get(topic.name, asked.index)
+        partition = replicas.partitions.get(topic.name, asked.index)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     config = partition.config
@@ -169,8 +169,8 @@ def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) ->
     if not isinstance(error, _TOLD_THE_START):
         return -1
     if topic.name:
-        return context.replicas.get(topic.name, index).log.start_offset
-    return context.replicas.get_by_id(topic.topic_id, index).log.start_offset
+        return context.replicas.partitions.get(topic.name, index).log.start_offset
+    return context.replicas.partitions.get_by_id(topic.topic_id, index).log.start_offset
 
 
 def _check_allowed(context: Context, topic: str) -> None:

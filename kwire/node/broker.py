@@ -44,7 +44,7 @@ class BrokerHalf:
         self.groups = services.groups = self._make_groups()
         self.lifecycle = self._make_lifecycle()
         services.producer_ids = ProducerIds(self._allocate_producer_ids)
-        core.publisher.add_applier(self.replicas.apply)
+        core.publisher.add_applier(self.replicas.applier.apply)
         core.publisher.subscribe(self._in_force)
 
     def _make_replicas(self) -> ReplicaService:
@@ -61,11 +61,11 @@ class BrokerHalf:
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
         )
-        core.logs.subscribe(on_written=replicas.log_written, on_offline=self._directory_failed)
+        core.logs.subscribe(on_written=replicas.on_log_written, on_offline=self._directory_failed)
         return replicas
 
     def _directory_failed(self, directory: LogDirectory) -> None:
-        self.replicas.directory_failed(directory)
+        self.replicas.partitions.on_directory_failed(directory)
         self.lifecycle.directory_failed(directory.directory_id)
 
     def log_config(self, topic: str) -> LogConfig:
@@ -96,7 +96,7 @@ class BrokerHalf:
             new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
             topic_ids=lambda: core.publisher.image.topic_ids if self.caught_up else None,
         )
-        self.replicas.on_role(groups.role_changed)
+        self.replicas.roles.subscribe(groups.role_changed)
         return groups
 
     def _make_lifecycle(self) -> BrokerLifecycle:

@@ -46,20 +46,20 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
 
 def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None:
     def led() -> Iterator[Leader]:
-        return (p.leader for p in replicas.partitions() if p.leader is not None)
+        return (p.leader for p in replicas.partitions if p.leader is not None)
 
     def sizes() -> Iterator[tuple[tuple[str, ...], float]]:
-        for partition in list(replicas.partitions()):
+        for partition in list(replicas.partitions):
             yield (partition.topic, str(partition.partition)), partition.log.size
 
-    metrics.ask(m.PARTITIONS, lambda: len(replicas))
+    metrics.ask(m.PARTITIONS, lambda: len(replicas.partitions))
     metrics.ask(m.LEADERS, lambda: _count(led()))
     metrics.ask(
         m.UNDER_REPLICATED, lambda: _count(x for x in led() if len(x.isr) <= len(x.followers))
     )
     metrics.ask(m.UNDER_MIN_ISR, lambda: _count(x for x in led() if x.under_min_isr))
     metrics.ask(m.AT_MIN_ISR, lambda: _count(x for x in led() if len(x.isr) == x.effective_min_isr))
-    metrics.ask(m.OFFLINE_REPLICAS, lambda: replicas.offline)
+    metrics.ask(m.OFFLINE_REPLICAS, lambda: replicas.partitions.offline_count)
     metrics.ask(m.FETCH_SESSIONS, lambda: len(replicas.sessions))
     metrics.ask(m.OFFLINE_DIRECTORIES, lambda: core.logs.statistics()["offline_directories"])
     metrics.ask(m.FULL_DIRECTORIES, lambda: core.logs.statistics()["full_directories"])
@@ -87,7 +87,7 @@ def add_group_gauges(
             for group in machine.offsets.groups():
                 for topic, partitions in list(machine.offsets.of(group).items()):
                     for number, value in list(partitions.items()):
-                        partition = replicas.held(topic, number)
+                        partition = replicas.partitions.find(topic, number)
                         if partition is not None and partition.leader is not None:
                             labels = (group, topic, str(number))
                             yield labels, value.offset, partition.high_watermark

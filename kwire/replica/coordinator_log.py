@@ -24,7 +24,7 @@ class CoordinatorLog:
         """Append as the leader; return the log end offset after the batch."""
         replicas = self.replicas
         return replicas.append(
-            replicas.leader(*partition),
+            replicas.partitions.get_led(*partition),
             batch,
             parse(batch),
             ACKS_ALL,
@@ -34,22 +34,22 @@ class CoordinatorLog:
 
     def max_batch_bytes(self, partition: TopicPartition) -> int:
         """Return the largest batch size in bytes that the topic allows."""
-        return self.replicas.leader(*partition).log.config.max_message_bytes
+        return self.replicas.partitions.get_led(*partition).log.config.max_message_bytes
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        held = self.replicas.get(*partition)
+        held = self.replicas.partitions.get(*partition)
         return held.log.start_offset, held.log.end_offset
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        return self.replicas.get(*partition).high_watermark
+        return self.replicas.partitions.get(*partition).high_watermark
 
     async def committed(self, partition: TopicPartition, end_offset: int) -> None:
-        held = self.replicas.leader(*partition)
+        held = self.replicas.partitions.get_led(*partition)
         await self.replicas.wait_committed(held, end_offset, COMMIT_TIMEOUT_S)
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
         """Return whole batches from the one with ``offset`` on; empty at the end."""
-        log = self.replicas.get(*partition).log
+        log = self.replicas.partitions.get(*partition).log
         if offset >= log.written_offset:
             return b""
         region = log.read(offset, READ_BYTES, end_offset=log.written_offset)

@@ -153,13 +153,12 @@ class Partition:
         leader.advance(now)
         self.log.high_watermark = max(self.log.high_watermark, leader.high_watermark)
 
-    def follow(self, leader_id: int, leader_epoch: int) -> list[object]:
-        """Stop leading; return the waits that end because this broker no longer leads."""
+    def follow(self, leader_id: int, leader_epoch: int) -> None:
+        """Stop leading."""
         self.leader = None
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self._uncommitted.clear()
-        return [*self.commits.all(), *self.writes.all()]
 
     def check_leader(self, epoch: int = NO_EPOCH) -> Leader:
         """Return the leader's state if this broker leads and the request's epoch is current."""

@@ -105,23 +105,21 @@ class Wake:
 class ByteWaits(Generic[Key, T]):
     """Waits for bytes, by the partitions that may provide them."""
 
-    _watched: dict[Key, dict[ByteWait[Key, T], None]] = attrs.Factory(dict)
+    watched: dict[Key, dict[ByteWait[Key, T], None]] = attrs.Factory(dict)
+    """The waits of each partition that has any."""
 
     def __len__(self) -> int:
-        return len({wait for waits in self._watched.values() for wait in waits})
+        return len({wait for waits in self.watched.values() for wait in waits})
 
     def watch(self, wait: ByteWait[Key, T], keys: Iterable[Key]) -> None:
         """Count bytes that become readable in any of ``keys`` from now on."""
         wait.keys = tuple(keys)
         for key in keys:
-            self._watched.setdefault(key, {})[wait] = None
-
-    def is_watched(self, key: Key) -> bool:
-        return key in self._watched
+            self.watched.setdefault(key, {})[wait] = None
 
     def grew(self, key: Key, upto: FetchIsolation, size_bytes: int) -> list[T]:
         """Count bytes that became readable up to a bound; remove and return complete waits."""
-        waits = self._watched.get(key)
+        waits = self.watched.get(key)
         if waits is None:
             return []
         enough = []
@@ -141,18 +139,18 @@ class ByteWaits(Generic[Key, T]):
 
         Their fetches have to check the partition again.
         """
-        waits = list(self._watched.get(key, ()))
+        waits = list(self.watched.get(key, ()))
         for wait in waits:
             self.forget(wait)
         return [wait.waiter for wait in waits]
 
     def forget(self, wait: ByteWait[Key, T]) -> None:
         for key in wait.keys:
-            waits = self._watched.get(key)
+            waits = self.watched.get(key)
             if waits is not None:
                 waits.pop(wait, None)
                 if not waits:
-                    del self._watched[key]
+                    del self.watched[key]
 
 
 @attrs.define

@@ -1,72 +1,55 @@
-"""The partitions of one broker, and the requests that wait for them.
+"""The requests of clients and followers to the partitions of one broker.
 
-The only part of this package that awaits. Rules:
+Rules:
 
 * A request works on a :class:`Partition` synchronously. It awaits here only for followers'
-  acknowledgements, bytes to fetch, or a directory to be created.
+  acknowledgements, a required sync, bytes to fetch, or threads that read or unpack.
 * A waiter is one :class:`trio.Event`, set by the task that changed the partition. No task polls on
   a timer, so an idle broker sleeps.
-* Metadata is applied in the order it is published, one publication at a time.
-* A new partition's files may be created after its topic's creation was answered: by the first
-  request for the partition, or else in the background.  So a topic of a thousand partitions exists
-  and is usable at once.
+* A partition is appended to only by :meth:`ReplicaService.append`.
+
+The partitions themselves come, change and go in :mod:`kwire.replica.metadata_applier`.
 """
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
 
 import attrs
 import trio
 
-from kwire.configs.resource_types import BROKER, TOPIC
-from kwire.drive import Slices, Wakes
 from kwire.errors import (
     KafkaStorageError,
     MessageTooLarge,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from kwire.log.cold import Job, WouldWait, run_all
 from kwire.log.config import LogConfig
 from kwire.log.disk import Disk
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import THREADS, DiskThreads
-from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
+from kwire.metrics import Metrics
 from kwire.records.compression import NAMES, NONE
 from kwire.records.header import BatchHeader, Buffer
+from kwire.replica.completion import Completion
 from kwire.replica.fetch_sessions import FetchSessions
-from kwire.replica.leader import Leader, Moved
-from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced, Traffic
-from kwire.replica.ports import Delta, Directory, Logs, Metadata, PartitionState, TopicState
-from kwire.replica.purgatory import (
-    ByteWait,
-    ByteWaits,
-    FetchIsolation,
-    OffsetWaits,
-    WaitTimes,
-    Wake,
-)
+from kwire.replica.fetch_waits import FetchWaits
+from kwire.replica.hosted_partitions import HostedPartitions
+from kwire.replica.leader import Leader
+from kwire.replica.metadata_applier import MetadataApplier
+from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced
+from kwire.replica.ports import Logs
+from kwire.replica.purgatory import FetchIsolation, OffsetWaits
+from kwire.replica.required_syncs import RequiredSyncs
+from kwire.replica.roles import Roles
 from kwire.replica.unpacking import Unpacker
-
-log = logging.getLogger(__name__)
-
-_INTERNAL: Final = "__"
-_AT_ONCE: Final = 8
-"""New partitions of a publication that are created before :meth:`ReplicaService.apply` returns."""
-_FLUSH_RETRY_S: Final = 1.0
-_WOKEN_AT_ONCE: Final = 16
-"""Fetches that are answered before other tasks run, about a millisecond."""
 
 
 @attrs.define(eq=False)
 class ReplicaService:
-    """The partitions this broker holds, by name and by topic id."""
+    """The partitions of one broker, and the requests to them."""
 
     node: int
     logs: Logs
@@ -75,108 +58,34 @@ class ReplicaService:
     sessions: FetchSessions
     now: Callable[[], float] = trio.current_time
     metrics: Metrics = attrs.field(factory=Metrics)
-    image: Metadata | None = None
     lag_max_s: float = 30.0
     """``replica.lag.time.max.ms``."""
-    _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
-    _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
-    _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
-    """Partitions assigned here without a log: their directory failed or had no room. A request for
-    one tries again to create its log."""
-    _told_of_copies: set[str] = attrs.field(factory=set)
-    """Topics that were logged as having no working replication."""
-    _due: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
-    """Partitions still to be created, by the first request or in the background."""
-    _more_due: trio.Event = attrs.field(factory=trio.Event)
-    _puts_off: bool = False
-    _nursery: trio.Nursery | None = None
-    _flushing: set[Partition] = attrs.field(factory=set)
-    """Partitions whose logs a task is syncing."""
-    _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
-    """Fetches that are complete and are to be woken."""
-    _times: WaitTimes[trio.Event] = attrs.field(factory=WaitTimes)
-    """The times at which fetches are answered with the bytes there are."""
-    _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
-    _on_role: list[Callable[[Partition], None]] = attrs.field(factory=list)
+    partitions: HostedPartitions = attrs.field(init=False)
+    roles: Roles = attrs.field(init=False)
+    applier: MetadataApplier = attrs.field(init=False)
+    fetch_waits: FetchWaits = attrs.field(init=False)
+    _completion: Completion = attrs.field(init=False)
+    _syncs: RequiredSyncs = attrs.field(init=False)
     _readers: DiskThreads = attrs.field(factory=DiskThreads)
     """Threads that read for lookups; writes and flushes have others."""
     _unpacker: Unpacker = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._unpacker = Unpacker(self._readers)
+        self.fetch_waits = FetchWaits(self.now)
+        self._completion = Completion(self.now, self.fetch_waits)
+        self._syncs = RequiredSyncs(self.logs, self._completion)
+        self.roles = Roles(self.node, self.lag_max_s, self.now, self._completion, self._syncs)
+        self.partitions = HostedPartitions(self.logs, self.configs, self.roles, self.metrics)
+        self.applier = MetadataApplier(self.partitions, self.now)
 
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    @property
-    def offline(self) -> int:
-        """The number of replicas without a log because their directory failed or had no room."""
-        return len(self._offline)
-
-    def partitions(self) -> Iterable[Partition]:
-        return self._by_name.values()
-
-    def on_role(self, listener: Callable[[Partition], None]) -> None:
-        """Call ``listener`` for every partition that gained or lost its role here."""
-        self._on_role.append(listener)
-
-    # Lookups. The common case is one dict access; the rest finds the error for a missing partition.
-
-    def held(self, topic: str, partition: int) -> Partition | None:
-        """Return the partition if it exists; unlike :meth:`get` this creates none."""
-        return self._by_name.get((topic, partition))
-
-    def get(self, topic: str, partition: int) -> Partition:
-        found = self._by_name.get((topic, partition))
-        if found is None:
-            topic_id = None if self.image is None else self.image.topic_ids.get(topic)
-            found = None if topic_id is None else self._make_due(topic_id, partition)
-            if found is None:
-                raise self._missing_name(topic, partition)
-        return found
-
-    def get_by_id(self, topic_id: bytes, partition: int) -> Partition:
-        found = self._by_id.get((topic_id, partition))
-        if found is None:
-            found = self._make_due(topic_id, partition)
-            if found is None:
-                raise self._missing_id(topic_id, partition)
-        return found
-
-    def leader(self, topic: str, partition: int) -> Partition:
-        """Return the partition if this broker leads it."""
-        found = self.get(topic, partition)
-        if found.leader is None:
-            raise NotLeaderOrFollower
-        return found
-
-    def _missing_name(
-        self, topic: str, partition: int
-    ) -> UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
-        image = self.image
-        topic_id = None if image is None else image.topic_ids.get(topic)
-        if image is None or topic_id is None:
-            return UnknownTopicOrPartition()
-        return self._elsewhere(image, topic_id, partition)
-
-    def _missing_id(
-        self, topic_id: bytes, partition: int
-    ) -> UnknownTopicId | UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
-        image = self.image
-        if image is None or image.topics.get(topic_id) is None:
-            return UnknownTopicId()
-        return self._elsewhere(image, topic_id, partition)
-
-    def _elsewhere(
-        self, image: Metadata, topic_id: bytes, partition: int
-    ) -> UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
-        state = image.topics[topic_id].partitions.get(partition)
-        if state is None:
-            return UnknownTopicOrPartition()
-        if (topic_id, partition) in self._offline:
-            return KafkaStorageError()
-        return NotLeaderOrFollower()
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Create deferred partitions, sync logs and wake fetches until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._syncs.run)
+            await nursery.start(self.fetch_waits.run)
+            await nursery.start(self.applier.run)
+            task_status.started()
 
     # Producing.
 
@@ -225,11 +134,9 @@ class ReplicaService:
             traffic = partition.traffic
             traffic.messages_in.value += produced.end_offset - produced.base_offset
             traffic.bytes_in.value += size
-            if self._bytes.is_watched(partition):
-                for upto in produced.readable:
-                    self._to_wake.wake(self._bytes.grew(partition, upto, size))
+            self.fetch_waits.on_readable(partition, produced.readable, size)
         if not produced.is_stored:
-            self._flush_soon(partition)
+            self._syncs.start(partition)
         return produced
 
     async def wait_acknowledged(
@@ -270,7 +177,7 @@ class ReplicaService:
         """Return the leader's state if this broker still leads in this epoch."""
         leader = partition.leader
         if leader is None or leader.leader_epoch != epoch:
-            if (partition.topic_id, partition.partition) in self._offline:
+            if self.partitions.is_offline(partition):
                 raise KafkaStorageError
             raise NotLeaderOrFollower
         return leader
@@ -288,91 +195,7 @@ class ReplicaService:
         if scope.cancelled_caught:
             raise RequestTimedOut
 
-    # Syncing, for topics that require it before records are readable (``flush.messages``).
-
-    def _flush_soon(self, partition: Partition) -> None:
-        """Start a sync of a log if ``flush.messages`` requires one, at most one at a time."""
-        if not partition.log.must_flush or partition in self._flushing:
-            return
-        if self._nursery is None:
-            partition.log.flush()
-            self._on_stored(partition)
-        else:
-            self._flushing.add(partition)
-            self._nursery.start_soon(self._flush, partition)
-
-    async def _flush(self, partition: Partition) -> None:
-        """Sync until no required sync is left; each fsync serves every batch before it."""
-        opened = partition.log
-        try:
-            while (
-                (leader := partition.leader) is not None
-                and opened.must_flush
-                and leader.log_end < opened.end_offset
-            ):
-                try:
-                    await self.logs.flush(opened, opened.end_offset)
-                except KafkaStorageError as error:
-                    log.error("flush failed partition=%s error=%s", opened.partition, error)
-                    _set([*partition.commits.all(), *partition.writes.all()])
-                    await trio.sleep(_FLUSH_RETRY_S)
-                else:
-                    self._on_stored(partition)
-        finally:
-            self._flushing.discard(partition)
-
-    def _on_stored(self, partition: Partition) -> None:
-        """Complete the waits for newly written or synced records."""
-        moved = partition.on_stored(self.now())
-        if partition.leader is not None:
-            _set(partition.writes.reached(partition.leader.log_end))
-        if moved is not None:
-            self._moved(partition, moved)
-
     # Fetching.
-
-    async def wait_for_data(
-        self,
-        partitions: Sequence[Partition],
-        *,
-        missing_bytes: int,
-        upto: FetchIsolation,
-        timeout_s: float,
-    ) -> Wake | None:
-        """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
-
-        If the append completed other fetches as well, they share the returned object.
-        """
-        event = trio.Event()
-        wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
-        self._bytes.watch(wait, partitions)
-        try:
-            if self._nursery is None:
-                with trio.move_on_after(timeout_s):
-                    await event.wait()
-            else:
-                self._end_at(self.now() + timeout_s, event)
-                await event.wait()
-        finally:
-            self._bytes.forget(wait)
-            self._times.forget(event)
-        return wait.woken_with
-
-    def _end_at(self, at: float, event: trio.Event) -> None:
-        """Wake a fetch at a time, at a tenth of the cost of a cancel scope of its own."""
-        self._times.watch(at, event)
-        if at < self._until_time.deadline:
-            self._until_time.deadline = at
-
-    async def _keep_times(self) -> None:
-        """Wake the fetches whose time is up, and all when cancelled; sleep in between."""
-        try:
-            while True:
-                with trio.CancelScope(deadline=self._times.deadline) as self._until_time:
-                    await trio.sleep_forever()
-                self._to_wake.wake(self._times.pop_due(self.now()))
-        finally:
-            self._to_wake.wake(self._times.pop_due(math.inf))
 
     async def warm(self, cold: Sequence[WouldWait]) -> None:
         """Read in threads the data that lookups need, so that it is in the page cache."""
@@ -385,7 +208,7 @@ class ReplicaService:
                     share = partial(run_all, ours[first::THREADS])
                     nursery.start_soon(self._readers.run, disk, share)
 
-    def follower_fetched(
+    def on_follower_fetched(
         self, partition: Partition, node: int, *, offset: int, log_start: int, broker_epoch: int
     ) -> None:
         """Record the offsets of a follower's fetch.
@@ -401,26 +224,15 @@ class ReplicaService:
             broker_epoch=broker_epoch,
         )
         if moved is not None:
-            self._moved(partition, moved)
+            self._completion.on_committed(partition, moved)
 
-    def log_written(self, opened: PartitionLog) -> None:
+    def on_log_written(self, opened: PartitionLog) -> None:
         """Account for the queued writes of a log that a slow directory has written."""
-        partition = self._by_name.get(opened.partition)
+        partition = self.partitions.find(*opened.partition)
         if partition is not None and partition.log is opened:
-            self._on_stored(partition)
-            self._flush_soon(partition)
-            self._to_wake.wake(self._bytes.changed(partition))
-
-    def _moved(self, partition: Partition, moved: Moved) -> None:
-        stable_before = partition.last_stable_offset
-        size = partition.on_committed(moved)
-        _set(partition.commits.reached(moved.to_offset))
-        if self._bytes.is_watched(partition):
-            kinds = [FetchIsolation.HIGH_WATERMARK]
-            if partition.last_stable_offset > stable_before:
-                kinds.append(FetchIsolation.STABLE)
-            for upto in kinds:
-                self._to_wake.wake(self._bytes.grew(partition, upto, size))
+            self._completion.on_stored(partition)
+            self._syncs.start(partition)
+            self.fetch_waits.on_changed(partition)
 
     async def locate(self, partition: Partition, timestamp: int, upto: FetchIsolation) -> Located:
         """Return the offset of a timestamp, searching batches in slices if necessary."""
@@ -443,256 +255,10 @@ class ReplicaService:
         before = partition.log.start_offset
         start = partition.delete_before(offset)
         if start > before:
-            self._to_wake.wake(self._bytes.changed(partition))
+            self.fetch_waits.on_changed(partition)
         leader = partition.check_leader()
         return leader.low_watermark(start)
 
     async def keep_starts(self, partitions: Iterable[Partition]) -> None:
         """Return once the deletions of :meth:`delete_before` are durable."""
         await self.logs.keep_starts([partition.log for partition in partitions])
-
-    # Following the metadata.
-
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Create deferred partitions, one at a time, and sync logs, until cancelled.
-
-        While it does not run, no partition is deferred, and logs are synced at once.
-        """
-        self._puts_off = True
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                nursery.start_soon(self._make_all_due)
-                nursery.start_soon(self._to_wake.run)
-                nursery.start_soon(self._keep_times)
-                task_status.started()
-        finally:
-            self._puts_off = False
-            self._nursery = None
-
-    async def _make_all_due(self) -> None:
-        while True:
-            while self._due:
-                self._make_due(*next(iter(self._due)))
-                await trio.lowlevel.checkpoint()
-            self._more_due = trio.Event()
-            await self._more_due.wait()
-
-    async def apply(self, delta: Delta) -> None:
-        """Apply a publication: deleted topics, changed partitions and changed settings."""
-        self.image = image = delta.after
-        slices = Slices(self.now)
-        for topic_id, topic in delta.deleted_topics.items():
-            for index in topic.partitions:
-                self._due.pop((topic_id, index), None)
-                self._offline.discard((topic_id, index))
-                held = self._by_id.get((topic_id, index))
-                if held is not None:
-                    self._remove(held)
-                elif (lost := self._lost_log(topic, index)) is not None:
-                    self._delete_log(lost)
-                await slices.pause()
-            if topic.name not in image.topic_ids:
-                for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
-                    self.metrics.forget(metric, topic.name)
-        await self._reconfigure(delta.configs, slices)
-        made = 0
-        for topic_id, indexes in delta.partitions.items():
-            changed = image.topics.get(topic_id)
-            if changed is not None:
-                for index in sorted(indexes):
-                    if made < _AT_ONCE or not self._put_off(changed, index):
-                        made += (topic_id, index) not in self._by_id
-                        self._apply_partition(changed, index)
-                    await slices.pause()
-
-    def _put_off(self, topic: TopicState, index: int) -> bool:
-        """Defer the creation of a new partition; return whether it is deferred.
-
-        Partitions of internal topics are never deferred.
-        """
-        key = topic.id, index
-        state = topic.partitions.get(index)
-        if key in self._due or (
-            self._puts_off
-            and state is not None
-            and self.node in state.replicas
-            and key not in self._by_id
-            and (topic.name, index) not in self._by_name
-            and not topic.name.startswith(_INTERNAL)
-            and self.logs.get(topic.name, index) is None
-        ):
-            self._due[key] = None
-            self._more_due.set()
-            return True
-        return False
-
-    def _make_due(self, topic_id: bytes, index: int) -> Partition | None:
-        """Create a deferred or offline partition by the newest metadata; None if there is none."""
-        key = topic_id, index
-        if key not in self._due and key not in self._offline:
-            return None
-        self._due.pop(key, None)
-        topic = None if self.image is None else self.image.topics.get(topic_id)
-        state = None if topic is None else topic.partitions.get(index)
-        if topic is None or state is None or self.node not in state.replicas:
-            return None
-        held = self._add(topic, index)
-        return None if held is None else self._given_role(held, state)
-
-    def _apply_partition(self, topic: TopicState, index: int) -> None:
-        state = topic.partitions.get(index)
-        held = self._by_id.get((topic.id, index))
-        if state is None or self.node not in state.replicas:
-            self._due.pop((topic.id, index), None)
-            if held is not None:
-                self._remove(held)
-            return
-        if held is None:
-            stale = self._by_name.get((topic.name, index))
-            if stale is not None:
-                self._remove(stale)
-            self._due.pop((topic.id, index), None)
-            held = self._add(topic, index)
-        if held is not None:
-            self._given_role(held, state)
-
-    def _given_role(self, held: Partition, state: PartitionState) -> Partition | None:
-        """Make this broker the partition's leader or follower; None if its directory fails."""
-        try:
-            self._take_role(held, state)
-        except KafkaStorageError as error:
-            log.error("no role topic=%s partition=%d error=%s", held.topic, held.partition, error)
-            self._lose(held)
-            return None
-        return held
-
-    def _add(self, topic: TopicState, index: int) -> Partition | None:
-        config = self.configs(topic.name)
-        try:
-            opened = self.logs.create(topic.name, topic.id, index, config)
-        except (OSError, KafkaStorageError) as error:
-            if (topic.id, index) not in self._offline:
-                text = "partition has no log topic=%s partition=%d error=%s"
-                log.error(text, topic.name, index, error)
-            self._offline.add((topic.id, index))
-            return None
-        self._offline.discard((topic.id, index))
-        return self.adopt(topic.name, topic.id, index, opened)
-
-    def adopt(self, topic: str, topic_id: bytes, index: int, opened: PartitionLog) -> Partition:
-        """Add a partition whose log is open, and return it."""
-        cell = self.metrics.cell
-        traffic = Traffic(cell(MESSAGES_IN, topic), cell(BYTES_IN, topic), cell(BYTES_OUT, topic))
-        made = Partition(topic, index, topic_id, opened, traffic)
-        self._by_name[topic, index] = self._by_id[topic_id, index] = made
-        return made
-
-    def directory_failed(self, directory: Directory) -> None:
-        """Mark the partitions of a failed log directory as offline.
-
-        Requests for them then get KafkaStorageError.
-        """
-        for partition in list(self._by_name.values()):
-            if partition.log.disk is directory.disk:
-                self._lose(partition)
-
-    def _lose(self, partition: Partition) -> None:
-        self._let_go(partition)
-        self._offline.add((partition.topic_id, partition.partition))
-
-    def _let_go(self, partition: Partition) -> None:
-        self._by_name.pop((partition.topic, partition.partition), None)
-        self._by_id.pop((partition.topic_id, partition.partition), None)
-        self._wake(partition, partition.follow(-1, partition.leader_epoch))
-
-    def _lost_log(self, topic: TopicState, index: int) -> PartitionLog | None:
-        """Return the open log of a partition without a role here, if it can be deleted."""
-        opened = self.logs.get(topic.name, index)
-        if opened is None or opened.topic_id != topic.id or opened.disk.failed is not None:
-            return None
-        return opened
-
-    def _remove(self, partition: Partition) -> None:
-        self._let_go(partition)
-        self._delete_log(partition.log)
-
-    def _delete_log(self, opened: PartitionLog) -> None:
-        try:
-            self.logs.delete_soon(opened)
-        except (OSError, KafkaStorageError):
-            log.exception("cannot delete partition=%s", opened.partition)
-
-    def _tell_of_copies(self, topic: str, replicas: int) -> None:
-        """Log once per topic with several replicas that replication is not available."""
-        if replicas > 1 and topic not in self._told_of_copies:
-            self._told_of_copies.add(topic)
-            text = "replication is not available, acks=all will time out topic=%s replicas=%d"
-            log.warning(text, topic, replicas)
-
-    def _take_role(self, partition: Partition, state: PartitionState) -> None:
-        if state.leader != self.node:
-            if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
-                self._wake(partition, partition.follow(state.leader, state.leader_epoch))
-            return
-        leader = partition.leader
-        if leader is not None and leader.leader_epoch == state.leader_epoch:
-            leader.replicas_changed(state.replicas)
-            moved = leader.settled(state.isr, state.partition_epoch, self.now())
-            if moved is not None:
-                self._moved(partition, moved)
-            return
-        lost = [*partition.commits.all(), *partition.writes.all()]
-        now = self.now()
-        self._tell_of_copies(partition.topic, len(state.replicas))
-        partition.lead(
-            Leader.take_over(
-                node=self.node,
-                leader_epoch=state.leader_epoch,
-                partition_epoch=state.partition_epoch,
-                replicas=state.replicas,
-                isr=state.isr,
-                log_end=partition.log.end_offset,
-                high_watermark=partition.high_watermark,
-                min_isr=partition.config.min_insync_replicas,
-                now=now,
-                lag_max=self.lag_max_s,
-            ),
-            now,
-        )
-        self._wake(partition, lost)
-        self._flush_soon(partition)
-
-    async def _reconfigure(self, changed: Set[tuple[int, str]], slices: Slices) -> None:
-        """Apply changed settings, of some topics, or of brokers and so of all topics."""
-        topics = {name for kind, name in changed if kind == TOPIC}
-        everywhere = any(kind == BROKER for kind, _ in changed)
-        if not topics and not everywhere:
-            return
-        for partition in list(self._by_name.values()):
-            if everywhere or partition.topic in topics:
-                self._configure(partition, self.configs(partition.topic))
-            await slices.pause()
-
-    def _configure(self, partition: Partition, config: LogConfig) -> None:
-        partition.configure(config)
-        leader = partition.leader
-        if leader is not None:
-            self._flush_soon(partition)
-            self._on_stored(partition)
-            moved = leader.advance(self.now())
-            if moved is not None:
-                self._moved(partition, moved)
-
-    def _wake(self, partition: Partition, lost: Iterable[object]) -> None:
-        """Wake all waits of a partition whose role changed, and call the role listeners."""
-        _set(lost)
-        self._to_wake.wake(self._bytes.changed(partition))
-        for listener in self._on_role:
-            listener(partition)
-
-
-def _set(events: Iterable[object]) -> None:
-    for event in events:
-        assert isinstance(event, trio.Event)
-        event.set()

@@ -120,7 +120,7 @@ class TestListOffsets:
         await subject.lead_again("t")
         assert (await offsets(subject, -1))[0] == errors.OffsetNotAvailable.code
         assert (await offsets(subject, -2))[0] == 0
-        subject.replicas.follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
+        subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
         assert (await offsets(subject, -1))[:2] == (0, 1)
 
     async def test_unknown_and_twice(self):

@@ -73,7 +73,7 @@ async def test_a_batch_that_was_truncated_is_not_acknowledged(autojump_clock: An
     assert second is not None
 
     def followed(partition: Partition) -> None:
-        subject.replicas.follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
+        subject.replicas.on_follower_fetched(partition, 2, offset=1, log_start=0, broker_epoch=1)
 
     async def others() -> None:
         await trio.sleep(0.1)

@@ -209,7 +209,7 @@ class TestWaiting:
         (found,) = await fetch(subject, at("t"), max_wait_ms=500)
         assert (found.error_code, len(found.records)) == (0, 0)
         assert trio.current_time() - start == pytest.approx(0.5)
-        assert len(subject.replicas._bytes) == 0
+        assert len(subject.replicas.fetch_waits) == 0
 
     async def test_bytes_of_all_partitions_count(self, autojump_clock: Any):
         subject = broker()
@@ -268,7 +268,7 @@ class TestWaiting:
         await made(subject)
         with trio.move_on_after(1):
             await fetch(subject, at("t"), max_wait_ms=60_000)
-        assert len(subject.replicas._bytes) == 0
+        assert len(subject.replicas.fetch_waits) == 0
 
     async def test_deleted_topic(self, autojump_clock: Any):
         subject = broker()
@@ -449,7 +449,7 @@ async def test_files_are_let_go(autojump_clock: Any):
     [
         "kwire.handlers.dispatch.response_parts",
         "kwire.replica.fetch_sessions.FetchSessions.finish",
-        "kwire.replica.service.ReplicaService.follower_fetched",
+        "kwire.replica.service.ReplicaService.on_follower_fetched",
     ],
 )
 async def test_files_are_let_go_when_an_answer_fails(place: str, monkeypatch: pytest.MonkeyPatch):

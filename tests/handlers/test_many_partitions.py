@@ -79,7 +79,7 @@ async def test_a_record_that_comes_during_the_reading_ends_the_wait(
 ) -> None:
     """Invariant 18: it comes after its partition was read and before the fetch waits."""
     subject = await large()
-    first = subject.replicas.get("t", 0)
+    first = subject.replicas.partitions.get("t", 0)
 
     async def append_meanwhile() -> None:
         if not first.log.end_offset:

@@ -287,7 +287,9 @@ class TestSeveralReplicas:
         return subject, await made(subject, replicas=(1, 2), **settings)
 
     def follow(self, subject: Broker, partition: Partition, offset: int) -> None:
-        subject.replicas.follower_fetched(partition, 2, offset=offset, log_start=0, broker_epoch=1)
+        subject.replicas.on_follower_fetched(
+            partition, 2, offset=offset, log_start=0, broker_epoch=1
+        )
 
     async def test_waits_for_the_follower(self, autojump_clock: Any):
         subject, partition = await self.both()

@@ -31,7 +31,7 @@ async def recreated() -> Broker:
 async def test_a_recreated_topic_has_no_old_records() -> None:
     """Invariant 40."""
     subject = await recreated()
-    partition = subject.replicas.get("t", 0)
+    partition = subject.replicas.partitions.get("t", 0)
     assert (partition.log.end_offset, partition.high_watermark) == (0, 0)
     (fetched,) = await fetch(subject, at("t"))
     assert (fetched.high_watermark, values(fetched)) == (0, [])
@@ -48,7 +48,7 @@ async def test_the_old_id_reaches_nothing() -> None:
     assert answer.responses[0].partition_responses[0].error_code == errors.UnknownTopicId.code
     fetched = await subject.call(request(at("t")), 13)
     assert fetched.responses[0].partitions[0].error_code == errors.UnknownTopicId.code
-    assert subject.replicas.get_by_id(NEW_ID, 0).log.end_offset == 0
+    assert subject.replicas.partitions.get_by_id(NEW_ID, 0).log.end_offset == 0
 
 
 async def test_a_recreated_topic_knows_no_old_producers() -> None:
@@ -57,7 +57,7 @@ async def test_a_recreated_topic_knows_no_old_producers() -> None:
     batch = one_batch(b"a", b"b", producer_id=7, producer_epoch=2, base_sequence=0)
     (answer,) = await produce(subject, ("t", 0, batch))
     assert (answer.error_code, answer.base_offset) == (0, 0)
-    assert subject.replicas.get("t", 0).log.end_offset == 2
+    assert subject.replicas.partitions.get("t", 0).log.end_offset == 2
 
 
 async def test_metadata_is_followed_while_a_deleted_topics_disk_hangs(autojump_clock: Any) -> None:
@@ -75,7 +75,7 @@ async def test_metadata_is_followed_while_a_deleted_topics_disk_hangs(autojump_c
         try:
             with trio.fail_after(1):
                 await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
-                assert subject.replicas.held("t", 0) is None
+                assert subject.replicas.partitions.find("t", 0) is None
                 assert await subject.create("u") is not None
                 await subject.create("t", identity=NEW_ID)
             (refused,) = await produce(subject, ("t", 0, one_batch(b"early")))

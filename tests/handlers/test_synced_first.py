@@ -245,7 +245,7 @@ async def test_an_fsync_that_found_no_descriptor_is_tried_again(
 async def test_offset_commits_are_synced() -> None:
     """``log.flush.interval.messages`` holds for what coordinators write, too."""
     async with group_node() as node:
-        for partition in node.broker.replicas.partitions():
+        for partition in node.broker.replicas.partitions:
             if partition.topic == CONSUMER_OFFSETS:
                 partition.configure(LogConfig(flush_messages=1))
         assert await node.commit({"t": {0: 5}}) == {"t": {0: 0}}
@@ -257,7 +257,7 @@ async def test_a_commit_is_answered_after_its_fsync() -> None:
     async with group_node() as node, trio.open_nursery() as nursery:
         await nursery.start(node.broker.replicas.run)
         disk = node.broker.logs.threads.stand_in = Disk()
-        for partition in node.broker.replicas.partitions():
+        for partition in node.broker.replicas.partitions:
             if partition.topic == CONSUMER_OFFSETS:
                 partition.configure(LogConfig(flush_messages=1))
         answers: list[Any] = []
@@ -275,7 +275,7 @@ async def test_a_commit_is_answered_after_its_fsync() -> None:
 
 
 def used_partitions(subject: Broker) -> list[Partition]:
-    partitions = subject.replicas.partitions()
+    partitions = subject.replicas.partitions
     return [p for p in partitions if p.topic == CONSUMER_OFFSETS and p.log.end_offset]
 
 

@@ -371,8 +371,8 @@ MUTATIONS = (
         name="make-partitions-to-show-their-numbers",
         invariants=(10,),
         path="kwire/node/gauges.py",
-        old="replicas.held(topic, number)",
-        new="replicas.get(topic, number)",
+        old="replicas.partitions.find(topic, number)",
+        new="replicas.partitions.get(topic, number)",
         test="tests/server/test_group_gauges.py::test_a_look_at_the_groups_makes_no_partition",
     ),
 )

@@ -48,7 +48,7 @@ MUTATIONS = (
     Mutation(
         name="all-subscribers-woken-in-one-turn",
         invariants=(101,),
-        path="kwire/replica/service.py",
+        path="kwire/replica/fetch_waits.py",
         old="_WOKEN_AT_ONCE: Final = 16",
         new="_WOKEN_AT_ONCE: Final = 1 << 30",
         test="tests/handlers/test_fanout.py"
@@ -57,9 +57,9 @@ MUTATIONS = (
     Mutation(
         name="large-topic-deleted-in-one-turn",
         invariants=(101,),
-        path="kwire/replica/service.py",
-        old="_delete_log(lost)\n                await slices.pause()",
-        new="_delete_log(lost)",
+        path="kwire/replica/metadata_applier.py",
+        old="delete(topic, index)\n                await slices.pause()",
+        new="delete(topic, index)",
         test="tests/replica/test_service.py::TestTurns::test_when_a_large_topic_is_deleted",
     ),
     Mutation(
@@ -179,9 +179,9 @@ MUTATIONS = (
     Mutation(
         name="old-topic-id-reaches-the-new-topic",
         invariants=(40,),
-        path="kwire/replica/service.py",
-        old="raise self._missing_id(topic_id, partition)",
-        new="found = next(iter(self._by_name.values()))",
+        path="kwire/replica/hosted_partitions.py",
+        old="raise self._error_for_id(topic_id, index)",
+        new="partition = next(iter(self._by_name.values()))",
         test="tests/handlers/test_recreated.py::test_the_old_id_reaches_nothing",
     ),
     Mutation(
@@ -236,7 +236,7 @@ MUTATIONS = (
     Mutation(
         name="end-no-long-poll-before-the-first",
         invariants=(10,),
-        path="kwire/replica/service.py",
+        path="kwire/replica/fetch_waits.py",
         old="self._until_time.deadline = at",
         new="pass",
         test="tests/handlers/test_fanout.py::test_long_polls_end_in_their_time",
@@ -244,7 +244,7 @@ MUTATIONS = (
     Mutation(
         name="leave-long-polls-at-a-stop",
         invariants=(10,),
-        path="kwire/replica/service.py",
+        path="kwire/replica/fetch_waits.py",
         old="self._to_wake.wake(self._times.pop_due(math.inf))",
         new="pass",
         test="tests/handlers/test_fanout.py::test_long_polls_end_with_the_service",

@@ -61,7 +61,7 @@ def test_bytes_add_up_over_partitions():
     assert subject.grew("q", FetchIsolation.STABLE, 60) == []  # not what it may read
     assert subject.grew("r", FetchIsolation.HIGH_WATERMARK, 60) == []
     assert subject.grew("q", FetchIsolation.HIGH_WATERMARK, 40) == ["w"]
-    assert not subject.is_watched("p")
+    assert "p" not in subject.watched
     assert len(subject) == 0
 
 

@@ -32,27 +32,28 @@ def directories(subject: Broker, name: str) -> int:
 async def test_all_are_there_in_the_end(autojump_clock: MockClock) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
-        assert len(subject.replicas) == AT_ONCE
+        assert len(subject.replicas.partitions) == AT_ONCE
         await wait_all_tasks_blocked()
-        assert len(subject.replicas) == MANY == directories(subject, "t")
-        assert all(p.leader is not None for p in subject.replicas.partitions())
+        assert len(subject.replicas.partitions) == MANY == directories(subject, "t")
+        assert all(p.leader is not None for p in subject.replicas.partitions)
 
 
 async def test_who_asks_has_it_made_at_once(mock_clock: MockClock) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
-        by_name, by_id = subject.replicas.get("t", 30), subject.replicas.get_by_id(topic_id("t"), 7)
-        later = subject.replicas.get_by_id(topic_id("t"), MANY - 1)
+        partitions = subject.replicas.partitions
+        by_name, by_id = partitions.get("t", 30), partitions.get_by_id(topic_id("t"), 7)
+        later = partitions.get_by_id(topic_id("t"), MANY - 1)
         assert by_name.leader is not None
-        assert by_name is subject.replicas.get("t", 30)
+        assert by_name is subject.replicas.partitions.get("t", 30)
         assert later.partition == MANY - 1
         assert by_id.partition == 7
-        assert len(subject.replicas) == AT_ONCE + 2
+        assert len(subject.replicas.partitions) == AT_ONCE + 2
         with pytest.raises(errors.UnknownTopicOrPartition):
-            subject.replicas.get("t", MANY)
+            subject.replicas.partitions.get("t", MANY)
         await wait_all_tasks_blocked()
-        assert len(subject.replicas) == MANY
-        assert by_name is subject.replicas.get("t", 30)
+        assert len(subject.replicas.partitions) == MANY
+        assert by_name is subject.replicas.partitions.get("t", 30)
 
 
 async def test_role_is_that_of_the_newest_metadata() -> None:
@@ -60,7 +61,7 @@ async def test_role_is_that_of_the_newest_metadata() -> None:
         await subject.create("t", partitions=MANY)
         change = r.PartitionChangeRecord(partition_id=20, topic_id=topic_id("t"), leader=1)
         await subject.publish(change)
-        assert subject.replicas.get("t", 20).leader_epoch == 1
+        assert subject.replicas.partitions.get("t", 20).leader_epoch == 1
 
 
 async def test_a_topic_that_goes_before_is_never_made() -> None:
@@ -68,11 +69,11 @@ async def test_a_topic_that_goes_before_is_never_made() -> None:
         await subject.create("t", partitions=MANY)
         await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
         await wait_all_tasks_blocked()
-        assert len(subject.replicas) == 0
+        assert len(subject.replicas.partitions) == 0
         assert directories(subject, "t") == 0
         await subject.create("t", partitions=MANY, identity=b"another topic id")
         await wait_all_tasks_blocked()
-        assert len(subject.replicas) == MANY
+        assert len(subject.replicas.partitions) == MANY
 
 
 async def test_a_directory_that_fails_fails_the_partition_alone() -> None:
@@ -80,17 +81,17 @@ async def test_a_directory_that_fails_fails_the_partition_alone() -> None:
         await subject.create("t", partitions=AT_ONCE + 1)
         subject.disk.fail_at("mkdir", OSError("no space"))
         with pytest.raises(errors.KafkaStorageError):
-            subject.replicas.get("t", AT_ONCE)
+            subject.replicas.partitions.get("t", AT_ONCE)
 
 
 async def test_internal_topics_are_made_at_once() -> None:
     """A coordinator is waited for as soon as its topic is there."""
     async with running() as subject:
         await subject.create("__consumer_offsets", partitions=MANY)
-        assert len(subject.replicas) == MANY
+        assert len(subject.replicas.partitions) == MANY
 
 
 async def test_nothing_is_put_off_while_nobody_would_make_it() -> None:
     subject = broker()
     await subject.create("t", partitions=MANY)
-    assert len(subject.replicas) == MANY
+    assert len(subject.replicas.partitions) == MANY

@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -37,8 +38,9 @@ async def test_only_partitions_of_this_broker_are_held():
     subject = broker()
     await made(subject, "mine", partitions=3)
     await subject.create("others", replicas=(2, 3), leader=2)
-    assert len(subject.replicas) == 3
-    assert subject.replicas.get("mine", 2) is subject.replicas.get_by_id(topic_id("mine"), 2)
+    partitions = subject.replicas.partitions
+    assert len(partitions) == 3
+    assert partitions.get("mine", 2) is partitions.get_by_id(topic_id("mine"), 2)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ async def test_why_there_is_none(topic: str, partition: int, expected: type[Exce
         subject.disk.fail_at("mkdir", OSError("no space"))
         await subject.create("broken")
     with pytest.raises(expected):
-        subject.replicas.get(topic, partition)
+        subject.replicas.partitions.get(topic, partition)
 
 
 async def test_partition_that_found_no_room_is_made_when_there_is():
@@ -68,16 +70,16 @@ async def test_partition_that_found_no_room_is_made_when_there_is():
     await subject.create("t")
     for _ in range(2):
         with pytest.raises(errors.KafkaStorageError):
-            subject.replicas.get("t", 0)
-    assert subject.replicas.offline == 1
+            subject.replicas.partitions.get("t", 0)
+    assert subject.replicas.partitions.offline_count == 1
     subject.disk.capacity = PLENTY
-    write(subject, subject.replicas.get("t", 0))
-    assert subject.replicas.offline == 0
+    write(subject, subject.replicas.partitions.get("t", 0))
+    assert subject.replicas.partitions.offline_count == 0
 
 
 async def test_unknown_ids_are_not_unknown_names():
     with pytest.raises(errors.UnknownTopicId):
-        broker().replicas.get_by_id(b"?" * 16, 0)
+        broker().replicas.partitions.get_by_id(b"?" * 16, 0)
 
 
 async def test_a_new_epoch_begins_where_the_log_ends():
@@ -105,7 +107,7 @@ async def test_a_leader_without_copies_says_so_once_a_topic(caplog: pytest.LogCa
 async def test_roles_are_told_of():
     subject = broker()
     seen: list[tuple[str, bool]] = []
-    subject.replicas.on_role(lambda p: seen.append((p.topic, p.leader is not None)))
+    subject.replicas.roles.subscribe(lambda p: seen.append((p.topic, p.leader is not None)))
     await made(subject, replicas=(1, 2))
     await subject.lead_again("t", leader=2)
     await subject.lead_again("t")
@@ -123,7 +125,7 @@ async def test_a_replica_that_is_taken_away_goes_with_its_data():
     )
     assert subject.logs.get("t", 0) is None
     with pytest.raises(errors.NotLeaderOrFollower):
-        subject.replicas.get("t", 0)
+        subject.replicas.partitions.get("t", 0)
 
 
 @pytest.mark.parametrize("resource", [(2, "t"), (4, ""), (4, "1")])
@@ -177,7 +179,7 @@ async def test_a_slow_directory(autojump_clock: Any):
     async def recover() -> None:
         await trio.sleep(3)
         log.settle()
-        subject.replicas.log_written(log)
+        subject.replicas.on_log_written(log)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recover)
@@ -186,7 +188,7 @@ async def test_a_slow_directory(autojump_clock: Any):
             nursery.start_soon(
                 subject.replicas.wait_acknowledged, partition, produced, acks, deadline
             )
-        await subject.replicas.wait_for_data(
+        await subject.replicas.fetch_waits.wait_readable(
             [partition], missing_bytes=1, upto=FetchIsolation.HIGH_WATERMARK, timeout_s=10
         )
     assert trio.current_time() == pytest.approx(3)
@@ -210,10 +212,32 @@ async def test_a_directory_that_fails_takes_its_partitions_with_it():
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()
         subject.disk.failed = OSError("io")
-        subject.replicas.directory_failed(subject.logs.directories[0])
+        subject.replicas.partitions.on_directory_failed(subject.logs.directories[0])
     assert answers == [errors.KafkaStorageError]
     with pytest.raises(errors.KafkaStorageError):
-        subject.replicas.get("t", 0)
+        subject.replicas.partitions.get("t", 0)
+
+
+async def test_producer_gets_a_storage_error_if_the_next_epoch_cannot_begin():
+    """The wait ends although the role fails before it is taken."""
+    subject = broker()
+    partition = await made(subject, replicas=(1, 2))
+    end = write(subject, partition)
+    answers: list[type[Exception]] = []
+
+    async def wait() -> None:
+        try:
+            await subject.replicas.wait_committed(partition, end, math.inf)
+        except errors.KafkaError as error:
+            answers.append(type(error))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            subject.disk.fail_at("open", OSError(errno.EMFILE, "too many"), path="epoch", times=2)
+            await subject.lead_again("t")
+    assert answers == [errors.KafkaStorageError]
 
 
 async def test_an_idle_broker_sleeps(autojump_clock: Any):
@@ -231,7 +255,7 @@ async def test_an_idle_broker_sleeps(autojump_clock: Any):
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(
-                lambda: subject.replicas.wait_for_data(
+                lambda: subject.replicas.fetch_waits.wait_readable(
                     [partition], missing_bytes=1, upto=FetchIsolation.STABLE, timeout_s=3600
                 )
             )
@@ -247,7 +271,7 @@ async def test_traffic_is_counted_by_topic():
     subject = broker()
     partition = await made(subject, partitions=2)
     write(subject, partition)
-    write(subject, subject.replicas.get("t", 1))
+    write(subject, subject.replicas.partitions.get("t", 1))
     lines = subject.replicas.metrics.text().splitlines()
     size = len(one_batch())
     assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 2' in lines
@@ -265,7 +289,7 @@ class TestTurns:
         The clock goes on by a tenth of a millisecond each time it is read.
         """
         ticks = itertools.count()
-        subject.replicas.now = lambda: next(ticks) / 10_000
+        subject.replicas.applier.now = lambda: next(ticks) / 10_000
         turns = 0
         async with trio.open_nursery() as nursery:
 
@@ -284,7 +308,7 @@ class TestTurns:
         subject = broker()
         await made(subject, partitions=400)
         assert await self.turns(subject, r.RemoveTopicRecord(topic_id=topic_id("t"))) >= 15
-        assert len(subject.replicas) == 0
+        assert len(subject.replicas.partitions) == 0
 
     async def test_when_settings_of_all_topics_change(self):
         subject = broker()
@@ -307,6 +331,6 @@ async def test_topic_whose_partition_could_not_be_led_takes_its_files_along():
     subject = broker()
     subject.disk.fail_at("open", OSError(errno.EMFILE, "too many"), path="epoch", times=2)
     await subject.create("t")
-    assert subject.replicas.offline == 1
+    assert subject.replicas.partitions.offline_count == 1
     await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
     assert subject.logs.get("t", 0) is None

@@ -69,7 +69,7 @@ class Broker:
 
     async def publish(self, *records: Any) -> None:
         image, delta = apply(self.services.image, records)
-        await self.replicas.apply(delta)
+        await self.replicas.applier.apply(delta)
         self.services.image = image
 
     async def create(
@@ -100,7 +100,7 @@ class Broker:
                 for index in range(partitions)
             ),
         )
-        return self.replicas._by_name.get((name, 0))
+        return self.replicas.partitions.find(name, 0)
 
     async def lead_again(self, name: str, leader: int = NODE) -> None:
         """A new leader epoch."""
@@ -159,7 +159,9 @@ def broker(slots: int = 100) -> Broker:
         configs=lambda name: configs.get(name, LogConfig()),
         sessions=FetchSessions(slots, 120.0, itertools.count(100).__next__),
     )
-    logs.subscribe(on_written=replicas.log_written, on_offline=replicas.directory_failed)
+    logs.subscribe(
+        on_written=replicas.on_log_written, on_offline=replicas.partitions.on_directory_failed
+    )
     services = Services(
         config=BrokerConfig({}),
         clock=wall,

@@ -1,0 +1,58 @@
+"""The waits that a partition completes: of producers for its log, of fetches for its records.
+
+:class:`Completion` is called with every partition whose stored end, high watermark or role changed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.replica.fetch_waits import FetchWaits
+from kwire.replica.leader import Moved
+from kwire.replica.partition import Partition
+from kwire.replica.purgatory import FetchIsolation
+
+_COMMITTED: Final = (FetchIsolation.HIGH_WATERMARK,)
+_STABLE: Final = (FetchIsolation.HIGH_WATERMARK, FetchIsolation.STABLE)
+
+
+@attrs.define(eq=False)
+class Completion:
+    """Completes the waits of producers and fetches when a partition has changed."""
+
+    now: Callable[[], float]
+    fetch_waits: FetchWaits
+
+    def on_stored(self, partition: Partition) -> None:
+        """Complete the waits for newly written or synced records."""
+        moved = partition.on_stored(self.now())
+        if partition.leader is not None:
+            _wake(partition.writes.reached(partition.leader.log_end))
+        if moved is not None:
+            self.on_committed(partition, moved)
+
+    def on_committed(self, partition: Partition, moved: Moved) -> None:
+        """Complete the waits for records below a high watermark that moved."""
+        stable_before = partition.last_stable_offset
+        size = partition.on_committed(moved)
+        _wake(partition.commits.reached(moved.to_offset))
+        if partition in self.fetch_waits:
+            is_stable = partition.last_stable_offset > stable_before
+            self.fetch_waits.on_readable(partition, _STABLE if is_stable else _COMMITTED, size)
+
+    def on_role_changed(self, partition: Partition) -> None:
+        """End all waits of a partition: their requests have to check its role again."""
+        self.on_sync_failed(partition)
+        self.fetch_waits.on_changed(partition)
+
+    def on_sync_failed(self, partition: Partition) -> None:
+        """End the waits of producers: the sync for which they wait has failed."""
+        _wake([*partition.commits.all(), *partition.writes.all()])
+
+
+def _wake(events: list[object]) -> None:
+    for event in events:
+        assert isinstance(event, trio.Event)
+        event.set()

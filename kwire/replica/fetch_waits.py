@@ -1,0 +1,113 @@
+"""The fetches that wait for bytes, and the tasks that wake them.
+
+Rules:
+
+* A fetch sleeps on one :class:`trio.Event`, set when enough bytes became readable, a partition's
+  role changed, or the fetch's time is up. No task polls, so an idle broker sleeps.
+* Many fetches that complete together are woken a few at a time, so that other clients have turns.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.drive import Wakes
+from kwire.replica.partition import Partition
+from kwire.replica.purgatory import ByteWait, ByteWaits, FetchIsolation, WaitTimes, Wake
+
+_WOKEN_AT_ONCE: Final = 16
+"""Fetches that are answered before other tasks run, about a millisecond."""
+
+
+@attrs.define(eq=False)
+class FetchWaits:
+    """The waiting fetches of one broker."""
+
+    now: Callable[[], float]
+    """The clock of trio's deadlines."""
+    _bytes: ByteWaits[Partition, trio.Event] = attrs.field(factory=ByteWaits)
+    _to_wake: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE))
+    """Fetches that are complete and are to be woken."""
+    _times: WaitTimes[trio.Event] = attrs.field(factory=WaitTimes)
+    """The times at which fetches are answered with the bytes there are."""
+    _until_time: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """The sleep of :meth:`_keep_times` until the earliest of these times."""
+    _keeps_times: bool = False
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def __contains__(self, partition: Partition) -> bool:
+        """Whether a fetch waits for this partition."""
+        return partition in self._bytes.watched
+
+    async def wait_readable(
+        self,
+        partitions: Sequence[Partition],
+        *,
+        missing_bytes: int,
+        upto: FetchIsolation,
+        timeout_s: float,
+    ) -> Wake | None:
+        """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
+
+        If the append completed other fetches as well, they share the returned object.
+        """
+        event = trio.Event()
+        wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
+        self._bytes.watch(wait, partitions)
+        try:
+            if self._keeps_times:
+                self._end_at(self.now() + timeout_s, event)
+                await event.wait()
+            else:
+                with trio.move_on_after(timeout_s):
+                    await event.wait()
+        finally:
+            self._bytes.forget(wait)
+            self._times.forget(event)
+        return wait.woken_with
+
+    def on_readable(
+        self, partition: Partition, isolations: Iterable[FetchIsolation], size_bytes: int
+    ) -> None:
+        """Wake the fetches of these isolation levels that ``size_bytes`` more complete."""
+        if partition in self._bytes.watched:
+            for upto in isolations:
+                self._to_wake.wake(self._bytes.grew(partition, upto, size_bytes))
+
+    def on_changed(self, partition: Partition) -> None:
+        """Wake all fetches of a partition: they have to check it again."""
+        self._to_wake.wake(self._bytes.changed(partition))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Wake fetches until cancelled, then all of them.
+
+        While it does not run, a fetch keeps its own time, at ten times the cost.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._to_wake.run)
+            await nursery.start(self._keep_times)
+            task_status.started()
+
+    def _end_at(self, at: float, event: trio.Event) -> None:
+        """Wake a fetch at a time, at a tenth of the cost of a cancel scope of its own."""
+        self._times.watch(at, event)
+        if at < self._until_time.deadline:
+            self._until_time.deadline = at
+
+    async def _keep_times(self, task_status: trio.TaskStatus[None]) -> None:
+        """Wake the fetches whose time is up, and all when cancelled; sleep in between."""
+        self._keeps_times = True
+        task_status.started()
+        try:
+            while True:
+                with trio.CancelScope(deadline=self._times.deadline) as self._until_time:
+                    await trio.sleep_forever()
+                self._to_wake.wake(self._times.pop_due(self.now()))
+        finally:
+            self._keeps_times = False
+            self._to_wake.wake(self._times.pop_due(math.inf))

@@ -1,0 +1,268 @@
+"""The partitions that one broker hosts, and their creation.
+
+A partition without a log is *deferred*, until the first request for it or until it is its turn in
+the background, or *offline*: its directory failed or had no room. A request for either creates its
+log by the newest metadata, so a deferred partition is usable at once.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from kwire.errors import (
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from kwire.log.config import LogConfig
+from kwire.log.partition_log import PartitionLog
+from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN, Metrics
+from kwire.replica.partition import Partition, Traffic
+from kwire.replica.ports import Directory, Logs, Metadata, PartitionState, TopicState
+from kwire.replica.roles import Roles
+
+log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class HostedPartitions:
+    """The partitions of this broker, by name and by topic id."""
+
+    logs: Logs
+    configs: Callable[[str], LogConfig]
+    """Returns a topic's current settings, by topic name."""
+    roles: Roles
+    metrics: Metrics
+    image: Metadata | None = None
+    """The newest metadata that is applied, or being applied."""
+    _by_name: dict[tuple[str, int], Partition] = attrs.field(factory=dict)
+    _by_id: dict[tuple[bytes, int], Partition] = attrs.field(factory=dict)
+    _offline: set[tuple[bytes, int]] = attrs.field(factory=set)
+    """Partitions assigned here without a log: their directory failed or had no room."""
+    _deferred: dict[tuple[bytes, int], None] = attrs.field(factory=dict)
+    """Partitions still to be created, by the first request or in the background."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_name.values())
+
+    @property
+    def node(self) -> int:
+        return self.roles.node
+
+    @property
+    def offline_count(self) -> int:
+        """The number of replicas without a log because their directory failed or had no room."""
+        return len(self._offline)
+
+    # Lookups. The common case is one dict access; the rest finds the error for a missing partition.
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """Return the partition if it exists; unlike :meth:`get` this creates none."""
+        return self._by_name.get((topic, index))
+
+    def find_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        """Return the partition if it exists; unlike :meth:`get_by_id` this creates none."""
+        return self._by_id.get((topic_id, index))
+
+    def get(self, topic: str, index: int) -> Partition:
+        """Return a partition, created if it is deferred or offline; raises a KafkaError."""
+        partition = self._by_name.get((topic, index))
+        if partition is None:
+            topic_id = None if self.image is None else self.image.topic_ids.get(topic)
+            partition = None if topic_id is None else self.create_pending(topic_id, index)
+            if partition is None:
+                raise self._error_for_name(topic, index)
+        return partition
+
+    def get_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """Return a partition, created if it is deferred or offline; raises a KafkaError."""
+        partition = self._by_id.get((topic_id, index))
+        if partition is None:
+            partition = self.create_pending(topic_id, index)
+            if partition is None:
+                raise self._error_for_id(topic_id, index)
+        return partition
+
+    def get_led(self, topic: str, index: int) -> Partition:
+        """Return the partition if this broker leads it; raises NotLeaderOrFollower."""
+        partition = self.get(topic, index)
+        if partition.leader is None:
+            raise NotLeaderOrFollower
+        return partition
+
+    def is_offline(self, partition: Partition) -> bool:
+        """Whether the partition has been lost with its directory."""
+        return (partition.topic_id, partition.partition) in self._offline
+
+    def _error_for_name(
+        self, topic: str, index: int
+    ) -> UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
+        image = self.image
+        topic_id = None if image is None else image.topic_ids.get(topic)
+        if image is None or topic_id is None:
+            return UnknownTopicOrPartition()
+        return self._error_of_topic(image, topic_id, index)
+
+    def _error_for_id(
+        self, topic_id: bytes, index: int
+    ) -> UnknownTopicId | UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
+        image = self.image
+        if image is None or image.topics.get(topic_id) is None:
+            return UnknownTopicId()
+        return self._error_of_topic(image, topic_id, index)
+
+    def _error_of_topic(
+        self, image: Metadata, topic_id: bytes, index: int
+    ) -> UnknownTopicOrPartition | NotLeaderOrFollower | KafkaStorageError:
+        state = image.topics[topic_id].partitions.get(index)
+        if state is None:
+            return UnknownTopicOrPartition()
+        if (topic_id, index) in self._offline:
+            return KafkaStorageError()
+        return NotLeaderOrFollower()
+
+    # Creation.
+
+    def is_new(self, topic: TopicState, index: int) -> bool:
+        """Whether nothing exists here under the partition's id or name, nor its log."""
+        return (
+            (topic.id, index) not in self._by_id
+            and (topic.name, index) not in self._by_name
+            and self.logs.get(topic.name, index) is None
+        )
+
+    def is_deferred(self, topic_id: bytes, index: int) -> bool:
+        return (topic_id, index) in self._deferred
+
+    def defer(self, topic_id: bytes, index: int) -> None:
+        """Leave the creation of a partition to the first request, or to the background."""
+        self._deferred[topic_id, index] = None
+
+    def create_next_deferred(self) -> bool:
+        """Create the partition that was deferred first; return False if there is none."""
+        if not self._deferred:
+            return False
+        self.create_pending(*next(iter(self._deferred)))
+        return True
+
+    def create_pending(self, topic_id: bytes, index: int) -> Partition | None:
+        """Create a deferred or offline partition by the newest metadata; None if there is none."""
+        key = topic_id, index
+        if key not in self._deferred and key not in self._offline:
+            return None
+        self._deferred.pop(key, None)
+        topic = None if self.image is None else self.image.topics.get(topic_id)
+        state = None if topic is None else topic.partitions.get(index)
+        if topic is None or state is None or self.node not in state.replicas:
+            return None
+        return self._create_with_role(topic, index, state)
+
+    def update(self, topic: TopicState, index: int, state: PartitionState) -> None:
+        """Create a partition that the metadata assigns here, if it is new, and update its role."""
+        partition = self._by_id.get((topic.id, index))
+        if partition is not None:
+            self._update_role(partition, state)
+            return
+        stale = self._by_name.get((topic.name, index))
+        if stale is not None:
+            self._remove(stale)
+        self._deferred.pop((topic.id, index), None)
+        self._create_with_role(topic, index, state)
+
+    def _create_with_role(
+        self, topic: TopicState, index: int, state: PartitionState
+    ) -> Partition | None:
+        partition = self._create(topic, index)
+        return None if partition is None else self._update_role(partition, state)
+
+    def _create(self, topic: TopicState, index: int) -> Partition | None:
+        try:
+            opened = self.logs.create(topic.name, topic.id, index, self.configs(topic.name))
+        except (OSError, KafkaStorageError) as error:
+            if (topic.id, index) not in self._offline:
+                text = "partition has no log topic=%s partition=%d error=%s"
+                log.error(text, topic.name, index, error)
+            self._offline.add((topic.id, index))
+            return None
+        self._offline.discard((topic.id, index))
+        return self.add(topic.name, topic.id, index, opened)
+
+    def add(self, topic: str, topic_id: bytes, index: int, opened: PartitionLog) -> Partition:
+        """Add a partition whose log is open, and return it."""
+        cell = self.metrics.cell
+        traffic = Traffic(cell(MESSAGES_IN, topic), cell(BYTES_IN, topic), cell(BYTES_OUT, topic))
+        partition = Partition(topic, index, topic_id, opened, traffic)
+        self._by_name[topic, index] = self._by_id[topic_id, index] = partition
+        return partition
+
+    def _update_role(self, partition: Partition, state: PartitionState) -> Partition | None:
+        """Make this broker the partition's leader or follower; None if its directory fails."""
+        try:
+            self.roles.update(partition, state)
+        except KafkaStorageError as error:
+            log.error(
+                "no role topic=%s partition=%d error=%s",
+                partition.topic,
+                partition.partition,
+                error,
+            )
+            self._take_offline(partition)
+            return None
+        return partition
+
+    def configure(self, partition: Partition) -> None:
+        """Apply the current settings of the partition's topic."""
+        self.roles.configure(partition, self.configs(partition.topic))
+
+    # Removal.
+
+    def unassign(self, topic_id: bytes, index: int) -> None:
+        """Remove a partition that the metadata assigns to this broker no longer."""
+        self._deferred.pop((topic_id, index), None)
+        partition = self._by_id.get((topic_id, index))
+        if partition is not None:
+            self._remove(partition)
+
+    def delete(self, topic: TopicState, index: int) -> None:
+        """Delete a partition of a deleted topic, with its log even if it has no role here."""
+        self._offline.discard((topic.id, index))
+        if (topic.id, index) in self._by_id:
+            self.unassign(topic.id, index)
+            return
+        self._deferred.pop((topic.id, index), None)
+        opened = self.logs.get(topic.name, index)
+        if opened is not None and opened.topic_id == topic.id and opened.disk.failed is None:
+            self._delete_log(opened)
+
+    def on_directory_failed(self, directory: Directory) -> None:
+        """Take the partitions of a failed log directory offline.
+
+        Requests for them then get KafkaStorageError.
+        """
+        for partition in list(self._by_name.values()):
+            if partition.log.disk is directory.disk:
+                self._take_offline(partition)
+
+    def _take_offline(self, partition: Partition) -> None:
+        self._drop(partition)
+        self._offline.add((partition.topic_id, partition.partition))
+
+    def _remove(self, partition: Partition) -> None:
+        self._drop(partition)
+        self._delete_log(partition.log)
+
+    def _drop(self, partition: Partition) -> None:
+        self._by_name.pop((partition.topic, partition.partition), None)
+        self._by_id.pop((partition.topic_id, partition.partition), None)
+        self.roles.end(partition)
+
+    def _delete_log(self, opened: PartitionLog) -> None:
+        try:
+            self.logs.delete_soon(opened)
+        except (OSError, KafkaStorageError):
+            log.exception("cannot delete partition=%s", opened.partition)

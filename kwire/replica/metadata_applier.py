@@ -1,0 +1,115 @@
+"""The application of published metadata to this broker's partitions.
+
+Rules:
+
+* Metadata is applied in the order it is published, one publication at a time, in slices.
+* A new partition's files may be created after its topic's creation was answered: by the first
+  request for the partition, or else in the background. So a topic of a thousand partitions exists
+  and is usable at once.
+"""
+
+from collections.abc import Callable, Mapping, Set
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.configs.resource_types import BROKER, TOPIC
+from kwire.drive import Slices
+from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN
+from kwire.replica.hosted_partitions import HostedPartitions
+from kwire.replica.ports import Delta, Metadata, TopicState
+
+_INTERNAL: Final = "__"
+_AT_ONCE: Final = 8
+"""New partitions of a publication that are created before :meth:`MetadataApplier.apply` returns."""
+
+
+@attrs.define(eq=False)
+class MetadataApplier:
+    """Creates, changes and deletes this broker's partitions as the metadata says."""
+
+    partitions: HostedPartitions
+    now: Callable[[], float]
+    _has_deferred: trio.Event = attrs.field(factory=trio.Event)
+    _may_defer: bool = False
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Create deferred partitions, one at a time, until cancelled.
+
+        While it does not run, no partition is deferred.
+        """
+        self._may_defer = True
+        task_status.started()
+        try:
+            while True:
+                while self.partitions.create_next_deferred():
+                    await trio.lowlevel.checkpoint()
+                self._has_deferred = trio.Event()
+                await self._has_deferred.wait()
+        finally:
+            self._may_defer = False
+
+    async def apply(self, delta: Delta) -> None:
+        """Apply a publication: deleted topics, changed settings and changed partitions."""
+        self.partitions.image = image = delta.after
+        slices = Slices(self.now)
+        await self._delete_topics(delta.deleted_topics, image, slices)
+        await self._configure(delta.configs, slices)
+        created_count = 0
+        for topic_id, indexes in delta.partitions.items():
+            topic = image.topics.get(topic_id)
+            if topic is not None:
+                for index in sorted(indexes):
+                    if created_count < _AT_ONCE or not self._defer(topic, index):
+                        created_count += self.partitions.find_by_id(topic_id, index) is None
+                        self._update(topic, index)
+                    await slices.pause()
+
+    async def _delete_topics(
+        self, topics: Mapping[bytes, TopicState], image: Metadata, slices: Slices
+    ) -> None:
+        for topic in topics.values():
+            for index in topic.partitions:
+                self.partitions.delete(topic, index)
+                await slices.pause()
+            if topic.name not in image.topic_ids:
+                for metric in (MESSAGES_IN, BYTES_IN, BYTES_OUT):
+                    self.partitions.metrics.forget(metric, topic.name)
+
+    async def _configure(self, resources: Set[tuple[int, str]], slices: Slices) -> None:
+        """Apply changed settings, of some topics, or of brokers and so of all topics."""
+        topics = {name for kind, name in resources if kind == TOPIC}
+        is_for_all = any(kind == BROKER for kind, _ in resources)
+        if not topics and not is_for_all:
+            return
+        for partition in list(self.partitions):
+            if is_for_all or partition.topic in topics:
+                self.partitions.configure(partition)
+            await slices.pause()
+
+    def _update(self, topic: TopicState, index: int) -> None:
+        state = topic.partitions.get(index)
+        if state is None or self.partitions.node not in state.replicas:
+            self.partitions.unassign(topic.id, index)
+        else:
+            self.partitions.update(topic, index, state)
+
+    def _defer(self, topic: TopicState, index: int) -> bool:
+        """Defer the creation of a new partition; return whether it is deferred.
+
+        Partitions of internal topics are never deferred.
+        """
+        partitions = self.partitions
+        state = topic.partitions.get(index)
+        if partitions.is_deferred(topic.id, index) or (
+            self._may_defer
+            and state is not None
+            and partitions.node in state.replicas
+            and not topic.name.startswith(_INTERNAL)
+            and partitions.is_new(topic, index)
+        ):
+            partitions.defer(topic.id, index)
+            self._has_deferred.set()
+            return True
+        return False

@@ -1,0 +1,70 @@
+"""Syncs of topics whose records must be durable before they are readable (``flush.messages``).
+
+One task at a time syncs a log. Each fsync serves every batch before it.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from kwire.errors import KafkaStorageError
+from kwire.replica.completion import Completion
+from kwire.replica.partition import Partition
+from kwire.replica.ports import Logs
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 1.0
+
+
+@attrs.define(eq=False)
+class RequiredSyncs:
+    """The tasks that sync logs as ``flush.messages`` requires."""
+
+    logs: Logs
+    completion: Completion
+    _nursery: trio.Nursery | None = None
+    _syncing: set[Partition] = attrs.field(factory=set)
+    """Partitions whose logs a task is syncing."""
+
+    def start(self, partition: Partition) -> None:
+        """Start a sync of a log if its topic requires one and none is running."""
+        if not partition.log.must_flush or partition in self._syncing:
+            return
+        if self._nursery is None:
+            partition.log.flush()
+            self.completion.on_stored(partition)
+        else:
+            self._syncing.add(partition)
+            self._nursery.start_soon(self._sync, partition)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sync in tasks until cancelled; while it does not run, logs are synced at once."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+
+    async def _sync(self, partition: Partition) -> None:
+        """Sync until no required sync is left."""
+        opened = partition.log
+        try:
+            while (
+                (leader := partition.leader) is not None
+                and opened.must_flush
+                and leader.log_end < opened.end_offset
+            ):
+                try:
+                    await self.logs.flush(opened, opened.end_offset)
+                except KafkaStorageError as error:
+                    log.error("flush failed partition=%s error=%s", opened.partition, error)
+                    self.completion.on_sync_failed(partition)
+                    await trio.sleep(_RETRY_S)
+                else:
+                    self.completion.on_stored(partition)
+        finally:
+            self._syncing.discard(partition)

@@ -1,0 +1,107 @@
+"""This broker's role in each of its partitions, as the metadata assigns it.
+
+The leader of a partition is set up here, and changed settings reach it here. When the role changes,
+all waits of the partition end: their requests check the role again.
+"""
+
+import logging
+from collections.abc import Callable
+
+import attrs
+
+from kwire.log.config import LogConfig
+from kwire.replica.completion import Completion
+from kwire.replica.leader import Leader
+from kwire.replica.partition import Partition
+from kwire.replica.ports import PartitionState
+from kwire.replica.required_syncs import RequiredSyncs
+
+log = logging.getLogger(__name__)
+
+NO_LEADER = -1
+
+
+@attrs.define(eq=False)
+class Roles:
+    """Gives partitions their roles and reports each change to the subscribers."""
+
+    node: int
+    lag_max_s: float
+    now: Callable[[], float]
+    completion: Completion
+    syncs: RequiredSyncs
+    _listeners: list[Callable[[Partition], None]] = attrs.field(factory=list)
+    _warned_topics: set[str] = attrs.field(factory=set)
+    """Topics that were logged as having no working replication."""
+
+    def subscribe(self, listener: Callable[[Partition], None]) -> None:
+        """Call ``listener`` for every partition that gained or lost its role here."""
+        self._listeners.append(listener)
+
+    def update(self, partition: Partition, state: PartitionState) -> None:
+        """Lead or follow as the metadata says; raises KafkaStorageError.
+
+        A leader in the same epoch goes on, with the replicas and the ISR of the metadata.
+        """
+        if state.leader != self.node:
+            if partition.leader is not None or partition.leader_epoch != state.leader_epoch:
+                self._follow(partition, state.leader, state.leader_epoch)
+            return
+        leader = partition.leader
+        if leader is None or leader.leader_epoch != state.leader_epoch:
+            self._lead(partition, state)
+            return
+        leader.replicas_changed(state.replicas)
+        moved = leader.settled(state.isr, state.partition_epoch, self.now())
+        if moved is not None:
+            self.completion.on_committed(partition, moved)
+
+    def end(self, partition: Partition) -> None:
+        """End the role in a partition that leaves this broker, or whose directory failed."""
+        self._follow(partition, NO_LEADER, partition.leader_epoch)
+
+    def configure(self, partition: Partition, config: LogConfig) -> None:
+        """Apply changed settings, which may allow the high watermark to move."""
+        partition.configure(config)
+        leader = partition.leader
+        if leader is not None:
+            self.syncs.start(partition)
+            self.completion.on_stored(partition)
+            moved = leader.advance(self.now())
+            if moved is not None:
+                self.completion.on_committed(partition, moved)
+
+    def _lead(self, partition: Partition, state: PartitionState) -> None:
+        self._warn_of_replicas(partition.topic, len(state.replicas))
+        now = self.now()
+        leader = Leader.take_over(
+            node=self.node,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=state.replicas,
+            isr=state.isr,
+            log_end=partition.log.end_offset,
+            high_watermark=partition.high_watermark,
+            min_isr=partition.config.min_insync_replicas,
+            now=now,
+            lag_max=self.lag_max_s,
+        )
+        partition.lead(leader, now)
+        self._on_changed(partition)
+        self.syncs.start(partition)
+
+    def _follow(self, partition: Partition, leader: int, leader_epoch: int) -> None:
+        partition.follow(leader, leader_epoch)
+        self._on_changed(partition)
+
+    def _on_changed(self, partition: Partition) -> None:
+        self.completion.on_role_changed(partition)
+        for listener in self._listeners:
+            listener(partition)
+
+    def _warn_of_replicas(self, topic: str, replicas: int) -> None:
+        """Log once per topic with several replicas that replication is not available."""
+        if replicas > 1 and topic not in self._warned_topics:
+            self._warned_topics.add(topic)
+            text = "replication is not available, acks=all will time out topic=%s replicas=%d"
+            log.warning(text, topic, replicas)
