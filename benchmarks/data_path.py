@@ -26,7 +26,8 @@ from kwire.codec.frame import request_frame
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.produce import ProduceRequest
 from kwire.configs.broker import BrokerConfig
-from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.log import partition_log
 from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk

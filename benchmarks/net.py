@@ -28,7 +28,9 @@ from kwire.codec.apis import ListenerType
 from kwire.codec.compile import decoder
 from kwire.codec.frame import request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.handlers.dispatch import Context, Dispatcher, Handler, Services
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.handler import Handler
 from kwire.net.send import Part
 from kwire.net.service import NetService
 

@@ -1,13 +1,12 @@
 """AllocateProducerIds (API key 67): gives a broker a block of producer ids."""
 
-from kwire import errors
 from kwire.codec.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
 
 
@@ -21,6 +20,5 @@ def failed(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocatePr
 async def allocate_producer_ids(
     context: Context, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
-    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     return await context.controller.call(decide_allocate_producer_ids, request)

@@ -1,13 +1,12 @@
 """AlterClientQuotas (API key 49): changes limits of users, client ids and addresses in metadata."""
 
-from kwire import errors
 from kwire.codec.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.limits import decide_alter_quotas
 
 Entry = AlterClientQuotasResponse.EntryData
@@ -32,6 +31,5 @@ def failed(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQ
 async def alter_client_quotas(
     context: Context, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    if not context.authorize("AlterConfigs", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("AlterConfigs", "Cluster", CLUSTER)
     return await context.decide(decide_alter_quotas, request)

@@ -1,23 +1,16 @@
 """AlterConfigs (API key 33): replaces settings; those not named go back to their defaults."""
 
+from typing import Final
+
 from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.altering import alter, take_out_other_brokers, wrong
+from kwire.handlers.shared.altering import Altering
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.configs import decide_alter
 
-Result = AlterConfigsResponse.AlterConfigsResourceResponse
+_ALTERING: Final = Altering(AlterConfigsResponse, decide_alter)
 
 
-def failed(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=[wrong(Result, r, error) for r in request.resources])
-
-
-def not_ours(context: Context, request: AlterConfigsRequest) -> list[Result]:
-    return take_out_other_brokers(context, request, Result)
-
-
-@handles(AlterConfigsRequest, failed=failed, refused=not_ours)
+@handles(AlterConfigsRequest, failed=_ALTERING.failed, refused=_ALTERING.refuse_other_brokers)
 async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    response: AlterConfigsResponse = await alter(context, request, decide_alter, Result)
-    return response
+    return await _ALTERING.alter(context, request)

@@ -7,15 +7,12 @@ import re
 from typing import Final
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kwire.errors import InvalidRequest, KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import InvalidRequest
 from kwire.handlers.shared.advertised import all_advertised
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
-
-def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=error.code)
 
 
 def _finalized(context: Context) -> dict[str, int]:
@@ -23,7 +20,7 @@ def _finalized(context: Context) -> dict[str, int]:
     return {**context.image.features, "kraft.version": context.quorum.kraft_version}
 
 
-@handles(ApiVersionsRequest, failed=failed)
+@handles(ApiVersionsRequest)
 async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     for text in (request.client_software_name, request.client_software_version):
         if not _SOFTWARE.fullmatch(text):

@@ -4,20 +4,14 @@ from kwire.codec.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
 )
-from kwire.errors import ClusterAuthorizationFailed, KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.quorum import ask_quorum
 
 
-def failed(request: BeginQuorumEpochRequest, error: KafkaError) -> BeginQuorumEpochResponse:
-    return BeginQuorumEpochResponse(error_code=error.code)
-
-
-@handles(BeginQuorumEpochRequest, failed=failed)
+@handles(BeginQuorumEpochRequest)
 async def begin_quorum_epoch(
     context: Context, request: BeginQuorumEpochRequest
 ) -> BeginQuorumEpochResponse:
-    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
-        raise ClusterAuthorizationFailed
+    context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     return await ask_quorum(context, request, BeginQuorumEpochResponse)

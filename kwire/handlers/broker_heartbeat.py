@@ -1,10 +1,9 @@
 """BrokerHeartbeat (API key 63): a broker reports that it is alive, and the state it wants."""
 
-from kwire import errors
 from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.brokers import decide_heartbeat
 
 
@@ -16,6 +15,5 @@ def failed(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbea
 async def broker_heartbeat(
     context: Context, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:
-    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     return await context.controller.call(decide_heartbeat, request)

@@ -8,8 +8,8 @@ from kwire.codec.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.brokers import decide_register_controller
 
 WRONG_CONTROLLER: Final = "This is not the correct controller for this cluster."
@@ -26,6 +26,5 @@ def failed(
 async def controller_registration(
     context: Context, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:
-    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     return await context.controller.call(decide_register_controller, request)

@@ -8,7 +8,8 @@ from kwire.codec.messages.create_partitions import (
     CreatePartitionsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.topics import decide_create_partitions
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
@@ -28,7 +29,7 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     wanted, denied = [], []
     for asked in request.topics:
-        if context.authorize("Alter", "Topic", asked.name):
+        if context.is_allowed("Alter", "Topic", asked.name):
             wanted.append(asked)
         else:
             code = errors.TopicAuthorizationFailed.code

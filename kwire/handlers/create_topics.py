@@ -9,8 +9,8 @@ from functools import partial
 from kwire import errors
 from kwire.codec.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.types import METADATA_TOPIC
 
@@ -34,7 +34,7 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
     response = await context.decide(partial(decide_create_topics, permit=permit), request)
     response.throttle_time_ms = permit.throttle_ms
     for result in response.topics:
-        if result.error_code == errors.NONE and not context.authorize(
+        if result.error_code == errors.NONE and not context.is_allowed(
             "DescribeConfigs", "Topic", result.name
         ):
             result.topic_config_error_code = errors.TopicAuthorizationFailed.code
@@ -50,14 +50,14 @@ def _refused(context: Context, request: CreateTopicsRequest) -> dict[str, Result
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-    cluster = context.authorize("Create", "Cluster", CLUSTER)
+    cluster = context.is_allowed("Create", "Cluster", CLUSTER)
     refused = {}
     for name, count in counts.items():
         code, text = errors.InvalidRequest.code, "Duplicate topic name."
         if count == 1 and name == METADATA_TOPIC:
             text = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
         elif count == 1:
-            if cluster or context.authorize("Create", "Topic", name):
+            if cluster or context.is_allowed("Create", "Topic", name):
                 continue
             code, text = errors.TopicAuthorizationFailed.code, "Authorization failed."
         refused[name] = Result(name=name, error_code=code, error_message=text)

@@ -2,7 +2,8 @@
 
 from kwire.codec.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kwire.errors import GroupAuthorizationFailed, KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 Result = DeleteGroupsResponse.DeletableGroupResult
 
@@ -16,7 +17,7 @@ def failed(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsRespo
 @handles(DeleteGroupsRequest, failed=failed)
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    allowed = [name for name in names if context.authorize("Delete", "Group", name)]
+    allowed = [name for name in names if context.is_allowed("Delete", "Group", name)]
     results = {result.group_id: result for result in await context.groups.delete(allowed)}
     refused = GroupAuthorizationFailed.code
     return DeleteGroupsResponse(

@@ -10,9 +10,9 @@ from kwire.errors import (
     InvalidTopicException,
     KafkaError,
     PolicyViolation,
-    TopicAuthorizationFailed,
 )
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.types import INTERNAL_TOPICS
 
 Asked = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
@@ -42,8 +42,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
 
     def answer(topic: str, asked: Asked) -> Answer:
         try:
-            if not context.authorize("Delete", "Topic", topic):
-                raise TopicAuthorizationFailed
+            context.check_allowed("Delete", "Topic", topic)
             partition = context.replicas.partitions.get_led(topic, asked.partition_index)
             if topic in INTERNAL_TOPICS:
                 raise InvalidTopicException

@@ -5,8 +5,8 @@ from functools import partial
 from kwire import errors
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.topics import decide_delete_topics
 
 Result = DeleteTopicsResponse.DeletableTopicResult
@@ -50,10 +50,10 @@ def _denied(context: Context, asked: Asked) -> Result | None:
     """
     found = context.image.topics.get(asked.topic_id)
     name = asked.name if asked.name is not None or found is None else found.name
-    if name is None or context.authorize("Delete", "Cluster", CLUSTER):
+    if name is None or context.is_allowed("Delete", "Cluster", CLUSTER):
         return None
-    if context.authorize("Delete", "Topic", name):
+    if context.is_allowed("Delete", "Topic", name):
         return None
-    shown = name if context.authorize("Describe", "Topic", name) else asked.name
+    shown = name if context.is_allowed("Describe", "Topic", name) else asked.name
     code = errors.TopicAuthorizationFailed.code
     return Result(name=shown, topic_id=asked.topic_id, error_code=code)

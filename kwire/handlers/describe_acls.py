@@ -2,14 +2,10 @@
 
 from kwire import errors
 from kwire.codec.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 
-def failed(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsResponse:
-    return DescribeAclsResponse(error_code=error.code, error_message=error.text)
-
-
-@handles(DescribeAclsRequest, failed=failed)
+@handles(DescribeAclsRequest)
 async def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
     raise errors.SecurityDisabled("No Authorizer is configured on the broker")

@@ -12,8 +12,8 @@ from kwire.codec.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import QuotaEntity
 
 Entry = DescribeClientQuotasResponse.EntryData
@@ -40,8 +40,7 @@ def failed(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeC
 async def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    if not context.authorize("DescribeConfigs", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("DescribeConfigs", "Cluster", CLUSTER)
     _check(request.components)
     entries = [
         Entry(

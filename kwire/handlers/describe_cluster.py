@@ -10,8 +10,10 @@ from kwire import errors
 from kwire.codec.apis import ListenerType
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER, authorized_operations, some_controller
+from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.client_view import any_controller_id, with_endpoints
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import Endpoint
 
 Node = DescribeClusterResponse.DescribeClusterBroker
@@ -43,25 +45,25 @@ async def describe_cluster(
         )
     image = context.image
     if own == BROKERS:
+        brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
         nodes = [
             _node(broker.id, endpoint, broker.rack, broker.fenced)
-            for _, broker in sorted(image.brokers.items())
-            if (endpoint := broker.endpoint(context.listener)) is not None
-            and (request.include_fenced_brokers or not broker.fenced)
+            for broker, endpoint in with_endpoints(brokers, context.listener)
+            if request.include_fenced_brokers or not broker.fenced
         ]
-        controller = some_controller(context, image)
+        controller_id = any_controller_id(context, image)
     else:
+        controllers = sorted(image.controllers.values(), key=lambda controller: controller.id)
         nodes = [
-            _node(one.id, endpoint, None, False)
-            for _, one in sorted(image.controllers.items())
-            if (endpoint := one.endpoint(context.listener)) is not None
+            _node(controller.id, endpoint, None, False)
+            for controller, endpoint in with_endpoints(controllers, context.listener)
         ]
-        leader = context.quorum.leader().leader_id
-        controller = -1 if leader is None else leader
+        leader_id = context.quorum.leader().leader_id
+        controller_id = -1 if leader_id is None else leader_id
     response = DescribeClusterResponse(
         endpoint_type=own,
         cluster_id=context.services.cluster_id,
-        controller_id=controller,
+        controller_id=controller_id,
         brokers=nodes,
     )
     if request.include_cluster_authorized_operations:

@@ -20,8 +20,9 @@ from kwire.configs.describe import (
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.config_resources import check_config_allowed
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
 Asked = DescribeConfigsRequest.DescribeConfigsResource
@@ -72,14 +73,7 @@ def _wrong(asked: Asked, error: KafkaError) -> Result:
 
 def _entries(context: Context, asked: Asked) -> list[Entry]:
     kind, name = asked.resource_type, asked.resource_name
-    resource = {TOPIC: "Topic", GROUP: "Group"}.get(kind, "Cluster")
-    if not context.authorize(
-        "DescribeConfigs", resource, name if kind in (TOPIC, GROUP) else CLUSTER
-    ):
-        raise {
-            "Topic": errors.TopicAuthorizationFailed,
-            "Group": errors.GroupAuthorizationFailed,
-        }.get(resource, errors.ClusterAuthorizationFailed)
+    check_config_allowed(context, "DescribeConfigs", kind, name)
     image = context.image
     if kind == TOPIC:
         check_topic_name(name)

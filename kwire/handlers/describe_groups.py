@@ -4,23 +4,14 @@ The members' metadata is shown while the group is stable, their last assignments
 rebalances. A group that does not exist, or is of another protocol, is GROUP_ID_NOT_FOUND.
 """
 
-from typing import Final
-
 from kwire.codec.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kwire.drive import Slices
-from kwire.errors import GroupAuthorizationFailed, GroupIdNotFound, KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import GroupIdNotFound, KafkaError
+from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 Described = DescribeGroupsResponse.DescribedGroup
-
-_OPERATIONS: Final = (
-    ("Read", 3),
-    ("Delete", 6),
-    ("Describe", 8),
-    ("DescribeConfigs", 10),
-    ("AlterConfigs", 11),
-)
-"""The operations on a group, each with its bit in ``authorized_operations``."""
 
 
 def _refused(group_id: str, error: KafkaError) -> Described:
@@ -44,19 +35,14 @@ async def describe_groups(
 ) -> DescribeGroupsResponse:
     async def answer(group_id: str) -> Described:
         try:
-            if not context.authorize("Describe", "Group", group_id):
-                raise GroupAuthorizationFailed
+            context.check_allowed("Describe", "Group", group_id)
             group = await context.groups.describe(group_id)
         except GroupIdNotFound as error:
             group = _refused(group_id, error)
         except KafkaError as error:
             return _refused(group_id, error)
         if request.include_authorized_operations:
-            group.authorized_operations = sum(
-                1 << bit
-                for operation, bit in _OPERATIONS
-                if context.authorize(operation, "Group", group_id)
-            )
+            group.authorized_operations = authorized_operations(context, "Group", group_id)
         return group
 
     response = DescribeGroupsResponse(groups=[])

@@ -10,8 +10,9 @@ from kwire.codec.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from kwire.drive import Slices
-from kwire.errors import ClusterAuthorizationFailed, KafkaError, KafkaStorageError
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import KafkaStorageError
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.log.partition_log import PartitionLog
 from kwire.replica.ports import Directory
 
@@ -20,16 +21,11 @@ Topic = Result.DescribeLogDirsTopic
 Found = Topic.DescribeLogDirsPartition
 
 
-def failed(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(error_code=error.code)
-
-
-@handles(DescribeLogDirsRequest, failed=failed)
+@handles(DescribeLogDirsRequest)
 async def describe_log_dirs(
     context: Context, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    if not context.authorize("Describe", "Cluster", "kafka-cluster"):
-        raise ClusterAuthorizationFailed
+    context.check_allowed("Describe", "Cluster", CLUSTER)
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

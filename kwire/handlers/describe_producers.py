@@ -4,8 +4,9 @@ from kwire.codec.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
-from kwire.errors import KafkaError, TopicAuthorizationFailed
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import KafkaError
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 TopicAnswer = DescribeProducersResponse.TopicResponse
 Answer = TopicAnswer.PartitionResponse
@@ -34,8 +35,7 @@ async def describe_producers(
 ) -> DescribeProducersResponse:
     def answer(topic: str, index: int) -> Answer:
         try:
-            if not context.authorize("Read", "Topic", topic):
-                raise TopicAuthorizationFailed
+            context.check_allowed("Read", "Topic", topic)
             partition = context.replicas.partitions.get_led(topic, index)
         except KafkaError as error:
             return _refused(index, error)

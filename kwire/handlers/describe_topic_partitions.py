@@ -10,8 +10,10 @@ from kwire.codec.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
 )
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import View, authorized_operations, why_unknown
+from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.client_view import ClientView, unknown_topic_code
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import TopicImage
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
@@ -48,7 +50,7 @@ async def describe_topic_partitions(
     response = DescribeTopicPartitionsResponse()
     denied = []
     for name in sorted(name for name in named if name >= begin):
-        if not context.authorize("Describe", "Topic", name):
+        if not context.is_allowed("Describe", "Topic", name):
             if not every:
                 denied.append(_wrong(name, errors.TopicAuthorizationFailed.code))
             continue
@@ -57,7 +59,7 @@ async def describe_topic_partitions(
             break
         topic = image.topic(name)
         if topic is None:
-            unknown = _wrong(name, why_unknown(name))
+            unknown = _wrong(name, unknown_topic_code(name))
             unknown.topic_authorized_operations = authorized_operations(context, "Topic", name)
             response.topics.append(unknown)
             continue
@@ -81,23 +83,13 @@ def _wrong(name: str, code: int) -> Topic:
 
 def _topic(context: Context, topic: TopicImage, start: int, limit: int) -> Topic:
     partitions = []
-    view = View(context.image, context.listener)
-    for number in range(start, min(start + limit, len(topic.partitions))):
-        partition = topic.partitions[number]
-        seen = view.seen(partition)
-        partitions.append(
-            Partition(
-                error_code=seen.error_code,
-                partition_index=number,
-                leader_id=seen.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                eligible_leader_replicas=list(partition.elr),
-                last_known_elr=list(partition.last_known_elr),
-                offline_replicas=seen.offline,
-            )
-        )
+    view = ClientView(context.image, context.listener)
+    for index in range(start, min(start + limit, len(topic.partitions))):
+        partition_image = topic.partitions[index]
+        partition = view.describe(Partition, index, partition_image)
+        partition.eligible_leader_replicas = list(partition_image.elr)
+        partition.last_known_elr = list(partition_image.last_known_elr)
+        partitions.append(partition)
     return Topic(
         name=topic.name,
         topic_id=topic.id,

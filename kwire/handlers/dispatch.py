@@ -1,233 +1,32 @@
 """Turns a frame into an answer: lookup, decode, handler, error mapping, encode.
 
-A handler sees only the newest shape of a request, raises :class:`~kwire.errors.KafkaError` for
-errors that the protocol has a code for, and returns ``None`` when no answer is to be sent.  Any
-other exception is a bug: logged once with its traceback, answered as UnknownServerError.
-Cancellation is never caught.  A frame that cannot be answered at all raises :class:`Disconnect`.
+A frame that cannot be answered at all raises :class:`Disconnect`.
 """
 
-import logging
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final
 
 import attrs
 
-from kwire.clock import Clock, SystemClock
 from kwire.codec.apis import BY_KEY, BY_NAME, Api, ListenerType
-from kwire.codec.compile import decoder, encoder
+from kwire.codec.compile import Part, decoder, encoder
 from kwire.codec.frame import leading_int32, read_header, response_parts
 from kwire.codec.primitives import MalformedError
 from kwire.drive import give_way
-from kwire.errors import KafkaError, NotController, UnknownServerError
 from kwire.handlers import handler_name, served_on
+from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.forwarding import answer_by_controller
+from kwire.handlers.shared.handler import Handler
 from kwire.metrics import REQUEST_SECONDS, REQUESTS, Cell, Histogram, Metrics
 from kwire.net.framing import Disconnect
-from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX, Requester
-
-if TYPE_CHECKING:
-    from kwire.codec.compile import Part
-    from kwire.configs.broker import BrokerConfig
-    from kwire.group.service import GroupCoordinator
-    from kwire.handlers.shared.forwarding import Forwarding
-    from kwire.log.service import LogManager
-    from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
-    from kwire.raftmeta.controller.mutation_quota import Permit
-    from kwire.raftmeta.controller.service import Controller, Decide
-    from kwire.raftmeta.metadata.image import MetadataImage
-    from kwire.raftmeta.service import RaftService
-    from kwire.replica.producer_ids import ProducerIds
-    from kwire.replica.service import ReplicaService
-
-__all__ = [
-    "ANONYMOUS",
-    "Context",
-    "Disconnect",
-    "Dispatcher",
-    "Handler",
-    "Principal",
-    "Services",
-    "Session",
-    "handles",
-]
-
-log = logging.getLogger(__name__)
-
-Req = TypeVar("Req")
-Resp = TypeVar("Resp")
+from kwire.raftmeta.controller.mutation_quota import THROTTLE_MS_MAX
 
 _API_VERSIONS: Final = BY_NAME["ApiVersions"]
 _LONG_POLLS: Final = (BY_NAME["Fetch"].key,)
 """The API keys of long polls that change nothing."""
 _HEAD: Final = struct.Struct(">hhi")
-
-
-class Principal(NamedTuple):
-    """The identity of a client, as in Kafka: User:ANONYMOUS."""
-
-    kind: str
-    name: str
-
-
-ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-
-
-def _absent() -> Any:
-    """Return None for a part that this node lacks; the listeners serve no API that needs it."""
-    return None
-
-
-@attrs.define(kw_only=True)
-class Services:
-    """The parts of one node that requests may use; one per node, filled by the server."""
-
-    config: "BrokerConfig" = attrs.field(factory=_absent)
-    """The current snapshot of the settings; replaced when they change."""
-    clock: Clock = attrs.field(factory=SystemClock)
-    metrics: Metrics = attrs.field(factory=Metrics)
-    image: "MetadataImage" = attrs.field(factory=_absent)
-    """The published metadata; replaced on each publication."""
-    replicas: "ReplicaService" = attrs.field(factory=_absent)
-    groups: "GroupCoordinator" = attrs.field(factory=_absent)
-    controller: "Controller" = attrs.field(factory=_absent)
-    topic_creation: "AutoTopicCreation" = attrs.field(factory=_absent)
-    quorum: "RaftService" = attrs.field(factory=_absent)
-    logs: "LogManager" = attrs.field(factory=_absent)
-    producer_ids: "ProducerIds" = attrs.field(factory=_absent)
-    forwarding: "Forwarding | None" = None
-    """The forwarding of requests to an active controller on another node."""
-    cluster_id: str = ""
-    supported_features: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
-    """Feature name to the smallest and largest level this node can work at."""
-
-
-@attrs.frozen(kw_only=True)
-class Context:
-    """The context of one request: the parts of the node, the client and its listener."""
-
-    services: Services
-    listener_type: ListenerType = ListenerType.BROKER
-    listener: str = "PLAINTEXT"
-    client_id: str = ""
-    api_version: int = 0
-    """The version of a request that the controller answers; may be 0 for others."""
-    client_host: str = "127.0.0.1"
-    principal: Principal = ANONYMOUS
-    may_forward: bool = False
-    """Whether NotController is raised to the caller, which forwards the request, not answered."""
-
-    @property
-    def config(self) -> "BrokerConfig":
-        return self.services.config
-
-    @property
-    def clock(self) -> Clock:
-        return self.services.clock
-
-    @property
-    def image(self) -> "MetadataImage":
-        """The current metadata; read it once per request, for it may change at an await."""
-        return self.services.image
-
-    @property
-    def replicas(self) -> "ReplicaService":
-        return self.services.replicas
-
-    @property
-    def groups(self) -> "GroupCoordinator":
-        return self.services.groups
-
-    @property
-    def controller(self) -> "Controller":
-        return self.services.controller
-
-    @property
-    def topic_creation(self) -> "AutoTopicCreation":
-        return self.services.topic_creation
-
-    @property
-    def quorum(self) -> "RaftService":
-        return self.services.quorum
-
-    @property
-    def logs(self) -> "LogManager":
-        return self.services.logs
-
-    async def decide(self, decide: "Decide[Req, Resp]", request: Req) -> Resp:
-        """Have the active controller decide on a request.
-
-        On a broker's listener the answer waits until this broker has applied the decision; on a
-        controller's listener until the decision is committed.
-        """
-        return await self.controller.call(
-            decide, request, in_force=self.listener_type is ListenerType.BROKER
-        )
-
-    def mutation_permit(self, strict_since: int) -> "Permit":
-        """Return the client's permit to create and delete topics and partitions.
-
-        From version ``strict_since`` on a client over its quota is refused, before that slowed.
-        """
-        strict = self.api_version >= strict_since
-        return self.controller.permit(self.requester, strict=strict)
-
-    @property
-    def requester(self) -> Requester:
-        """The client, as the controller's mutation quota counts it."""
-        return Requester(self.principal, self.client_id, self.client_host)
-
-    def authorize(self, operation: str, resource_type: str, name: str) -> bool:
-        """Whether the principal may do ``operation`` (as "Read") on a resource (as "Topic")."""
-        del operation, resource_type, name
-        return True
-
-
-def _holds_nothing(response: Any) -> None:
-    """Do nothing: most answers hold only memory."""
-
-
-@attrs.frozen
-class Handler(Generic[Req, Resp]):
-    """One API: its request type, its function, and its answer to errors."""
-
-    request_type: type[Req]
-    function: Callable[[Context, Req], Awaitable[Resp | None]]
-    failed: Callable[[Req, KafkaError], Resp | None]
-    refused: Callable[[Context, Req], list[Any]] | None = None
-    """Removes from a request the resources that a broker refuses itself before it forwards the
-    rest; returns the results for them."""
-    discard: Callable[[Resp], None] = _holds_nothing
-    """Releases the resources of an answer that will not be sent."""
-
-    async def __call__(self, context: Context, request: Req) -> Resp | None:
-        try:
-            return await self.function(context, request)
-        except KafkaError as error:
-            if context.may_forward and isinstance(error, NotController):
-                raise
-            return self.failed(request, error)
-        except Disconnect:
-            raise
-        except Exception:
-            log.exception("request failed api=%s", self.request_type.__name__)
-            return self.failed(request, UnknownServerError())
-
-
-def handles(
-    request_type: type[Req],
-    *,
-    failed: Callable[[Req, KafkaError], Resp | None],
-    refused: Callable[[Context, Req], list[Any]] | None = None,
-    discard: Callable[[Resp], None] = _holds_nothing,
-) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]:
-    """Make an ``async def`` the handler of one API; ``failed`` makes its answer to an error."""
-
-    def decorate(function: Callable[[Context, Req], Awaitable[Resp | None]]) -> Handler[Req, Resp]:
-        return Handler(request_type, function, failed, refused, discard)
-
-    return decorate
 
 
 def handler_of(api: Api, listener_type: ListenerType) -> Handler[Any, Any]:
@@ -340,7 +139,7 @@ class Session:
     muted_s: float = 0.0
     """The seconds for which the connection is not read after the answer (quotas)."""
 
-    async def answer(self, frame: memoryview) -> "list[Part] | None":
+    async def answer(self, frame: memoryview) -> list[Part] | None:
         """Return the pieces to send, or None if the request asks for no answer.
 
         Raises Disconnect for a frame that has no answer.
@@ -363,10 +162,10 @@ class Session:
         client_id = head.client_id or ""
         if client_id != self.context.client_id:
             self.context = attrs.evolve(self.context, client_id=client_id)
-        if route.forwarded and version != self.context.api_version:
-            self.context = attrs.evolve(self.context, api_version=version)
-        if route.forwarded and self.context.services.forwarding is not None:
-            response = await self._by_controller(route, request, frame)
+        if route.forwarded:
+            if version != self.context.api_version:
+                self.context = attrs.evolve(self.context, api_version=version)
+            response = await answer_by_controller(self.context, frame, request, route.serve)
             if isinstance(response, list):
                 self._mute(throttle_ms_of(key, version, response))
                 return response
@@ -384,20 +183,6 @@ class Session:
         except BaseException:
             route.serve.discard(response)
             raise
-
-    async def _by_controller(self, route: Route, request: Any, frame: memoryview) -> Any:
-        """Return the answer of this node's controller, or another node's as a list of parts."""
-        context, forwarding = self.context, self.context.services.forwarding
-        assert forwarding is not None
-        if self.dispatcher.listener_type is not ListenerType.BROKER:
-            return await route.serve(context, request)
-        try:
-            if not forwarding.is_needed:
-                with suppress(NotController):
-                    return await route.serve(attrs.evolve(context, may_forward=True), request)
-            return await forwarding.pass_on(context, frame, request, route.serve)
-        except KafkaError as error:
-            return route.serve.failed(request, error)
 
     def only_reads(self, frame: memoryview) -> bool:
         """Whether a request changes nothing and may be cancelled when its client is gone."""
@@ -423,14 +208,14 @@ _THROTTLED_SINCE: Final = {19: 2, 20: 1, 37: 0}
 that count for controller_mutation_rate: CreateTopics, DeleteTopics, CreatePartitions."""
 
 
-def throttle_ms_of(key: int, version: int, parts: "list[Part]") -> int:
+def throttle_ms_of(key: int, version: int, parts: list[Part]) -> int:
     """Return the throttle time in an answer of another node's controller, or 0."""
     if version < _THROTTLED_SINCE.get(key, version + 1):
         return 0
     return leading_int32(key, version, memoryview(parts[0])[4:])
 
 
-def _version_refused(correlation_id: int) -> "list[Part]":
+def _version_refused(correlation_id: int) -> list[Part]:
     """Return the answer to a newer ApiVersions, in version 0: the versions that are served."""
     from kwire.handlers.shared.advertised import version_refused
 

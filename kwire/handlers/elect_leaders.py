@@ -1,10 +1,9 @@
 """ElectLeaders (API key 43): preferred or unclean elections, of all partitions if none is named."""
 
-from kwire import errors
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.partitions import decide_elect_leaders
 
 Topic = ElectLeadersResponse.ReplicaElectionResult
@@ -28,6 +27,5 @@ def failed(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersRespo
 
 @handles(ElectLeadersRequest, failed=failed)
 async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    if not context.authorize("Alter", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("Alter", "Cluster", CLUSTER)
     return await context.decide(decide_elect_leaders, request)

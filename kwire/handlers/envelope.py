@@ -18,25 +18,20 @@ from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.codec.primitives import MalformedError
 from kwire.errors import (
-    ClusterAuthorizationFailed,
     InvalidRequest,
-    KafkaError,
     NotController,
     PrincipalDeserializationFailure,
     UnsupportedVersion,
 )
-from kwire.handlers.dispatch import Context, Disconnect, Dispatcher, Principal, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import CLUSTER, Context, Principal
+from kwire.handlers.shared.handler import handles
+from kwire.net.framing import Disconnect
 
 
-def failed(request: EnvelopeRequest, error: KafkaError) -> EnvelopeResponse:
-    return EnvelopeResponse(error_code=error.code)
-
-
-@handles(EnvelopeRequest, failed=failed)
+@handles(EnvelopeRequest)
 async def envelope(context: Context, request: EnvelopeRequest) -> EnvelopeResponse:
-    if not context.authorize("ClusterAction", "Cluster", CLUSTER):
-        raise ClusterAuthorizationFailed
+    context.check_allowed("ClusterAction", "Cluster", CLUSTER)
     if not context.quorum.leader().is_active:
         raise NotController
     principal, host = _principal(request), _host(request)

@@ -26,8 +26,9 @@ from kwire.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
 )
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.leader_hints import leader_hint
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref
@@ -55,10 +56,6 @@ _READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 
 
-def failed(request: FetchRequest, error: KafkaError) -> FetchResponse:
-    return FetchResponse(error_code=error.code)
-
-
 def discard(response: FetchResponse) -> None:
     """Close the files of an answer that will not be sent."""
     for topic in response.responses:
@@ -67,7 +64,7 @@ def discard(response: FetchResponse) -> None:
                 partition.records.close()
 
 
-@handles(FetchRequest, failed=failed, discard=discard)
+@handles(FetchRequest, discard=discard)
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     replicas = context.replicas
     state = request.replica_state
@@ -277,7 +274,7 @@ class _Reading:
                 partition = replicas.partitions.get_by_id(asked.topic_id, asked.partition)
             else:
                 partition = replicas.partitions.get(asked.topic, asked.partition)
-            if not self.context.authorize("Read", "Topic", partition.topic):
+            if not self.context.is_allowed("Read", "Topic", partition.topic):
                 raise TopicAuthorizationFailed
             if self.wake is not None:
                 return self._shared(self.wake, partition, asked)
@@ -416,15 +413,12 @@ class _Reading:
 
 def _add_hints(context: Context, reading: _Reading, response: FetchResponse) -> None:
     for asked, answer, error in reading.failed:
-        hint = leader_hint(context, error, asked.topic, asked.topic_id, asked.partition)
-        if hint is None:
-            continue
-        answer.current_leader = Answer.LeaderIdAndEpoch(
-            leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
+        add_leader_hint(
+            context,
+            error,
+            topic=asked.topic,
+            topic_id=asked.topic_id,
+            partition=asked.partition,
+            answer=answer,
+            response=response,
         )
-        if all(node.node_id != hint.leader_id for node in response.node_endpoints):
-            response.node_endpoints.append(
-                FetchResponse.NodeEndpoint(
-                    node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
-                )
-            )

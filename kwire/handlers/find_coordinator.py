@@ -13,13 +13,12 @@ from kwire.codec.messages.find_coordinator import FindCoordinatorRequest, FindCo
 from kwire.drive import Slices
 from kwire.errors import (
     CoordinatorNotAvailable,
-    GroupAuthorizationFailed,
     InvalidReplicationFactor,
     InvalidRequest,
     KafkaError,
-    TransactionalIdAuthorizationFailed,
 )
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import CONSUMER_OFFSETS
 
@@ -100,15 +99,13 @@ async def _create(context: Context) -> None:
 
 def _find(context: Context, kind: KeyType, key: str) -> Coordinator:
     if kind is KeyType.TRANSACTION:
-        if not context.authorize("Describe", "TransactionalId", key):
-            raise TransactionalIdAuthorizationFailed
+        context.check_allowed("Describe", "TransactionalId", key)
         raise CoordinatorNotAvailable
     if kind is KeyType.SHARE:
         if key.count(":") < 2:  # group, topic id, partition
             raise InvalidRequest
         raise CoordinatorNotAvailable
-    if not context.authorize("Describe", "Group", key):
-        raise GroupAuthorizationFailed
+    context.check_allowed("Describe", "Group", key)
     image = context.image
     state = image.partition(CONSUMER_OFFSETS, context.groups.partition_of(key))
     broker = None if state is None else image.brokers.get(state.leader)

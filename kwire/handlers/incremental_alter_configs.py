@@ -1,33 +1,25 @@
 """IncrementalAlterConfigs (API key 44): sets, deletes, appends to and subtracts from settings."""
 
+from typing import Final
+
 from kwire.codec.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.altering import alter, take_out_other_brokers, wrong
+from kwire.handlers.shared.altering import Altering
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.configs import decide_incremental_alter
 
-Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+_ALTERING: Final = Altering(IncrementalAlterConfigsResponse, decide_incremental_alter)
 
 
-def failed(
-    request: IncrementalAlterConfigsRequest, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
-    results = [wrong(Result, resource, error) for resource in request.resources]
-    return IncrementalAlterConfigsResponse(responses=results)
-
-
-def not_ours(context: Context, request: IncrementalAlterConfigsRequest) -> list[Result]:
-    return take_out_other_brokers(context, request, Result)
-
-
-@handles(IncrementalAlterConfigsRequest, failed=failed, refused=not_ours)
+@handles(
+    IncrementalAlterConfigsRequest,
+    failed=_ALTERING.failed,
+    refused=_ALTERING.refuse_other_brokers,
+)
 async def incremental_alter_configs(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    response: IncrementalAlterConfigsResponse = await alter(
-        context, request, decide_incremental_alter, Result
-    )
-    return response
+    return await _ALTERING.alter(context, request)

@@ -7,13 +7,12 @@ UNSUPPORTED_VERSION as final (a coordinator error would make it retry for ever).
 
 from kwire.codec.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire.errors import (
-    ClusterAuthorizationFailed,
     InvalidRequest,
     KafkaError,
-    TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 
 
 def failed(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
@@ -26,14 +25,12 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        if not context.authorize("Write", "TransactionalId", transactional_id):
-            raise TransactionalIdAuthorizationFailed
+        context.check_allowed("Write", "TransactionalId", transactional_id)
         if not transactional_id:
             raise InvalidRequest
         raise UnsupportedVersion("transactions are not available")
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise InvalidRequest("an id without its epoch, or the reverse")
-    if not context.authorize("IdempotentWrite", "Cluster", "kafka-cluster"):
-        raise ClusterAuthorizationFailed
+    context.check_allowed("IdempotentWrite", "Cluster", CLUSTER)
     producer_id = await context.services.producer_ids.take()
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

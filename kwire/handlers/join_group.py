@@ -4,9 +4,10 @@ The answer is sent when the generation begins, which may take the rebalance time
 """
 
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from kwire.errors import GroupAuthorizationFailed, KafkaError
+from kwire.errors import KafkaError
 from kwire.group.turn import Asker
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 
 def failed(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
@@ -17,7 +18,6 @@ def failed(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
 
 @handles(JoinGroupRequest, failed=failed)
 async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
-    if not context.authorize("Read", "Group", request.group_id):
-        raise GroupAuthorizationFailed
+    context.check_allowed("Read", "Group", request.group_id)
     asker = Asker(client_id=context.client_id, client_host=f"/{context.client_host}")
     return await context.groups.join(request, asker)

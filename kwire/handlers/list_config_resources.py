@@ -12,9 +12,8 @@ from kwire.codec.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from kwire.configs.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import MetadataImage
 
 Resource = ListConfigResourcesResponse.ConfigResource
@@ -22,16 +21,11 @@ Resource = ListConfigResourcesResponse.ConfigResource
 _KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
-def failed(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:
-    return ListConfigResourcesResponse(error_code=error.code)
-
-
-@handles(ListConfigResourcesRequest, failed=failed)
+@handles(ListConfigResourcesRequest)
 async def list_config_resources(
     context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    if not context.authorize("DescribeConfigs", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("DescribeConfigs", "Cluster", CLUSTER)
     kinds = request.resource_types or list(_KINDS)
     if not set(kinds) <= set(_KINDS):
         raise errors.UnsupportedVersion

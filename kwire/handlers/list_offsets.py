@@ -8,8 +8,9 @@ there is none; other negative numbers are refused.
 from collections import Counter
 
 from kwire.codec.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from kwire.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, UnsupportedVersion
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.replica.partition import EARLIEST_PENDING_UPLOAD
 from kwire.replica.purgatory import FetchIsolation
 
@@ -49,8 +50,7 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
 
     async def answer(topic: str, asked: Asked) -> Answer:
         try:
-            if not context.authorize("Describe", "Topic", topic):
-                raise TopicAuthorizationFailed
+            context.check_allowed("Describe", "Topic", topic)
             if times[topic, asked.partition_index] > 1:
                 raise InvalidRequest
             if asked.timestamp < EARLIEST_PENDING_UPLOAD:

@@ -2,31 +2,22 @@
 
 from collections.abc import Sequence
 
-from kwire import errors
 from kwire.codec.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import TopicImage
 
 Topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 
 
-def failed(
-    request: ListPartitionReassignmentsRequest, error: KafkaError
-) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.text)
-
-
-@handles(ListPartitionReassignmentsRequest, failed=failed)
+@handles(ListPartitionReassignmentsRequest)
 async def list_partition_reassignments(
     context: Context, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    if not context.authorize("Describe", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("Describe", "Cluster", CLUSTER)
     image = context.image
     found = []
     if request.topics is None:

@@ -15,14 +15,15 @@ from kwire import errors
 from kwire.codec.messages.metadata import MetadataRequest, MetadataResponse
 from kwire.drive import Slices
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import (
-    CLUSTER,
-    View,
-    authorized_operations,
-    some_controller,
-    why_unknown,
+from kwire.handlers.shared.authorized_operations import authorized_operations
+from kwire.handlers.shared.client_view import (
+    ClientView,
+    any_controller_id,
+    unknown_topic_code,
+    with_endpoints,
 )
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import MetadataImage, TopicImage
 from kwire.raftmeta.metadata.internal_topics import lacks_replication
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
@@ -53,13 +54,13 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     if may_create and request.topics:
         refused = await _create_missing(context, request.topics)
     image = context.image
-    view = View(image, context.listener)
+    view = ClientView(image, context.listener)
     slices = Slices(context.clock.now)
     if request.topics is None:
         topics = [
             await _topic(view, topic, slices)
             for topic in image.topics.values()
-            if context.authorize("Describe", "Topic", topic.name)
+            if context.is_allowed("Describe", "Topic", topic.name)
         ]
     else:
         by_key = {(asked.name or "", asked.topic_id): asked for asked in request.topics}
@@ -80,7 +81,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     return MetadataResponse(
         brokers=_brokers(context, image),
         cluster_id=context.services.cluster_id,
-        controller_id=some_controller(context, image),
+        controller_id=any_controller_id(context, image),
         topics=topics,
         cluster_authorized_operations=operations,
     )
@@ -98,10 +99,10 @@ async def _create_missing(
         name = topic.name
         if name is None or topic.topic_id != ZERO_UUID or name in context.image.topic_ids:
             continue
-        if why_unknown(name) != errors.UnknownTopicOrPartition.code:
+        if unknown_topic_code(name) != errors.UnknownTopicOrPartition.code:
             continue
-        cluster = context.authorize("Create", "Cluster", CLUSTER)
-        if cluster or context.authorize("Create", "Topic", name):
+        cluster = context.is_allowed("Create", "Cluster", CLUSTER)
+        if cluster or context.is_allowed("Create", "Topic", name):
             missing.append(name)
     if not missing:
         return ()
@@ -117,7 +118,7 @@ async def _create_missing(
 async def _asked(
     context: Context,
     image: MetadataImage,
-    view: View,
+    view: ClientView,
     asked: MetadataRequest.MetadataRequestTopic,
     slices: Slices,
 ) -> Topic:
@@ -125,40 +126,28 @@ async def _asked(
         topic = image.topics.get(asked.topic_id)
         if topic is None:
             return Topic(error_code=errors.UnknownTopicId.code, name=None, topic_id=asked.topic_id)
-        if not context.authorize("Describe", "Topic", topic.name):
+        if not context.is_allowed("Describe", "Topic", topic.name):
             code = errors.TopicAuthorizationFailed.code
             return Topic(error_code=code, name=None, topic_id=topic.id)
         return await _topic(view, topic, slices)
-    if not context.authorize("Describe", "Topic", asked.name):
+    if not context.is_allowed("Describe", "Topic", asked.name):
         return Topic(error_code=errors.TopicAuthorizationFailed.code, name=asked.name)
     topic = image.topic(asked.name)
     if topic is not None:
         return await _topic(view, topic, slices)
     return Topic(
-        error_code=why_unknown(asked.name),
+        error_code=unknown_topic_code(asked.name),
         name=asked.name,
         is_internal=asked.name in INTERNAL_TOPICS,
     )
 
 
-async def _topic(view: View, topic: TopicImage, slices: Slices) -> Topic:
+async def _topic(view: ClientView, topic: TopicImage, slices: Slices) -> Topic:
     partitions = []
-    for number in range(len(topic.partitions)):
-        if number % _PARTITIONS_AT_ONCE == 0:
+    for index in range(len(topic.partitions)):
+        if index % _PARTITIONS_AT_ONCE == 0:
             await slices.pause()
-        partition = topic.partitions[number]
-        seen = view.seen(partition)
-        partitions.append(
-            Partition(
-                error_code=seen.error_code,
-                partition_index=number,
-                leader_id=seen.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=seen.offline,
-            )
-        )
+        partitions.append(view.describe(Partition, index, topic.partitions[index]))
     return Topic(
         name=topic.name,
         topic_id=topic.id,
@@ -172,12 +161,11 @@ def _brokers(context: Context, image: MetadataImage) -> list[Broker]:
 
     A client that gets no broker at all may never ask again (librdkafka), and this node answers.
     """
-    found = []
+    brokers = image.live_brokers()
     own = image.brokers.get(context.config.node_id)
-    for broker in list(image.live_brokers()) or ([own] if own is not None else []):
-        endpoint = broker.endpoint(context.listener)
-        if endpoint is not None:
-            found.append(
-                Broker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            )
-    return found
+    if not brokers and own is not None:
+        brokers = [own]
+    return [
+        Broker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        for broker, endpoint in with_endpoints(brokers, context.listener)
+    ]

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.errors import (
-    GroupAuthorizationFailed,
     KafkaError,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import TopicImage
 from kwire.types import ZERO_UUID
 
@@ -49,8 +49,7 @@ def failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitRespo
 
 @handles(OffsetCommitRequest, failed=failed)
 async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    if not context.authorize("Read", "Group", request.group_id):
-        raise GroupAuthorizationFailed
+    context.check_allowed("Read", "Group", request.group_id)
     found: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
     known = [
         _known(topic, image)
@@ -77,7 +76,7 @@ def _find(context: Context, topic: Asked) -> TopicImage | KafkaError:
     else:
         found = image.topic(topic.name)
         missing = UnknownTopicOrPartition()
-    if not context.authorize("Read", "Topic", found.name if found else topic.name):
+    if not context.is_allowed("Read", "Topic", found.name if found else topic.name):
         return TopicAuthorizationFailed()
     return found or missing
 

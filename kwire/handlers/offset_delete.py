@@ -2,12 +2,11 @@
 
 from kwire.codec.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire.errors import (
-    GroupAuthorizationFailed,
-    KafkaError,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 Asked = OffsetDeleteRequest.OffsetDeleteRequestTopic
 Spot = Asked.OffsetDeleteRequestPartition
@@ -15,14 +14,9 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 Done = Topic.OffsetDeleteResponsePartition
 
 
-def failed(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
-    return OffsetDeleteResponse(error_code=error.code)
-
-
-@handles(OffsetDeleteRequest, failed=failed)
+@handles(OffsetDeleteRequest)
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    if not context.authorize("Delete", "Group", request.group_id):
-        raise GroupAuthorizationFailed
+    context.check_allowed("Delete", "Group", request.group_id)
     errors = {
         (topic.name, spot.partition_index): _error(context, topic.name, spot.partition_index)
         for topic in request.topics
@@ -65,7 +59,7 @@ def _spot(topic: Asked, spot: Spot) -> tuple[str, int]:
 
 def _error(context: Context, topic: str, partition: int) -> int:
     """Return the error code that refuses this partition; 0 if the coordinator must be asked."""
-    if not context.authorize("Read", "Topic", topic):
+    if not context.is_allowed("Read", "Topic", topic):
         return TopicAuthorizationFailed.code
     found = context.image.topic(topic)
     if found is None or partition not in found.partitions:

@@ -6,13 +6,12 @@ Each group fails alone. A topic is given by name, or from version 10 on by id.
 from kwire.codec.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kwire.drive import Slices
 from kwire.errors import (
-    GroupAuthorizationFailed,
     KafkaError,
-    TopicAuthorizationFailed,
     UnknownTopicId,
 )
 from kwire.group.requests import no_offset
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 from kwire.types import ZERO_UUID
 
 AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
@@ -39,8 +38,7 @@ def failed(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchRespons
 async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     async def answer(group: AskedGroup) -> Group:
         try:
-            if not context.authorize("Describe", "Group", group.group_id):
-                raise GroupAuthorizationFailed
+            context.check_allowed("Describe", "Group", group.group_id)
             if group.topics is None:
                 topics = await _all(context, group.group_id, request.require_stable)
             else:
@@ -63,7 +61,7 @@ async def _all(context: Context, group_id: str, require_stable: bool) -> list[To
     ids = context.image.topic_ids
     for topic in topics:
         topic.topic_id = ids.get(topic.name, ZERO_UUID)
-    return [topic for topic in topics if context.authorize("Describe", "Topic", topic.name)]
+    return [topic for topic in topics if context.is_allowed("Describe", "Topic", topic.name)]
 
 
 async def _some(
@@ -94,6 +92,5 @@ def _name(context: Context, topic: AskedTopic) -> str:
         if found is None:
             raise UnknownTopicId
         name = found.name
-    if not context.authorize("Describe", "Topic", name):
-        raise TopicAuthorizationFailed
+    context.check_allowed("Describe", "Topic", name)
     return name

@@ -4,8 +4,9 @@ from kwire.codec.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kwire.errors import KafkaError, TopicAuthorizationFailed
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import KafkaError
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 TopicAnswer = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
@@ -33,8 +34,7 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     def answer(topic: str, asked: Asked) -> Answer:
         try:
-            if not context.authorize("Describe", "Topic", topic):
-                raise TopicAuthorizationFailed
+            context.check_allowed("Describe", "Topic", topic)
             partition = context.replicas.partitions.get(topic, asked.partition)
             partition.check_leader(asked.current_leader_epoch)
             epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)

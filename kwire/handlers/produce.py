@@ -21,11 +21,12 @@ from kwire.errors import (
     InvalidTxnState,
     KafkaError,
     OutOfOrderSequenceNumber,
-    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from kwire.handlers.dispatch import Context, Disconnect, handles
-from kwire.handlers.shared.leader_hints import leader_hint
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
+from kwire.handlers.shared.leader_hints import add_leader_hint
+from kwire.net.framing import Disconnect
 from kwire.records.header import parse
 from kwire.records.validate import check_produced
 from kwire.replica.partition import ACKS_ALL, Partition, Produced
@@ -107,7 +108,15 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
             except KafkaError as error:
                 log_start = _log_start(context, topic, asked.index, error)
                 answers.append(_refused(asked.index, error, log_start))
-                _hint(context, error, topic, answers[-1], response)
+                add_leader_hint(
+                    context,
+                    error,
+                    topic=topic.name,
+                    topic_id=topic.topic_id,
+                    partition=asked.index,
+                    answer=answers[-1],
+                    response=response,
+                )
         response.responses.append(
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
@@ -130,9 +139,9 @@ async def _append(
     replicas = context.replicas
     if topic.topic_id != ZERO_UUID or not topic.name:
         partition = replicas.partitions.get_by_id(topic.topic_id, asked.index)
-        _check_allowed(context, partition.topic)
+        context.check_allowed("Write", "Topic", partition.topic)
     else:
-        _check_allowed(context, topic.name)
+        context.check_allowed("Write", "Topic", topic.name)
         partition = replicas.partitions.get(topic.name, asked.index)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
@@ -173,33 +182,13 @@ def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) ->
     return context.replicas.partitions.get_by_id(topic.topic_id, index).log.start_offset
 
 
-def _check_allowed(context: Context, topic: str) -> None:
-    if not context.authorize("Write", "Topic", topic):
-        raise TopicAuthorizationFailed
-
-
 def _check_transaction(context: Context, transactional_id: str | None) -> None:
-    if transactional_id is None or not context.authorize(
+    if transactional_id is None or not context.is_allowed(
         "Write", "TransactionalId", transactional_id
     ):
         raise TransactionalIdAuthorizationFailed
     # Without a coordinator the transaction would never end, and read_committed readers would hang.
     raise InvalidTxnState("transactions are not available")
-
-
-def _hint(
-    context: Context, error: KafkaError, topic: Topic, answer: Answer, response: ProduceResponse
-) -> None:
-    hint = leader_hint(context, error, topic.name, topic.topic_id, answer.index)
-    if hint is None:
-        return
-    answer.current_leader = Leader(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
-    if all(node.node_id != hint.leader_id for node in response.node_endpoints):
-        response.node_endpoints.append(
-            ProduceResponse.NodeEndpoint(
-                node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
-            )
-        )
 
 
 async def _acknowledged(

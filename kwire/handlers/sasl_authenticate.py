@@ -2,7 +2,8 @@
 
 from kwire.codec.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.errors import IllegalSaslState, KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 
 def failed(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:

@@ -1,14 +1,11 @@
 """SaslHandshake (API key 17): refused, for no listener asks for authentication yet."""
 
 from kwire.codec.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from kwire.errors import IllegalSaslState, KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import IllegalSaslState
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 
-def failed(request: SaslHandshakeRequest, error: KafkaError) -> SaslHandshakeResponse:
-    return SaslHandshakeResponse(error_code=error.code)
-
-
-@handles(SaslHandshakeRequest, failed=failed)
+@handles(SaslHandshakeRequest)
 async def sasl_handshake(context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     raise IllegalSaslState

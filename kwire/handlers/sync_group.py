@@ -1,8 +1,9 @@
 """SyncGroup (API key 14): the group's leader sends the assignments, every member gets its own."""
 
 from kwire.codec.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kwire.errors import GroupAuthorizationFailed, KafkaError
-from kwire.handlers.dispatch import Context, handles
+from kwire.errors import KafkaError
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import handles
 
 
 def failed(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
@@ -11,6 +12,5 @@ def failed(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
 
 @handles(SyncGroupRequest, failed=failed)
 async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
-    if not context.authorize("Read", "Group", request.group_id):
-        raise GroupAuthorizationFailed
+    context.check_allowed("Read", "Group", request.group_id)
     return await context.groups.sync(request)

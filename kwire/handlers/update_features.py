@@ -7,22 +7,16 @@ from functools import partial
 
 from kwire import errors
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, handles
-from kwire.handlers.shared.describing import CLUSTER
+from kwire.handlers.shared.context import CLUSTER, Context
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.limits import KRAFT_VERSION, decide_update_features
 
 
-def failed(request: UpdateFeaturesRequest, error: KafkaError) -> UpdateFeaturesResponse:
-    return UpdateFeaturesResponse(error_code=error.code, error_message=error.text)
-
-
-@handles(UpdateFeaturesRequest, failed=failed)
+@handles(UpdateFeaturesRequest)
 async def update_features(
     context: Context, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    if not context.authorize("Alter", "Cluster", CLUSTER):
-        raise errors.ClusterAuthorizationFailed
+    context.check_allowed("Alter", "Cluster", CLUSTER)
     decide = partial(
         decide_update_features,
         kraft_version=context.quorum.kraft_version,

@@ -18,8 +18,8 @@ from kwire.clock import Clock
 from kwire.codec.apis import ListenerType
 from kwire.configs.broker import BrokerConfig
 from kwire.errors import CorruptMessage
-from kwire.handlers.dispatch import Dispatcher, Services
-from kwire.handlers.shared.forwarding import Forwarding
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.log.descriptors import Descriptors, files_limit
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.disk import AlreadyLocked, RealDisk, raise_descriptor_limit
@@ -91,7 +91,7 @@ class Core:
         services.controller, services.quorum = controller, self.quorum
         services.topic_creation = AutoTopicCreation(self.active_controller, self.publisher)
         services.logs = self.logs
-        services.forwarding = Forwarding(controller, channel)
+        services.channel = channel
 
     @property
     def controller_listeners(self) -> list[build.AdvertisedListener]:

@@ -9,7 +9,8 @@ from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.handlers import served_on
-from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.raftmeta.metadata.image import Applied
 
 KEY = 18

@@ -6,7 +6,7 @@ from kwire.codec.apis import ListenerType
 from kwire.codec.messages.describe_cluster import DescribeClusterRequest
 from kwire.codec.messages.metadata_records import RegisterControllerRecord
 from kwire.handlers.describe_cluster import CONTROLLERS, describe_cluster
-from kwire.handlers.dispatch import Context
+from kwire.handlers.shared.context import Context
 from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import admin_node
 

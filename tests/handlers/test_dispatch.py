@@ -13,16 +13,12 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.errors import KafkaError, UnknownMemberId
 from kwire.handlers import SERVED, dispatch, handler_name, served_on
-from kwire.handlers.dispatch import (
-    Context,
-    Disconnect,
-    Dispatcher,
-    Route,
-    Services,
-    handles,
-)
+from kwire.handlers.dispatch import Dispatcher, Route
+from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.handler import handles
 from kwire.handlers.unserved import UNSERVED
 from kwire.metrics import Metrics
+from kwire.net.framing import Disconnect
 
 KEY = 12
 

@@ -12,8 +12,9 @@ from kwire.codec.frame import read_response, request_frame
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kwire.codec.messages.principal import DefaultPrincipal
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from kwire.handlers.dispatch import Context, Principal, Services, handles
 from kwire.handlers.envelope import envelope
+from kwire.handlers.shared.context import Context, Principal, Services
+from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.service import LeaderAndEpoch
 
 KEY = 64

@@ -18,8 +18,9 @@ from kwire.codec.messages.create_partitions import CreatePartitionsRequest
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from kwire.handlers.dispatch import Context, Dispatcher, Services, handles
-from kwire.handlers.shared.forwarding import Forwarding
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Context, Services
+from kwire.handlers.shared.handler import handles
 from tests.support.raftmeta.clusters import node_config
 
 KEY = 64
@@ -74,7 +75,7 @@ async def ask(
     """The error code answered, and how often another node was asked."""
     channel: Any = Channel(fails)
     controller: Any = Controller(active, alone)
-    services = Services(forwarding=Forwarding(controller, channel))
+    services = Services(controller=controller, channel=channel)
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=broker))[4:]
     session = Dispatcher(services, side).session("PLAINTEXT", "127.0.0.1")
     parts = await session.answer(memoryview(frame))
@@ -163,7 +164,7 @@ async def test_settings_of_other_brokers_are_refused_before_anything_is_passed_o
     ]
     channel: Any = Settings(key, silent)
     controller: Any = Controller(is_active=False)
-    services = Services(config=node_config(), forwarding=Forwarding(controller, channel))
+    services = Services(config=node_config(), controller=controller, channel=channel)
     frame = request_frame(key, 1, 99, "c", api(resources=resources, validate_only=False))[4:]
     session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     parts = await session.answer(memoryview(frame))
@@ -201,7 +202,7 @@ async def test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_t
     """Invariant 104: as Kafka's broker does, whatever the version; old clients would not wait."""
     channel: Any = Debt()
     controller: Any = Controller(is_active=False)
-    services = Services(forwarding=Forwarding(controller, channel))
+    services = Services(controller=controller, channel=channel)
     session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     frame = request_frame(key, version, 99, "c", request_)[4:]
     parts = await session.answer(memoryview(frame))
@@ -212,7 +213,7 @@ async def test_client_of_a_controller_elsewhere_is_muted_for_as_long_as_it_has_t
 async def test_answer_without_a_throttle_time_mutes_nobody(local: None) -> None:
     channel: Any = Channel()
     controller: Any = Controller(is_active=False)
-    services = Services(forwarding=Forwarding(controller, channel))
+    services = Services(controller=controller, channel=channel)
     session = Dispatcher(services, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
     frame = request_frame(KEY, 0, 99, "c", UnregisterBrokerRequest(broker_id=7))[4:]
     await session.answer(memoryview(frame))

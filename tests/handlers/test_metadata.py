@@ -12,8 +12,8 @@ from kwire.codec.messages.metadata_records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from kwire.handlers.dispatch import Context, Services
 from kwire.handlers.metadata import metadata
+from kwire.handlers.shared.context import Context, Services
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import AdminNode, admin_node

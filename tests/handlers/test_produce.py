@@ -7,7 +7,7 @@ import trio
 
 from kwire import errors
 from kwire.codec.messages.produce import ProduceRequest, ProduceResponse
-from kwire.handlers.dispatch import Disconnect
+from kwire.net.framing import Disconnect
 from kwire.records import build, control, header, iterate
 from kwire.replica.partition import Partition
 from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch, topic_id

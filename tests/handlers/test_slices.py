@@ -10,8 +10,8 @@ from kwire.codec.messages.describe_configs import DescribeConfigsRequest
 from kwire.codec.messages.metadata import MetadataRequest
 from kwire.codec.messages.metadata_records import PartitionRecord, TopicRecord
 from kwire.handlers.describe_configs import describe_configs
-from kwire.handlers.dispatch import Context
 from kwire.handlers.metadata import metadata
+from kwire.handlers.shared.context import Context
 from kwire.raftmeta.metadata.image_change import apply
 from tests.support.handlers.admin_node import admin_node
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from kwire.handlers.dispatch import Context
+from kwire.handlers.shared.context import Context
 from kwire.handlers.update_features import update_features
 from tests.support.handlers.admin_node import AdminNode, admin_node
 

@@ -5,56 +5,73 @@ One bad resource fails alone; the results come in the order of the request's res
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from kwire.codec.messages.alter_configs import AlterConfigsRequest
-from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+import attrs
+
+from kwire.codec.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from kwire.codec.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context
-from kwire.handlers.shared.describing import check_alter, check_broker
+from kwire.handlers.shared.config_resources import (
+    add_results,
+    check_altering,
+    check_not_other_broker,
+    resources_of,
+)
+from kwire.handlers.shared.context import Context
+from kwire.raftmeta.controller.service import Decide
 
-Asked = AlterConfigsRequest | IncrementalAlterConfigsRequest
-
-
-def wrong(kind: Any, resource: Any, error: KafkaError) -> Any:
-    """Return the result, of type ``kind``, for a resource whose settings are not changed."""
-    return kind(
-        error_code=error.code,
-        error_message=error.text,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
+Req = TypeVar("Req", AlterConfigsRequest, IncrementalAlterConfigsRequest)
+Resp = TypeVar("Resp", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 
-def take_out_other_brokers(context: Context, request: Asked, kind: Any) -> list[Any]:
-    """Remove other brokers' settings from a request to be forwarded; return their refusals."""
-    return _take_out(request, kind, lambda resource: check_broker(context, *_name(resource)))
+@attrs.frozen
+class Altering(Generic[Req, Resp]):
+    """The handling of one of the two requests; their results differ only in their classes."""
 
+    response_type: type[Resp]
+    decide: "Decide[Req, Resp]"
+    """The controller's decision on the resources that this node lets pass."""
 
-async def alter(context: Context, request: Any, decide: Any, kind: Any) -> Any:
-    """Change the settings that the client may change; refuse the others."""
-    order = [_name(resource) for resource in request.resources]
-    request = copy(request)  # the original may have to be forwarded
-    denied = _take_out(request, kind, lambda resource: check_alter(context, *_name(resource)))
-    response = await context.decide(decide, request)
-    response.responses += denied
-    response.responses.sort(key=lambda result: order.index(_name(result)))
-    return response
+    def failed(self, request: Req, error: KafkaError) -> Resp:
+        """Return the answer to a request that fails as a whole."""
+        results = [self._refusal(resource, error) for resource in request.resources]
+        return self.response_type(responses=results)
 
+    def refuse_other_brokers(self, context: Context, request: Req) -> list[Any]:
+        """Remove other brokers' settings from a request to be forwarded; return the results."""
+        return self._refuse(request, lambda kind, name: check_not_other_broker(context, kind, name))
 
-def _name(resource: Any) -> tuple[int, str]:
-    return resource.resource_type, resource.resource_name
+    async def alter(self, context: Context, request: Req) -> Resp:
+        """Change the settings that the client may change; refuse the others."""
+        order = resources_of(request)
+        request = copy(request)  # the original may have to be forwarded
+        results = self._refuse(request, lambda kind, name: check_altering(context, kind, name))
+        response = await context.decide(self.decide, request)
+        add_results(response, results, order)
+        return response
 
+    def _refuse(self, request: Req, check: Callable[[int, str], None]) -> list[Any]:
+        """Keep the resources that pass a check in the request; return the others' results."""
+        allowed, results = [], []
+        for resource in request.resources:
+            try:
+                check(resource.resource_type, resource.resource_name)
+            except KafkaError as error:
+                results.append(self._refusal(resource, error))
+            else:
+                allowed.append(resource)
+        request.resources = allowed
+        return results
 
-def _take_out(request: Any, kind: Any, check: Callable[[Any], None]) -> list[Any]:
-    """Keep the resources that pass a check in the request; return the results of the others."""
-    allowed, denied = [], []
-    for resource in request.resources:
-        try:
-            check(resource)
-        except KafkaError as error:
-            denied.append(wrong(kind, resource, error))
-        else:
-            allowed.append(resource)
-    request.resources = allowed
-    return denied
+    def _refusal(self, resource: Any, error: KafkaError) -> Any:
+        """Return the result for a resource whose settings are not changed."""
+        return self.response_type.AlterConfigsResourceResponse(
+            error_code=error.code,
+            error_message=error.text,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )

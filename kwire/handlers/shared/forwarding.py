@@ -1,69 +1,81 @@
-"""Forwards the requests that only the active controller can answer (KIP-590).
+"""Answers the requests that only the active controller can answer, on any node (KIP-590).
 
-The client's request is sent unopened, in an Envelope, until an active controller has answered it or
-``request.timeout.ms`` is over: for the client a failover in between is only a delay. Resources that
-this broker refuses itself are not forwarded; their results are in the answer in their places.
+If it is on another node, the client's request is sent unopened, in an Envelope, until an active
+controller has answered it or ``request.timeout.ms`` is over: for the client a failover in between
+is only a delay. Resources that this broker refuses itself are not forwarded; their results are in
+the answer in their places.
 """
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
-from kwire.codec.apis import BY_KEY
+import attrs
+
+from kwire.codec.apis import BY_KEY, ListenerType
 from kwire.codec.frame import read_header, response_to, with_body
-from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Context, Handler
+from kwire.errors import KafkaError, NotController
+from kwire.handlers.shared.config_resources import add_results, resources_of
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.handler import Handler
 from kwire.net.controller_channel import ControllerChannel
-from kwire.raftmeta.controller.service import Controller
-
-if TYPE_CHECKING:
-    from kwire.codec.compile import Part
 
 
-class Forwarding:
-    """The forwarding of admin requests from this node's listeners."""
+async def answer_by_controller(
+    context: Context, frame: memoryview, request: Any, handler: Handler[Any, Any]
+) -> Any:
+    """Return the answer of this node's controller, or another node's as a list of parts.
 
-    def __init__(self, controller: Controller, channel: ControllerChannel) -> None:
-        self._controller = controller
-        self._channel = channel
+    Requests of a controller's listener, and of a node without a channel, are not forwarded.
+    """
+    channel = context.services.channel
+    if channel is None or context.listener_type is not ListenerType.BROKER:
+        return await handler(context, request)
+    try:
+        if context.controller.is_active or context.controller.is_alone:
+            with suppress(NotController):
+                return await handler(attrs.evolve(context, may_forward=True), request)
+        return await _forward_allowed(channel, context, frame, request, handler)
+    except KafkaError as error:
+        return handler.failed(request, error)
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether the active controller is another node, or unknown."""
-        return not self._controller.is_active and not self._controller.is_alone
 
-    async def pass_on(
-        self,
-        context: Context,
-        frame: memoryview,
-        request: Any,
-        serve: Handler[Any, Any],
-    ) -> "list[Part] | Any":
-        """Forward a request; return the answer as parts, or as a response with results added.
+async def _forward_allowed(
+    channel: ControllerChannel,
+    context: Context,
+    frame: memoryview,
+    request: Any,
+    handler: Handler[Any, Any],
+) -> Any:
+    """Forward what this broker does not refuse itself.
 
-        Raises KafkaError if no active controller answers.
-        """
-        if serve.refused is not None:
-            asked = [(one.resource_type, one.resource_name) for one in request.resources]
-            results = serve.refused(context, request)
-            if results:
-                response = await self._rest(context, frame, request, serve)
-                response.responses += results
-                response.responses.sort(
-                    key=lambda one: asked.index((one.resource_type, one.resource_name))
-                )
-                return response
-        answer = await self._forward(context, bytes(frame))
-        return [len(answer).to_bytes(4, "big") + answer]
+    Return the answer as a list of parts, or as a response if results had to be added. Raises
+    KafkaError if no active controller answers.
+    """
+    if handler.refused is not None:
+        order = resources_of(request)
+        results = handler.refused(context, request)
+        if results:
+            response = await _forward_rest(channel, context, frame, request, handler)
+            add_results(response, results, order)
+            return response
+    answer = await channel.forward(bytes(frame), context.principal, context.client_host)
+    return [len(answer).to_bytes(4, "big") + answer]
 
-    async def _rest(
-        self, context: Context, frame: memoryview, request: Any, serve: Handler[Any, Any]
-    ) -> Any:
-        """Forward the resources that were not refused here and return the answer."""
-        if not request.resources:
-            return BY_KEY[read_header(frame)[0].api_key].response(responses=[])
-        try:
-            return response_to(frame, await self._forward(context, with_body(frame, request)))
-        except KafkaError as error:
-            return serve.failed(request, error)
 
-    async def _forward(self, context: Context, frame: bytes) -> bytes:
-        return await self._channel.forward(frame, context.principal, context.client_host)
+async def _forward_rest(
+    channel: ControllerChannel,
+    context: Context,
+    frame: memoryview,
+    request: Any,
+    handler: Handler[Any, Any],
+) -> Any:
+    """Forward the resources that were not refused here and return the response to them."""
+    if not request.resources:
+        return BY_KEY[read_header(frame)[0].api_key].response(responses=[])
+    try:
+        answer = await channel.forward(
+            with_body(frame, request), context.principal, context.client_host
+        )
+    except KafkaError as error:
+        return handler.failed(request, error)
+    return response_to(frame, answer)

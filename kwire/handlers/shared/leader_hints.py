@@ -4,35 +4,50 @@ Only errors that mean "not here" or "not any more" carry a hint, and it names on
 an address on this listener.
 """
 
-from typing import NamedTuple
+from typing import TypeVar
 
+from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.produce import ProduceResponse
 from kwire.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
-from kwire.handlers.dispatch import Context
+from kwire.handlers.shared.context import Context
+
+Answer = TypeVar(
+    "Answer",
+    FetchResponse.FetchableTopicResponse.PartitionData,
+    ProduceResponse.TopicProduceResponse.PartitionProduceResponse,
+)
+Response = TypeVar("Response", FetchResponse, ProduceResponse)
 
 
-class Hint(NamedTuple):
-    """A partition's leader and its address."""
+def add_leader_hint(
+    context: Context,
+    error: KafkaError,
+    *,
+    topic: str,
+    topic_id: bytes,
+    partition: int,
+    answer: Answer,
+    response: Response,
+) -> None:
+    """Name the leader to try in a partition's answer, and its address in the response.
 
-    leader_id: int
-    leader_epoch: int
-    host: str
-    port: int
-    rack: str | None
-
-
-def leader_hint(
-    context: Context, error: KafkaError, topic: str, topic_id: bytes, partition: int
-) -> Hint | None:
-    """Return the leader to try, or None if the error is another or no leader can be reached."""
+    The topic is given by its name, or by its id if the name is empty.
+    """
     if not isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
-        return None
+        return
     image = context.image
-    found = image.topic(topic) if topic else image.topics.get(topic_id)
-    state = None if found is None else found.partitions.get(partition)
-    if state is None or state.leader < 0:
-        return None
-    broker = image.brokers.get(state.leader)
+    topic_image = image.topic(topic) if topic else image.topics.get(topic_id)
+    state = None if topic_image is None else topic_image.partitions.get(partition)
+    broker = None if state is None else image.brokers.get(state.leader)
     endpoint = None if broker is None else broker.endpoint(context.listener)
-    if broker is None or endpoint is None:
-        return None
-    return Hint(state.leader, state.leader_epoch, endpoint.host, endpoint.port, broker.rack)
+    if state is None or broker is None or endpoint is None:
+        return
+    answer.current_leader = type(answer).LeaderIdAndEpoch(
+        leader_id=state.leader, leader_epoch=state.leader_epoch
+    )
+    if all(node.node_id != state.leader for node in response.node_endpoints):
+        response.node_endpoints.append(
+            type(response).NodeEndpoint(
+                node_id=state.leader, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+        )

@@ -5,7 +5,7 @@ Nothing is decided here: the raft node gets each request, in the order of arriva
 
 from typing import TYPE_CHECKING, TypeVar
 
-from kwire.handlers.dispatch import Context
+from kwire.handlers.shared.context import Context
 
 if TYPE_CHECKING:  # an alias that is there for types only
     from kwire.raftmeta.raft.events import RaftRequest

@@ -14,7 +14,7 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.handlers.create_partitions import create_partitions
 from kwire.handlers.create_topics import create_topics
 from kwire.handlers.delete_topics import delete_topics
-from kwire.handlers.dispatch import Context, Principal, Services
+from kwire.handlers.shared.context import Context, Principal, Services
 from kwire.raftmeta.controller.active_controller import ActiveController
 from kwire.raftmeta.controller.auto_topic_creation import AutoTopicCreation
 from kwire.raftmeta.controller.mutation_quota import (

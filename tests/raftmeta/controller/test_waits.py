@@ -9,7 +9,7 @@ import trio.testing
 
 from kwire.codec.apis import ListenerType
 from kwire.handlers.create_topics import create_topics
-from kwire.handlers.dispatch import Context, Services
+from kwire.handlers.shared.context import Context, Services
 from kwire.raftmeta.controller.brokers import decide_heartbeat, decide_register_broker
 from kwire.raftmeta.controller.sweeps import SWEEP_PARTITIONS
 from kwire.raftmeta.controller.topics import decide_create_topics

@@ -13,7 +13,8 @@ from kwire.codec.compile import encode
 from kwire.codec.frame import read_response
 from kwire.codec.messages.api_versions import ApiVersionsResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.handlers.unserved import UNSERVED
 from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.controller.features import SUPPORTED

@@ -8,7 +8,8 @@ import trio
 
 from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
-from kwire.handlers.dispatch import Dispatcher, Services, Session
+from kwire.handlers.dispatch import Dispatcher, Session
+from kwire.handlers.shared.context import Services
 from kwire.node.controller_requests import InProcessController
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration

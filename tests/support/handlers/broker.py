@@ -14,7 +14,8 @@ from kwire.codec.compile import decode, encode
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
-from kwire.handlers.dispatch import Context, Services, handler_of
+from kwire.handlers.dispatch import handler_of
+from kwire.handlers.shared.context import Context, Services
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.service import LogManager

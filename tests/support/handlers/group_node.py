@@ -17,7 +17,8 @@ from kwire.codec.messages.offset_fetch import OffsetFetchRequest
 from kwire.codec.schema import spec_of
 from kwire.configs.broker import BrokerConfig
 from kwire.group.service import GroupCoordinator
-from kwire.handlers.dispatch import Context, handler_of
+from kwire.handlers.dispatch import handler_of
+from kwire.handlers.shared.context import Context
 from kwire.replica.coordinator_log import CoordinatorLog
 from kwire.types import CONSUMER_OFFSETS
 from tests.support.handlers.broker import NODE, Broker, broker, topic_id

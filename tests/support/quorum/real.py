@@ -20,7 +20,8 @@ import trio
 from kwire.clock import SystemClock
 from kwire.codec.apis import ListenerType
 from kwire.errors import KafkaError
-from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.log.disk import RealDisk
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.service import NetService

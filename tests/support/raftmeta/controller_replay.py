@@ -25,7 +25,8 @@ from kwire.codec.json import to_json
 from kwire.codec.messages.create_topics import CreateTopicsRequest
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kwire.codec.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from kwire.handlers.dispatch import Dispatcher, Services
+from kwire.handlers.dispatch import Dispatcher
+from kwire.handlers.shared.context import Services
 from kwire.raftmeta.controller.brokers import decide_fence_stale, decide_register_broker
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.service import Controller

@@ -1,0 +1,62 @@
+"""The resources that have settings: which a client may see or change, and on which node.
+
+Requests that change settings, and their results, are in the order of the client's resources.
+"""
+
+from typing import Any
+
+from kwire.codec.apis import ListenerType
+from kwire.configs.resource_types import BROKER, GROUP, TOPIC
+from kwire.errors import InvalidRequest
+from kwire.handlers.shared.context import CLUSTER, Context
+
+ResourceName = tuple[int, str]
+"""A resource's type and its name."""
+
+
+def check_config_allowed(context: Context, operation: str, resource_type: int, name: str) -> None:
+    """Raise unless the client may do this with a resource's settings.
+
+    Settings of topics and groups are theirs, all others are the cluster's.
+    """
+    if resource_type == TOPIC:
+        context.check_allowed(operation, "Topic", name)
+    elif resource_type == GROUP:
+        context.check_allowed(operation, "Group", name)
+    else:
+        context.check_allowed(operation, "Cluster", CLUSTER)
+
+
+def check_altering(context: Context, resource_type: int, name: str) -> None:
+    """Raise a KafkaError unless the client may change a resource's settings on this node."""
+    if context.listener_type is ListenerType.BROKER:
+        check_not_other_broker(context, resource_type, name)
+    check_config_allowed(context, "AlterConfigs", resource_type, name)
+
+
+def check_not_other_broker(context: Context, resource_type: int, name: str) -> None:
+    """Raise InvalidRequest if a resource is another broker; an empty name means all brokers."""
+    if resource_type != BROKER or not name:
+        return
+    own = context.config.node_id
+    try:
+        broker = int(name)
+    except ValueError:
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}") from None
+    if broker != own:
+        raise InvalidRequest(f"Unexpected broker id, expected {own}, but received {name}")
+
+
+def resources_of(request: Any) -> list[ResourceName]:
+    """Return a request's resources, in its order."""
+    return [_name(resource) for resource in request.resources]
+
+
+def add_results(response: Any, results: list[Any], order: list[ResourceName]) -> None:
+    """Add the results for resources that were refused earlier, in the request's order."""
+    response.responses += results
+    response.responses.sort(key=lambda result: order.index(_name(result)))
+
+
+def _name(item: Any) -> ResourceName:
+    return item.resource_type, item.resource_name
