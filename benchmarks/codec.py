@@ -46,7 +46,7 @@ def produce(count: int) -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=30000, topic_data=[topic])
 
 
-def produced(count: int) -> ProduceResponse:
+def produce_response(count: int) -> ProduceResponse:
     Topic = ProduceResponse.TopicProduceResponse
     partitions = [
         Topic.PartitionProduceResponse(index=index, base_offset=9) for index in range(count)
@@ -65,7 +65,7 @@ def fetch(count: int) -> FetchRequest:
     return FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics)
 
 
-def fetched(count: int) -> FetchResponse:
+def fetch_response(count: int) -> FetchResponse:
     Topic = FetchResponse.FetchableTopicResponse
     partitions = [
         Topic.PartitionData(partition_index=index, high_watermark=1 << 33, records=bytes(100))
@@ -110,11 +110,11 @@ def cases() -> Iterator[tuple[str, Any, int]]:
     yield "ListOffsets response, 100 partitions", offsets_listed(100), 11
     for version in (9, 12, 13):
         yield "Produce request, 3 partitions", produce(3), version
-    yield "Produce response, 3 partitions", produced(3), 13
+    yield "Produce response, 3 partitions", produce_response(3), 13
     yield "Fetch request, 1 partition", fetch(1), 17
     yield "Fetch request, 100 partitions", fetch(100), 17
-    yield "Fetch response, 1 partition", fetched(1), 17
-    yield "Fetch response, 100 partitions", fetched(100), 17
+    yield "Fetch response, 1 partition", fetch_response(1), 17
+    yield "Fetch response, 100 partitions", fetch_response(100), 17
     yield "Metadata response, 10 x 10 partitions", metadata(10, 10), 12
 
 

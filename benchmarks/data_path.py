@@ -84,14 +84,14 @@ def produce_frame(records: bytes, acks: int) -> memoryview:
 
 def fetch_frame(offset: int, session: int = 0, epoch: int = -1) -> memoryview:
     topic = FetchRequest.FetchTopic
-    asked = topic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    partition = topic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
         max_bytes=50 << 20,
         session_id=session,
         session_epoch=epoch,
-        topics=[topic(topic="t", topic_id=TOPIC_ID, partitions=[asked])],
+        topics=[topic(topic="t", topic_id=TOPIC_ID, partitions=[partition])],
     )
     return memoryview(request_frame(1, 17, 1, "c", request))[4:]
 
@@ -114,20 +114,20 @@ async def measure(name: str, call: Callable[[], Awaitable[Any]]) -> None:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        made = services(directory)
-        session = Dispatcher(made, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
+        built = services(directory)
+        session = Dispatcher(built, ListenerType.BROKER).session("PLAINTEXT", "127.0.0.1")
         large = build.batch([build.New(None, bytes(1000))] * 16, timestamp_ms=NOW_MS)
         small = build.batch([build.New(None, bytes(100))], timestamp_ms=NOW_MS)
         for size, batch in (("16 KB", large), ("100 B", small)):
             frame = produce_frame(batch, -1)
             await measure(f"Produce, one batch of {size}", partial(session.answer, frame))
-        end = made.replicas.partitions.get("t", 0).log.end_offset
+        end = built.replicas.partitions.get("t", 0).log.end_offset
         frames = [fetch_frame(offset % end) for offset in range(0, ROUNDS * 7, 7)]
-        asked = itertools.cycle(frames)
-        await measure("Fetch without session", lambda: session.answer(next(asked)))
+        requests = itertools.cycle(frames)
+        await measure("Fetch without session", lambda: session.answer(next(requests)))
         first = await session.answer(fetch_frame(0, 0, 0))
         release(first)
-        sessions = made.replicas.sessions
+        sessions = built.replicas.sessions
         number = next(iter(sessions._sessions))
         epochs = itertools.count(1)
         prepared = [fetch_frame(epoch % end, number, epoch) for epoch in range(1, ROUNDS * 5 + 1)]

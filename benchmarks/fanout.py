@@ -35,7 +35,7 @@ from kwire.codec.messages.produce import ProduceRequest  # noqa: E402
 from kwire.records.build import New, batch  # noqa: E402
 from kwire.testing.wire import WireClient  # noqa: E402
 
-TOPIC: Final = "news"
+TOPIC: Final = "sale"
 VERSION: Final = 4
 """A version of Fetch whose fields all are at fixed positions."""
 OFFSET_FROM_END: Final = 12
@@ -109,19 +109,19 @@ def create_topic(port: int) -> None:
     assert response.topics[0].error_code == 0, response
 
 
-def measured(port: int, process: int, subscribers: int, records: int) -> Figures:
+def measure(port: int, process: int, subscribers: int, records: int) -> Figures:
     """Run one producer and many subscribers against a broker."""
     create_topic(port)
     part = FetchRequest.FetchTopic.FetchPartition(
         partition=0, fetch_offset=0, partition_max_bytes=1 << 20
     )
-    asked = FetchRequest(
+    fetch = FetchRequest(
         max_wait_ms=30_000,
         min_bytes=1,
         max_bytes=50 << 20,
         topics=[FetchRequest.FetchTopic(topic=TOPIC, partitions=[part])],
     )
-    request = request_frame(1, VERSION, 1, "subscriber", asked)
+    request = request_frame(1, VERSION, 1, "subscriber", fetch)
     ours, theirs = multiprocessing.Pipe()
     producer = multiprocessing.Process(target=produce, args=(port, records, theirs))
     producer.start()
@@ -167,9 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 assert broker.process is not None
                 try:
                     process = broker.process.pid
-                    runs.append(
-                        measured(broker.port, process, options.subscribers, options.records)
-                    )
+                    runs.append(measure(broker.port, process, options.subscribers, options.records))
                 finally:
                     broker.close()
     print("| broker | CPU us a delivery | all delivered, s | ack p50, ms | ack p99, ms |")

@@ -46,15 +46,15 @@ def produce(log: PartitionLog, size: int, producer_id: int) -> tuple[int, Callab
     """
     count = max(size // 1000, 1)
     value = New(None, b"v" * (1000 if size > 1000 else size - 80))
-    made = batch([value] * count, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)
-    header = parse(made)
-    parsed = [(memoryview(made), header._replace(base_sequence=n * count)) for n in range(BATCHES)]
+    data = batch([value] * count, timestamp_ms=1, producer_id=producer_id, producer_epoch=0)
+    header = parse(data)
+    parsed = [(memoryview(data), header._replace(base_sequence=n * count)) for n in range(BATCHES)]
 
     def work() -> None:
         for buffer, header in parsed:
             log.append_leader(buffer, header, 0, 1)
 
-    return len(made) * BATCHES, work
+    return len(data) * BATCHES, work
 
 
 def main() -> None:

@@ -46,8 +46,8 @@ def drive(port: int, connections: int, requests: int) -> None:
     socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     for sock in socks:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    asked = HeartbeatRequest(group_id="a-group", generation_id=1, member_id="consumer-1-0123456789")
-    frame = request_frame(KEY, VERSION, 1, "consumer-1", asked)
+    beat = HeartbeatRequest(group_id="a-group", generation_id=1, member_id="consumer-1-0123456789")
+    frame = request_frame(KEY, VERSION, 1, "consumer-1", beat)
     for _ in range(requests // connections):
         for sock in socks:
             sock.sendall(frame)
@@ -119,9 +119,9 @@ def pull(port: int, size: int, count: int) -> None:
     with socket.create_connection(("127.0.0.1", port)) as sock:
         for _ in range(count):
             sock.sendall(pack(">i", 4) + b"more")
-            left = size + 4
-            while left:
-                left -= sock.recv_into(room, min(left, len(room)))
+            remaining = size + 4
+            while remaining:
+                remaining -= sock.recv_into(room, min(remaining, len(room)))
 
 
 async def move(client: Callable[[int, int, int], None], sink: Sink, size: int) -> None:
@@ -129,11 +129,11 @@ async def move(client: Callable[[int, int, int], None], sink: Sink, size: int) -
     count = (1 << 30) // size
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, lambda listener, host: sink).port
-    spent = await served(service, lambda: client(port, size, count))
+    spent = await measure_service(service, lambda: client(port, size, count))
     print(f"{client.__name__} {size >> 10} KB frames: {spent:.2f} s of CPU per GB")
 
 
-async def served(service: NetService, client: Callable[[], None]) -> float:
+async def measure_service(service: NetService, client: Callable[[], None]) -> float:
     """Return the CPU seconds of this process while ``client`` runs in another one."""
     child = os.fork()
     if not child:
@@ -158,7 +158,7 @@ async def measure(connections: int, requests: int) -> None:
     )
     service = NetService()
     port = service.bind("PLAINTEXT", "127.0.0.1", 0, dispatcher.session).port
-    spent = await served(service, lambda: drive(port, connections, requests))
+    spent = await measure_service(service, lambda: drive(port, connections, requests))
     print(f"{connections} connections: {spent / requests * 1e6:.1f} us of CPU per request")
 
 

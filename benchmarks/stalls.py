@@ -244,9 +244,9 @@ class Load:
             with self.client() as client:
                 for _ in range(5):
                     client.send(request, 11)
-                    left = int.from_bytes(receive(client.sock, 4), "big")
-                    while left:
-                        left -= len(client.sock.recv(min(left, 1 << 20)))
+                    remaining = int.from_bytes(receive(client.sock, 4), "big")
+                    while remaining:
+                        remaining -= len(client.sock.recv(min(remaining, 1 << 20)))
 
         return load
 
@@ -260,8 +260,9 @@ class Load:
                     part = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
                         partition_index=0, timestamp=timestamp
                     )
-                    found = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[part])
-                    client.call(ListOffsetsRequest(replica_id=-1, topics=[found]), 7)
+                    shape = ListOffsetsRequest.ListOffsetsTopic
+                    topics = [shape(name=topic, partitions=[part])]
+                    client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 7)
 
         return load
 
@@ -336,7 +337,7 @@ LOADS: Final = [
 ]
 
 
-def measured(broker: Broker, name: str) -> tuple[float, float]:
+def measure(broker: Broker, name: str) -> tuple[float, float]:
     """Return the longest and the 99th percentile of the round trips of one load, in ms."""
     work = getattr(Load(broker.port), name)()
     ours, theirs = multiprocessing.Pipe()
@@ -371,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     broker = make_broker(peer, Path(folder), SETTINGS)
                     try:
-                        figures.append(measured(broker, name))
+                        figures.append(measure(broker, name))
                     finally:
                         broker.close()
             longest, high = (statistics.median(column) for column in zip(*figures, strict=True))

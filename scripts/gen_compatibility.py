@@ -41,7 +41,7 @@ HEAD: Final = """\
 
 Everything below is run against kwire and against Apache Kafka 4.3.1, so that a wrong test shows.
 `scripts/test` runs the Python, Java and Spark ones; `scripts/test --all` also the Go and C suites
-and everything against Apache Kafka. `compat_tests/README.md` tells how to run one.
+and everything against Apache Kafka. `compat_tests/README.md` says how to run one.
 
 What is served, with versions: [protocol.md](protocol.md). What is knowingly different:
 [differences.md](differences.md), and in the quorum's conversations
@@ -51,7 +51,7 @@ What is served, with versions: [protocol.md](protocol.md). What is knowingly dif
 ## Counts
 
 Other people's suites are counted whole: a test that is not run is left out for a reason, which
-the suite's list gives; the table of each suite counts by reason. A dash stands for a suite that was
+the suite's list gives; the table of each suite counts by reason. A dash means a suite that was
 not run since its list changed.
 
 | suite | kwire: passed | failed | left out | Apache Kafka 4.3.1: passed | failed | left out |
@@ -111,7 +111,7 @@ def section(name: str, title: str, results: Counts) -> str:
         for node in ast.parse(path.read_text()).body:
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             if is_function and node.name.startswith("test_"):
-                rows.append(f"| {shown(node)} | `{name}/{path.name}::{node.name}` |\n")
+                rows.append(f"| {first_line(node)} | `{name}/{path.name}::{node.name}` |\n")
     is_foreign = (SUITES / name / "tests.txt").exists()
     findings = SUITES / name / "FINDINGS.md"
     text = f"\n## {title}\n\n"
@@ -124,7 +124,7 @@ def section(name: str, title: str, results: Counts) -> str:
     return text if rows or is_foreign else ""
 
 
-def shown(test: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def first_line(test: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     doc = ast.get_docstring(test)
     if doc is not None:
         return doc.partition("\n")[0].rstrip(".").replace("|", "\\|")

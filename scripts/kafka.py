@@ -47,10 +47,10 @@ def cache_dir() -> Path:
 
 
 def _need(program: str, package: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise KafkaUnavailableError(f"`{program}` is missing: install {package}")
-    return found
+    return path
 
 
 def _pom() -> str:

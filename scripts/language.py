@@ -21,7 +21,7 @@ def show(folders: list[str]) -> int:
     """Print the breaches of some files and folders, or of all; return 0."""
     for path in language.files():
         if not folders or any(path == f or path.startswith(f.rstrip("/") + "/") for f in folders):
-            every = [b for found in language.breaches(path).values() for b in found]
+            every = [b for breaches in language.breaches(path).values() for b in breaches]
             for breach in sorted(every, key=lambda breach: breach.line):
                 print(f"{path}:{breach.line}: {breach.text}")
     return 0

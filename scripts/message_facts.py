@@ -25,18 +25,18 @@ ENTRY = re.compile(r"(common/message|common/metadata|message)/\w+\.json$")
 
 def definitions(libs: Path) -> dict[str, dict[str, Any]]:
     """Return every message that the jars in ``libs`` define, by name."""
-    found = {}
+    definitions_by_name = {}
     for jar in sorted(libs.glob("kafka*.jar")):
         with ZipFile(jar) as archive:
             for entry in archive.namelist():
                 if ENTRY.fullmatch(entry):
-                    made = json.loads(uncommented(archive.read(entry).decode()))
-                    if ranged(made.get("validVersions")):
-                        found[made["name"].removesuffix("Data")] = made
-    return dict(sorted(found.items()))
+                    definition = json.loads(strip_comments(archive.read(entry).decode()))
+                    if version_range(definition.get("validVersions")):
+                        definitions_by_name[definition["name"].removesuffix("Data")] = definition
+    return dict(sorted(definitions_by_name.items()))
 
 
-def uncommented(text: str) -> str:
+def strip_comments(text: str) -> str:
     lines = (line for line in text.splitlines() if not line.strip().startswith("//"))
     return "\n".join(re.sub(r'\s//[^"]*$', "", line) for line in lines)
 
@@ -45,43 +45,43 @@ def snake(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), name[0].lower() + name[1:])
 
 
-def ranged(versions: object) -> str:
+def version_range(versions: object) -> str:
     return "" if versions in (None, "none") else str(versions)
 
 
-def lines(name: str, made: dict[str, Any]) -> Iterator[list[str]]:
+def lines(name: str, definition: dict[str, Any]) -> Iterator[list[str]]:
     """Yield the message's line, and one for each of its fields."""
-    shared = {item["name"]: item["fields"] for item in made.get("commonStructs", ())}
+    shared = {item["name"]: item["fields"] for item in definition.get("commonStructs", ())}
     yield [
         "message",
         name,
-        str(made.get("apiKey", "")),
-        made["type"],
-        ranged(made["validVersions"]),
-        ranged(made.get("flexibleVersions")),
-        str(int(made.get("latestVersionUnstable") is True)),
+        str(definition.get("apiKey", "")),
+        definition["type"],
+        version_range(definition["validVersions"]),
+        version_range(definition.get("flexibleVersions")),
+        str(int(definition.get("latestVersionUnstable") is True)),
     ]
-    yield from fields(name, "", made["fields"], shared)
+    yield from fields(name, "", definition["fields"], shared)
 
 
 def fields(
-    name: str, above: str, given: list[dict[str, Any]], shared: dict[str, Any]
+    name: str, above: str, siblings: list[dict[str, Any]], shared: dict[str, Any]
 ) -> Iterator[list[str]]:
-    for field in given:
+    for field in siblings:
         path = above + snake(field["name"])
         kind = field["type"]
         inner = field.get("fields") or shared.get(kind.removeprefix("[]"), [])
         if inner:
             kind = "[]struct" if kind.startswith("[]") else "struct"
-        tagged = ranged(field.get("taggedVersions"))
+        tagged = version_range(field.get("taggedVersions"))
         default = field.get("default")
         yield [
             "field",
             name,
             path,
             kind,
-            ranged(field.get("versions", tagged)),
-            ranged(field.get("nullableVersions")),
+            version_range(field.get("versions", tagged)),
+            version_range(field.get("nullableVersions")),
             str(field.get("tag", "")),
             tagged,
             str(int(str(field.get("ignorable")).lower() == "true")),
@@ -95,8 +95,8 @@ def main() -> None:
     libs, out = map(Path, sys.argv[1:])
     text = "".join(
         "\t".join(line) + "\n"
-        for name, made in definitions(libs).items()
-        for line in lines(name, made)
+        for name, definition in definitions(libs).items()
+        for line in lines(name, definition)
     )
     out.write_bytes(gzip.compress(text.encode(), mtime=0))
     print(f"{out}: {text.count(chr(10))} lines")

@@ -67,11 +67,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="also what takes long or needs Go and C")
     parser.add_argument("--only", default="", help="comma-separated stage names")
-    asked = parser.parse_args()
-    only = [name for name in asked.only.split(",") if name]
-    chosen = [s for s in STAGES if (s.name in only if only else asked.all or not s.long)]
+    arguments = parser.parse_args()
+    only = [name for name in arguments.only.split(",") if name]
+    chosen = [s for s in STAGES if (s.name in only if only else arguments.all or not s.long)]
     if unknown := set(only) - {stage.name for stage in STAGES}:
-        parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + known())
+        parser.error(f"no stage {', '.join(sorted(unknown))}; there are: " + stage_names())
     results = [(stage, *run(stage)) for stage in chosen]
     print("\nwhat ran:")
     for stage, passed, summary, seconds in results:
@@ -82,7 +82,7 @@ def main() -> int:
     return 0 if all(passed for _, passed, _, _ in results) else 1
 
 
-def known() -> str:
+def stage_names() -> str:
     return ", ".join(stage.name for stage in STAGES)
 
 

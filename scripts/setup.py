@@ -54,11 +54,11 @@ def kept_from_us() -> str | None:
     python = VENV / "bin" / "python"
     if os.geteuid() in (0, owner) or os.access(python, os.X_OK):
         return None
-    made = f"{VENV} was made by {user_name(owner)}, and {user_name(os.geteuid())} may not run it"
+    problem = f"{VENV} was made by {user_name(owner)}, and {user_name(os.geteuid())} may not run it"
     try:
-        return f"{made} (its Python is {python.readlink()})"
+        return f"{problem} (its Python is {python.readlink()})"
     except OSError:
-        return made
+        return problem
 
 
 def user_name(number: int) -> str:
@@ -120,7 +120,7 @@ def bootstrap_pip(python: Path) -> None:
             links = re.findall(
                 r'href="([^"#]+?/(pip-[\d.]+-py3[^/"]*\.whl))["#]', answer.read().decode()
             )
-        link, name = max(links, key=lambda found: version_of(found[1]))
+        link, name = max(links, key=lambda candidate: version_of(candidate[1]))
         path = VENV / name
         with urllib.request.urlopen(urljoin(page, link), timeout=60) as answer:
             path.write_bytes(answer.read())

@@ -16,8 +16,8 @@ settings.load_profile("explore" if os.environ.get("KWIRE_EXPLORE") else "repeat"
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
-    said = {line for report in passed for line in report.capstdout.splitlines()}
-    counts = sorted(line for line in said if ".jsonl.gz: " in line)
+    lines = {line for report in passed for line in report.capstdout.splitlines()}
+    counts = sorted(line for line in lines if ".jsonl.gz: " in line)
     if counts:
         terminalreporter.section("vectors")
         terminalreporter.write_line("\n".join(counts))

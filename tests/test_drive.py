@@ -44,11 +44,11 @@ async def test_events_of_one_turn_are_performed_together(autojump_clock: MockClo
 
 
 async def test_deadlines_ring_and_move(autojump_clock: MockClock) -> None:
-    seen: list[tuple[float, str]] = []
+    steps: list[tuple[float, str]] = []
     start = trio.current_time()
 
     async def perform(effects: list[str]) -> None:
-        seen.extend((trio.current_time() - start, effect) for effect in effects)
+        steps.extend((trio.current_time() - start, effect) for effect in effects)
 
     driver = Driver(Echo(), perform, TestClock())
     async with trio.open_nursery() as nursery:
@@ -58,15 +58,15 @@ async def test_deadlines_ring_and_move(autojump_clock: MockClock) -> None:
         driver.feed("b")
         await trio.sleep(6)
         nursery.cancel_scope.cancel()
-    assert seen == [(0, "a"), (5, "tick"), (10, "tick"), (12, "b"), (17, "tick")]
+    assert steps == [(0, "a"), (5, "tick"), (10, "tick"), (12, "b"), (17, "tick")]
 
 
 async def test_an_earlier_deadline_counts_at_once(autojump_clock: MockClock) -> None:
-    seen: list[float] = []
+    times: list[float] = []
     start = trio.current_time()
 
     async def perform(effects: list[str]) -> None:
-        seen.append(trio.current_time() - start)
+        times.append(trio.current_time() - start)
 
     machine = Echo(timeout=100)
     driver = Driver(machine, perform, TestClock())
@@ -78,7 +78,7 @@ async def test_an_earlier_deadline_counts_at_once(autojump_clock: MockClock) -> 
         driver.feed("b")
         await trio.sleep(1.5)
         nursery.cancel_scope.cancel()
-    assert seen == [0, 1, 2]
+    assert times == [0, 1, 2]
 
 
 async def test_long_work_gives_way_once_a_slice() -> None:
@@ -100,9 +100,9 @@ async def test_long_work_gives_way_once_a_slice() -> None:
         for _ in range(8):
             time_ms += 1
             await slices.pause()
-        given = turns_of_others - before
+        turns = turns_of_others - before
         nursery.cancel_scope.cancel()
-    assert 3 <= given <= 5
+    assert 3 <= turns <= 5
 
 
 async def test_many_tasks_are_woken_some_a_turn() -> None:
@@ -141,7 +141,7 @@ async def test_few_tasks_are_woken_at_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_nobody_is_left_asleep_where_nothing_wakes_some_a_turn() -> None:
+async def test_sleepers_woken_a_few_a_turn_all_wake() -> None:
     """Before it runs, when it ends, and what came before it first slept."""
     wakes = Wakes(2)
     events = [trio.Event() for _ in range(12)]

@@ -45,7 +45,7 @@ def test_text() -> None:
     assert some().text() == EXPECTED.lstrip()
 
 
-def test_cells_are_shared_and_can_be_forgotten() -> None:
+def test_cells_are_shared_and_can_be_removed() -> None:
     metrics = some()
     assert metrics.cell(SEEN, "c") is metrics.cell(SEEN, "c")
     metrics.forget(SEEN, "c")

@@ -18,7 +18,7 @@ FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 
 
-def named(path: Path) -> str:
+def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
@@ -30,13 +30,13 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=named)
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=relative)
 def test_file_has_one_subject(path: Path) -> None:
     """A file of over 700 lines has a second subject in it."""
     assert len(path.read_text().splitlines()) <= FILE_LINES_MAX
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_functions_fit_a_screen(path: Path) -> None:
     too_long = [
         f"{node.name} ({body_lines(node)} lines)"
@@ -47,19 +47,19 @@ def test_functions_fit_a_screen(path: Path) -> None:
     assert not too_long
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] == "handlers"], ids=named)
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] == "handlers"], ids=relative)
 def test_handlers_know_no_versions(path: Path) -> None:
     """Versions are the codec's business (old shapes are widened before a handler sees them)."""
     if path.name not in {"dispatch.py", "api_versions.py"}:
         assert ".api_version" not in path.read_text()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_locks_and_no_globals(path: Path) -> None:
     """trio is cooperative: a critical section is a synchronous function."""
     text = path.read_text()
@@ -93,7 +93,7 @@ WIDE_FOLDERS = {"handlers", "messages"}
 """Folders with one module for each API."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_class_has_one_subject(path: Path) -> None:
     too_long = [
         f"{node.name} ({lines} lines)"
@@ -110,7 +110,7 @@ def test_a_folder_can_be_looked_over() -> None:
     for path in SOURCES:
         if path.name != "__init__.py" and path.parent.name not in WIDE_FOLDERS:
             folders[path.parent] = folders.get(path.parent, 0) + 1
-    assert not {named(folder): count for folder, count in folders.items() if count > MODULES_MAX}
+    assert not {relative(folder): count for folder, count in folders.items() if count > MODULES_MAX}
 
 
 def imports_of(path: Path, modules: set[str]) -> set[str]:
@@ -153,7 +153,7 @@ def test_no_import_circle() -> None:
 OPENINGS = re.compile(r"(What|Who|Whose|Whom|Whoever|Where|When|How|Until|Of|As|Why|Which|From)\b")
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=named)
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=relative)
 def test_a_docstring_opens_with_a_verb_or_the_thing(path: Path) -> None:
     """A docstring's first word says what a function does or names the thing; attributes too."""
     opened_otherwise = [

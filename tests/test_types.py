@@ -13,9 +13,9 @@ def test_a_uuid_as_kafka_and_as_java_write_it() -> None:
 
 def test_a_new_uuid_is_never_taken_for_an_option() -> None:
     source = random.Random(1)
-    made = {uuid_text(random_uuid(source.randbytes))[0] for _ in range(5000)}
-    assert len(made) == 63
-    assert "-" not in made
+    first_characters = {uuid_text(random_uuid(source.randbytes))[0] for _ in range(5000)}
+    assert len(first_characters) == 63
+    assert "-" not in first_characters
 
 
 def test_a_new_uuid_is_not_a_reserved_one() -> None:

@@ -13,8 +13,8 @@ def test_connections_per_address() -> None:
 
 def test_socket_buffers_are_as_given_or_of_a_size_that_was_measured() -> None:
     names = ("socket_send_buffer_bytes", "socket_receive_buffer_bytes")
-    for given, expected in ((None, 512 << 10), ("102400", 102400), ("-1", -1)):
-        config = node_config(**({} if given is None else dict.fromkeys(names, given)))
+    for text, expected in ((None, 512 << 10), ("102400", 102400), ("-1", -1)):
+        config = node_config(**({} if text is None else dict.fromkeys(names, text)))
         limits = build.limits(config)
         assert [getattr(limits, name) for name in names] == [expected, expected]
 
@@ -28,5 +28,5 @@ def test_the_quorum_settings_reach_the_quorum() -> None:
     )
     raft = build.raft_config(config, Identity("cluster", {}), bytes(16), ())
     assert (raft.fetch_max_bytes, raft.snapshot_max_bytes) == (1234, 567)
-    kept = build.metadata_retention(config)
-    assert (kept.max_bytes, kept.max_ms) == (89, 10)
+    retention = build.metadata_retention(config)
+    assert (retention.max_bytes, retention.max_ms) == (89, 10)

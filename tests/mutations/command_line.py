@@ -23,7 +23,7 @@ MUTATIONS = (
         test=f"{SIGNALS}::test_a_signal_before_the_node_is_ready_is_a_clean_stop",
     ),
     Mutation(
-        name="signal-during-the-imports-is-forgotten",
+        name="signal-during-the-imports-is-lost",
         invariants=(109,),
         path="kwire/node/run.py",
         old="        if on_first is not None and self.received is not None:\n",

@@ -72,7 +72,7 @@ MUTATIONS = (
         test="tests/raftmeta/controller/test_one_replica.py",
     ),
     Mutation(
-        name="reassignment-that-nobody-copies",
+        name="reassignment-without-a-copying-broker",
         invariants=(36,),
         path="kwire/raftmeta/controller/partitions.py",
         old="            if change.adding:\n",

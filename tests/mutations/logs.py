@@ -85,7 +85,7 @@ MUTATIONS = (
         test="tests/log/test_recovery.py",
     ),
     Mutation(
-        name="damaged-index-of-aborted-transactions-is-believed",
+        name="damaged-index-of-aborted-transactions-is-used",
         invariants=(64, 79),
         path="kwire/log/recovery.py",
         old="    return size > 0 and txn_index.plausible(",
@@ -93,7 +93,7 @@ MUTATIONS = (
         test="tests/log/test_damage.py",
     ),
     Mutation(
-        name="entries-out-of-order-are-believed",
+        name="entries-out-of-order-are-used",
         invariants=(79,),
         path="kwire/log/recovery.py",
         old="return offset_index.plausible(index, segment.size) and time_index.plausible(times)",
@@ -206,7 +206,7 @@ MUTATIONS = (
         test="tests/log/test_interleavings.py::test_a_log_that_lost_its_topic_id_is_put_aside",
     ),
     Mutation(
-        name="checkpoint-of-a-namesake-is-believed",
+        name="checkpoint-of-a-namesake-is-used",
         invariants=(40, 82),
         path="kwire/log/directories/directory.py",
         old="        if partition in self.retired:\n",
@@ -262,7 +262,7 @@ MUTATIONS = (
         test="tests/log/test_partition_log.py",
     ),
     Mutation(
-        name="damaged-snapshot-is-believed",
+        name="damaged-snapshot-is-used",
         invariants=(52,),
         path="kwire/log/producers.py",
         old=" or crc32c(memoryview(data)[_CRC_FROM:]) != crc:",
@@ -286,7 +286,7 @@ MUTATIONS = (
         test="tests/log/test_service.py",
     ),
     Mutation(
-        name="torn-checkpoint-is-believed",
+        name="torn-checkpoint-is-used",
         invariants=(82,),
         path="kwire/log/formats/checkpoints.py",
         old="    if len(lines) - 3 != int(lines[1]):",

@@ -62,7 +62,7 @@ MUTATIONS = (
         "test_sync_that_could_not_begin_still_has_the_vote",
     ),
     Mutation(
-        name="vote-is-told-without-its-sync",
+        name="vote-is-sent-without-its-sync",
         invariants=(42, 90),
         path="kwire/raftmeta/service.py",
         old="                if not lacks_descriptors(error) or not can_go_on():\n"

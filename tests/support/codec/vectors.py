@@ -32,15 +32,15 @@ RENAMED: Final = {
 def lines(name: str) -> list[dict[str, Any]]:
     """The lines of ``<name>.jsonl.gz``, with the names of kwire's tables."""
     with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-        found = [json.loads(line) for line in file]
+        vectors = [json.loads(line) for line in file]
     if name.endswith("-4.4"):
-        for line in found:
+        for line in vectors:
             if "json" in line:
                 line["json"] = {
                     RENAMED.get((line["name"], key), key): value
                     for key, value in line["json"].items()
                 }
-    return found
+    return vectors
 
 
 def check_count(name: str, expected: int) -> None:
@@ -62,11 +62,11 @@ def by_message(*names: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 @cache
 def classes() -> dict[str, type[Any]]:
     """Every message class there is, by name."""
-    found: dict[str, type[Any]] = {}
+    message_classes: dict[str, type[Any]] = {}
     for module in pkgutil.iter_modules(kwire.codec.messages.__path__):
-        made = import_module(f"kwire.codec.messages.{module.name}")
-        for name, value in vars(made).items():
+        imported = import_module(f"kwire.codec.messages.{module.name}")
+        for name, value in vars(imported).items():
             if isinstance(value, type) and hasattr(value, "__kwire__"):
-                assert name not in found, f"two messages are called {name}"
-                found[name] = value
-    return found
+                assert name not in message_classes, f"two messages are called {name}"
+                message_classes[name] = value
+    return message_classes

@@ -78,12 +78,12 @@ class FakeLog:
         await trio.sleep(self.read_delay)
         if self.read_failures:
             raise self.read_failures.pop()
-        found = [
+        waiting = [
             stored
             for stored in self.data.get(partition.partition, [])
             if parse(stored, 0).next_offset > offset
         ]
-        return b"".join(found[: self.page_batches])
+        return b"".join(waiting[: self.page_batches])
 
     def release(self) -> None:
         """Replicas have caught up."""

@@ -45,11 +45,11 @@ def create(name: str, *topics: dict[str, Any], validate: bool = False) -> Case:
 
 
 def grow(name: str, topic: str, count: int, *, times: int = 1, **more: Any) -> Case:
-    asked = {"name": topic, "count": count, "assignments": None}
+    topic_request = {"name": topic, "count": count, "assignments": None}
     if "assignments" in more:
-        asked["assignments"] = [{"brokerIds": brokers} for brokers in more["assignments"]]
+        topic_request["assignments"] = [{"brokerIds": brokers} for brokers in more["assignments"]]
     request = {
-        "topics": [asked] * times,
+        "topics": [topic_request] * times,
         "timeoutMs": 30000,
         "validateOnly": more.get("validate", False),
     }
@@ -74,26 +74,26 @@ def alter(
     validate: bool = False,
 ) -> Case:
     configs = [{"name": n, "configOperation": o, "value": v} for n, o, v in operations]
-    asked = {"resourceType": kind, "resourceName": resource, "configs": configs}
-    return (f"alter {name}", 44, 1, {"resources": [asked] * times, "validateOnly": validate})
+    change = {"resourceType": kind, "resourceName": resource, "configs": configs}
+    return (f"alter {name}", 44, 1, {"resources": [change] * times, "validateOnly": validate})
 
 
 def replace(name: str, kind: int, resource: str, **texts: str | None) -> Case:
     configs = [{"name": n.replace("_", "."), "value": v} for n, v in texts.items()]
-    asked = {"resourceType": kind, "resourceName": resource, "configs": configs}
-    return (f"replace {name}", 33, 2, {"resources": [asked], "validateOnly": False})
+    change = {"resourceType": kind, "resourceName": resource, "configs": configs}
+    return (f"replace {name}", 33, 2, {"resources": [change], "validateOnly": False})
 
 
 def delete(name: str, *topics: str | None, ids: tuple[str, ...] = ()) -> Case:
     zero = "A" * 22
-    listed: list[dict[str, Any]] = [{"name": one, "topicId": zero} for one in topics]
-    listed += [{"name": None, "topicId": one} for one in ids]
+    listed: list[dict[str, Any]] = [{"name": topic, "topicId": zero} for topic in topics]
+    listed += [{"name": None, "topicId": topic_id} for topic_id in ids]
     return (f"delete {name}", 20, 6, {"topics": listed, "timeoutMs": 30000})
 
 
 def elect(name: str, kind: int, topic: str | None, *partitions: int) -> Case:
-    asked = None if topic is None else [{"topic": topic, "partitions": list(partitions)}]
-    request = {"electionType": kind, "topicPartitions": asked, "timeoutMs": 30000}
+    topic_list = None if topic is None else [{"topic": topic, "partitions": list(partitions)}]
+    request = {"electionType": kind, "topicPartitions": topic_list, "timeoutMs": 30000}
     return (f"elect {name}", 43, 2, request)
 
 
@@ -109,9 +109,9 @@ def move(name: str, topic: str, partition: int, replicas: list[int] | None) -> C
 
 def metadata(name: str, names: list[str] | None, *, create: bool, version: int = 13) -> Case:
     zero = "A" * 22
-    topics = None if names is None else [{"topicId": zero, "name": one} for one in names]
+    topics = None if names is None else [{"topicId": zero, "name": topic} for topic in names]
     if topics is not None and version < 10:
-        topics = [{"name": one["name"]} for one in topics]
+        topics = [{"name": topic["name"]} for topic in topics]
     request: dict[str, Any] = {"topics": topics}
     if version >= 4:
         request["allowAutoTopicCreation"] = create
@@ -125,7 +125,7 @@ def metadata(name: str, names: list[str] | None, *, create: bool, version: int =
 def pages(name: str, topics: list[str], limit: int, cursor: tuple[str, int] | None) -> Case:
     at = None if cursor is None else {"topicName": cursor[0], "partitionIndex": cursor[1]}
     request = {
-        "topics": [{"name": one} for one in topics],
+        "topics": [{"name": topic} for topic in topics],
         "responsePartitionLimit": limit,
         "cursor": at,
     }
@@ -395,19 +395,19 @@ def alike(value: Any, name: str = "") -> Any:
     if name in _ARBITRARY:
         return value if value in (_ZERO, "AAAAAAAAAAAAAAAAAAAABw", 0) else f"<{name}>"
     if isinstance(value, dict):
-        return {key: alike(one, key) for key, one in value.items()}
+        return {key: alike(item, key) for key, item in value.items()}
     if isinstance(value, list):
-        listed = [alike(one) for one in value]
+        listed = [alike(item) for item in value]
         if name in _UNORDERED or name == "replicaElectionResults":
-            listed.sort(key=_named)
+            listed.sort(key=_name_of)
         return listed
     return value
 
 
-def _named(one: Any) -> str:
+def _name_of(item: Any) -> str:
     """Things are ordered by what they are called."""
-    names = (one.get(n) for n in ("name", "topic", "resourceName", "entityType"))
-    return next((n for n in names if n is not None), json.dumps(one, sort_keys=True))
+    names = (item.get(n) for n in ("name", "topic", "resourceName", "entityType"))
+    return next((n for n in names if n is not None), json.dumps(item, sort_keys=True))
 
 
 def frame(case: Case, correlation_id: int) -> bytes:

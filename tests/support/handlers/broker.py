@@ -60,9 +60,9 @@ class Broker:
 
     @property
     def disk(self) -> SimDisk:
-        found = self.logs.directories[0].disk
-        assert isinstance(found, SimDisk)
-        return found
+        disk = self.logs.directories[0].disk
+        assert isinstance(disk, SimDisk)
+        return disk
 
     @property
     def replicas(self) -> ReplicaService:

@@ -95,9 +95,9 @@ class GroupNode:
     ) -> dict[str | bytes, dict[int, int]]:
         """Commit offsets by topic and partition; the error codes in the same shape."""
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        asked = [
+        requests = [
             topic(
-                **_called(name),
+                **_request_name(name),
                 partitions=[
                     topic.OffsetCommitRequestPartition(
                         partition_index=index, committed_offset=offset, committed_metadata="m"
@@ -108,7 +108,7 @@ class GroupNode:
             for name, offsets in topics.items()
         ]
         request = OffsetCommitRequest(
-            **({"group_id": group, "member_id": "", "topics": asked} | fields)
+            **({"group_id": group, "member_id": "", "topics": requests} | fields)
         )
         reply = await self.ask(request, version)
         return {
@@ -124,26 +124,26 @@ class GroupNode:
     ) -> dict[str | bytes, dict[int, int]]:
         """Committed offsets by topic and partition; an error's code negative."""
         shape = OffsetFetchRequest.OffsetFetchRequestGroup
-        asked = None
+        requests = None
         if topics is not None:
-            asked = [
-                shape.OffsetFetchRequestTopics(**_called(name), partition_indexes=indexes)
+            requests = [
+                shape.OffsetFetchRequestTopics(**_request_name(name), partition_indexes=indexes)
                 for name, indexes in topics.items()
             ]
-        request = OffsetFetchRequest(groups=[shape(group_id=group, topics=asked)])
-        (found,) = (await self.ask(request, version)).groups
-        if found.error_code:
-            return {"error": {0: found.error_code}}
+        request = OffsetFetchRequest(groups=[shape(group_id=group, topics=requests)])
+        (answer,) = (await self.ask(request, version)).groups
+        if answer.error_code:
+            return {"error": {0: answer.error_code}}
         return {
             t.name or t.topic_id: {
                 p.partition_index: -p.error_code if p.error_code else p.committed_offset
                 for p in t.partitions
             }
-            for t in found.topics
+            for t in answer.topics
         }
 
 
-def _called(name: str | bytes) -> dict[str, Any]:
+def _request_name(name: str | bytes) -> dict[str, Any]:
     return {"topic_id": name} if isinstance(name, bytes) else {"name": name}
 
 

@@ -31,7 +31,7 @@ def append(
 def content(log: PartitionLog, offset: int | None = None) -> list[tuple[int, bytes | None]]:
     """Offset and value of every record that can be read."""
     offset = log.start_offset if offset is None else offset
-    found = []
+    pairs = []
     while offset < log.written_offset:
         with log.read(offset, 10_000, end_offset=log.written_offset) as region:
             data = region.read()
@@ -39,10 +39,10 @@ def content(log: PartitionLog, offset: int | None = None) -> list[tuple[int, byt
             break
         before = offset
         for pos, header in headers(data):
-            found += [(r.offset, r.value) for r in records(data, pos, header) if r.offset >= before]
+            pairs += [(r.offset, r.value) for r in records(data, pos, header) if r.offset >= before]
             offset = header.next_offset
         assert offset > before
-    return found
+    return pairs
 
 
 def marker(producer_id: int, *, commit: bool, **more: int) -> bytes:
@@ -66,5 +66,5 @@ def offset_for_timestamp(log: PartitionLog, timestamp: int) -> tuple[int, int] |
 
 def max_timestamp(log: PartitionLog) -> tuple[int, int]:
     """The largest timestamp and the first record that has it, (-1, -1) without one."""
-    found = timestamp_search.run(timestamp_search.youngest(log))
-    return (-1, -1) if found is None else (found.timestamp, found.offset)
+    newest = timestamp_search.run(timestamp_search.youngest(log))
+    return (-1, -1) if newest is None else (newest.timestamp, newest.offset)

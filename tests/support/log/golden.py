@@ -24,8 +24,8 @@ def expected(name: str) -> dict[str, Any]:
 
 def disk_part(name: str) -> dict[str, Any]:
     """Return the contents of the disk as Kafka's own classes read it."""
-    found: dict[str, Any] = expected(name)["disk"]
-    return found
+    disk: dict[str, Any] = expected(name)["disk"]
+    return disk
 
 
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -61,21 +61,21 @@ def root(name: str, unpacked: Path) -> Path:
 def expected_files(name: str) -> dict[str, Any]:
     """Log directory/partition -> file stem -> suffix -> content."""
     key = "disk_after_recovery_and_clean_shutdown" if name == "torn" else "disk"
-    found: dict[str, Any] = expected(name)[key]["partitions"]
-    return found
+    partitions: dict[str, Any] = expected(name)[key]["partitions"]
+    return partitions
 
 
 def topic_config(name: str, directory: str) -> LogConfig:
     """The settings under which Kafka wrote this partition."""
     topic = directory.rsplit("/", 1)[-1].rsplit("-", 1)[0]
-    found = expected(name).get("observed") or expected(name)["observed_after_restart"]
-    given = {k: v["value"] for k, v in found["configs"].get(f"TOPIC:{topic}", {}).items()}
-    size = given.get("internal.segment.bytes", given.get("segment.bytes", 1 << 30))
+    state = expected(name).get("observed") or expected(name)["observed_after_restart"]
+    settings = {k: v["value"] for k, v in state["configs"].get(f"TOPIC:{topic}", {}).items()}
+    size = settings.get("internal.segment.bytes", settings.get("segment.bytes", 1 << 30))
     return LogConfig(
         segment_bytes=int(size),
-        segment_ms=int(given.get("segment.ms", 7 * DAY_MS)),
-        index_interval_bytes=int(given.get("index.interval.bytes", 4096)),
-        log_append_time=given.get("message.timestamp.type") == "LogAppendTime",
+        segment_ms=int(settings.get("segment.ms", 7 * DAY_MS)),
+        index_interval_bytes=int(settings.get("index.interval.bytes", 4096)),
+        log_append_time=settings.get("message.timestamp.type") == "LogAppendTime",
         # Made-up timestamps of 2023 must not expire while the tests run.
         producer_id_expiration_ms=1 << 62,
     )

@@ -190,14 +190,14 @@ class Cluster(ABC):
 
     def find_leader(self) -> int | None:
         """The leader of the latest epoch."""
-        found = [n for n in self.running if self.is_leader(n)]
-        return max(found, key=lambda n: self.state(n).epoch, default=None)
+        leaders = [n for n in self.running if self.is_leader(n)]
+        return max(leaders, key=lambda n: self.state(n).epoch, default=None)
 
     def leader(self, *, but: int | None = None) -> int:
         """The leader, as soon as there is one."""
         self.until(lambda: self.find_leader() not in (None, but), "a leader")
-        found = self.find_leader()
-        return self.leader(but=but) if found is None or found == but else found
+        leader = self.find_leader()
+        return self.leader(but=but) if leader is None or leader == but else leader
 
     def committed(self, node_id: int) -> list[str]:
         """Return the names of the records that a node knows to be committed."""
@@ -305,8 +305,8 @@ class Cluster(ABC):
 
     def add(self, node_id: int) -> None:
         """Make a node a voter."""
-        found = self.insist(lambda: self.add_request(node_id))
-        assert found.error_code in (0, 126)  # 126: an earlier try did it
+        answer = self.insist(lambda: self.add_request(node_id))
+        assert answer.error_code in (0, 126)  # 126: an earlier try did it
 
     def remove(self, key: ReplicaKey) -> None:
         """Take a voter out."""
@@ -329,9 +329,9 @@ class Cluster(ABC):
             lambda: len({tuple(self.committed(n)) for n in self.running}) == 1,
             "all to have the same",
         )
-        found = self.committed(self.leader())
-        assert [name for name in found if name in set(self.acknowledged)] == self.acknowledged
-        assert len(found) == len(set(found))
+        entries = self.committed(self.leader())
+        assert [name for name in entries if name in set(self.acknowledged)] == self.acknowledged
+        assert len(entries) == len(set(entries))
         assert not self.watch.violations
         self.check_more()
 

@@ -71,11 +71,11 @@ class Proxies:
             async for data in reading:
                 while (source, target) in self.cut:  # noqa: ASYNC110 - set by another thread
                     await trio.sleep(HOLD_S)
-                await writing.send_all(self._damaged(source, target, data))
+                await writing.send_all(self._damage_once(source, target, data))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
 
-    def _damaged(self, source: int, target: int, data: bytes | bytearray) -> bytes:
+    def _damage_once(self, source: int, target: int, data: bytes | bytearray) -> bytes:
         data = bytes(data)
         if self.damage is None or self.damage[:2] != (source, target):
             return data

@@ -94,22 +94,22 @@ class RealNode:
     raft: Raft | None = None
     is_paused: bool = False
     failure: BaseException | None = None
-    heard: Watcher = attrs.field(factory=Watcher)
+    listener: Watcher = attrs.field(factory=Watcher)
     quorum: RaftService | None = None
     _token: trio.lowlevel.TrioToken | None = None
     _nursery: trio.Nursery | None = None
     _thread: threading.Thread | None = None
     _gate: threading.Event = attrs.field(factory=threading.Event)
-    _nobody: socket.socket = attrs.field(factory=socket.socket)
+    _refusing_socket: socket.socket = attrs.field(factory=socket.socket)
     """Bound, never listening: connections to it are refused."""
 
     def __attrs_post_init__(self) -> None:
-        self._nobody.bind((HOST, 0))
+        self._refusing_socket.bind((HOST, 0))
         self._down()
 
     def _down(self) -> None:
         self.raft = None
-        self.port = int(self._nobody.getsockname()[1])
+        self.port = int(self._refusing_socket.getsockname()[1])
 
     @property
     def id(self) -> int:
@@ -156,7 +156,7 @@ class RealNode:
             peers=RaftPeers(routes),
         )
         net = self._listening(quorum)
-        self._watched(quorum)
+        self._watch_steps(quorum)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(network.run)
@@ -165,20 +165,20 @@ class RealNode:
             await nursery.start(quorum.run)
             started.set()
 
-    def _watched(self, quorum: RaftService) -> None:
+    def _watch_steps(self, quorum: RaftService) -> None:
         """Let every step and everything visible pass the checks."""
         self.incarnation += 1
-        self.quorum, self.raft, self.heard = quorum, quorum._raft, Watcher()
-        quorum.add_listener(self.heard)
+        self.quorum, self.raft, self.listener = quorum, quorum._raft, Watcher()
+        quorum.add_listener(self.listener)
         quorum._driver._machine = _Machine(quorum._raft, self._on_step)
         finish = quorum._finish
 
-        def watched(outcome: Outcome) -> None:
+        def watch_and_finish(outcome: Outcome) -> None:
             if self.raft is not None:
                 self.watch.on_outcome(self, outcome)
             finish(outcome)
 
-        quorum._finish = watched  # type: ignore[method-assign]
+        quorum._finish = watch_and_finish  # type: ignore[method-assign]
 
     def _on_step(self, event: Event | None, effects: Sequence[Effect]) -> None:
         if self.raft is not None:  # else it is dead already, as far as the scenario knows
@@ -212,7 +212,7 @@ class RealNode:
             raise self.failure
 
     def close(self) -> None:
-        self._nobody.close()
+        self._refusing_socket.close()
 
     def _cancel(self) -> None:
         assert self._nursery is not None
@@ -379,7 +379,7 @@ class RealCluster(Cluster):
         """Check that the listeners got what the log holds."""
         for node_id, node in self.nodes.items():
             self.until(
-                lambda n=node, i=node_id: _heard(n.heard) == self.committed(i),
+                lambda n=node, i=node_id: records_listened_to(n.listener) == self.committed(i),
                 f"the listeners of node {node_id} to hear everything",
             )
 
@@ -396,7 +396,7 @@ class RealCluster(Cluster):
                 node.close()
 
 
-def _heard(watcher: Watcher) -> list[str]:
+def records_listened_to(watcher: Watcher) -> list[str]:
     """Return the records that a listener got: its latest snapshot and what came after it."""
     names: list[str] = []
     start = 0

@@ -57,10 +57,10 @@ class _Waiting:
 class _Node(SimNode):
     """A node whose answers may be damaged on their way."""
 
-    damaged: Callable[[int, int, Any], Any] = lambda source, target, response: response
+    on_answer: Callable[[int, int, Any], Any] = lambda source, target, response: response
 
     def _answer(self, caller: Caller, response: Any) -> None:
-        super()._answer(caller, self.damaged(self.id, caller.node, response))
+        super()._answer(caller, self.on_answer(self.id, caller.node, response))
 
 
 class SimulatedCluster(Cluster):
@@ -74,7 +74,7 @@ class SimulatedCluster(Cluster):
         self.network = SimNetwork(self.scheduler, self.random)
         self.trace = Trace.of(200)
         self._waiting: list[_Waiting] = []
-        self._asked: dict[Any, Ticket] = {}
+        self._tickets: dict[Any, Ticket] = {}
         self._damage: tuple[int, int, bytes] | None = None
         for node_id in (*shape.voters, *shape.others):
             self._make(node_id)
@@ -95,7 +95,7 @@ class SimulatedCluster(Cluster):
             self._on_outcome,
             self.watch.on_delivery,
             self.empty_disk(node_id),
-            damaged=self._damaged,
+            on_answer=self._damage_once,
         )
         if shape.is_dynamic and node_id in shape.voters:
             node.storage.format(SnapshotId(0, 0), shape.first_checkpoint())
@@ -151,7 +151,7 @@ class SimulatedCluster(Cluster):
     def is_damaged(self) -> bool:
         return self._damage is None
 
-    def _damaged(self, source: int, target: int, response: Any) -> Any:
+    def _damage_once(self, source: int, target: int, response: Any) -> Any:
         if self._damage is None or self._damage[:2] != (source, target):
             return response
         part: Any
@@ -193,8 +193,8 @@ class SimulatedCluster(Cluster):
 
     def _on_outcome(self, node: SimNode, outcome: Outcome) -> None:
         self.watch.on_outcome(node, outcome)
-        if isinstance(outcome, Reply) and outcome.token in self._asked:
-            self._asked.pop(outcome.token).outcome = outcome.response
+        if isinstance(outcome, Reply) and outcome.token in self._tickets:
+            self._tickets.pop(outcome.token).outcome = outcome.response
         for waiting in [w for w in self._waiting if w.node is node]:
             state = node.raft.state if node.raft is not None else None
             if state is None or node.incarnation != waiting.incarnation:
@@ -208,8 +208,8 @@ class SimulatedCluster(Cluster):
 
     def ask(self, node_id: int, request: Any) -> Ticket:
         ticket = Ticket()
-        token = ("tool", self.scheduler.events, len(self._asked))
-        self._asked[token] = ticket
+        token = ("tool", self.scheduler.events, len(self._tickets))
+        self._tickets[token] = ticket
         self.nodes[node_id].feed(Received(token, request))
         return ticket
 

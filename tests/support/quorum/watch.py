@@ -72,8 +72,8 @@ class Watch(Checks):
         disk = node.storage.cache
         newest = max(disk.snapshots)
         reader = SnapshotReader(newest, disk.snapshots[newest])
-        said = [record.name for record in reader.records()]
-        if said != [name for end, name in self.names if end <= end_offset]:
+        names = [record.name for record in reader.records()]
+        if names != [name for end, name in self.names if end <= end_offset]:
             raise Violation(f"n{node.id}: a snapshot at {end_offset} of something else")
         place = (node.id, node.incarnation)
         epoch, compared = self.seen[place]
@@ -83,7 +83,7 @@ class Watch(Checks):
 def _kind(request: Any) -> str:
     """The name of a request; pre-votes have one of their own."""
     if isinstance(request, VoteRequest):
-        asked = messages.partition_of(request)
-        if asked is not None and asked.pre_vote:
+        partition = messages.partition_of(request)
+        if partition is not None and partition.pre_vote:
             return "PreVote"
     return type(request).__name__.removesuffix("Request")

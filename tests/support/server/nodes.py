@@ -39,9 +39,9 @@ async def running(directory: Path, **changes: str) -> AsyncIterator[Server]:
 
 async def create(server: Server, topic: str, partitions: int = 1) -> int:
     """The error code."""
-    wanted = CreateTopicsRequest.CreatableTopic
+    shape = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
-        topics=[wanted(name=topic, num_partitions=partitions, replication_factor=1)],
+        topics=[shape(name=topic, num_partitions=partitions, replication_factor=1)],
         timeout_ms=10_000,
     )
     async with await TrioWireClient.connect(*server.address) as client:
