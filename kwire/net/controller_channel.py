@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kwire.raftmeta.controller.mutation_quota import Requester
+    from kwire.raftmeta.delivery import LeaderAndEpoch
     from kwire.raftmeta.raft.voters import Node
-    from kwire.raftmeta.service import LeaderAndEpoch, RaftService
+    from kwire.raftmeta.service import RaftService
     from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
 logger = logging.getLogger(__name__)

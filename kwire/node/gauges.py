@@ -17,6 +17,7 @@ from kwire.group.service import GroupCoordinator
 from kwire.log.disk import Space
 from kwire.node.broker import BrokerHalf
 from kwire.node.core import Core
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import PartitionImage
 from kwire.raftmeta.raft.raft_metrics import (
     STATES,
@@ -25,7 +26,6 @@ from kwire.raftmeta.raft.raft_metrics import (
     state_name,
     vote,
 )
-from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.replica.leader import Leader
 from kwire.replica.service import ReplicaService

@@ -166,7 +166,7 @@ class Server:
             if quorum.leader().leader_id is None:
                 log.warning("waiting for a leader of the quorum controllers=%s", asked)
             else:
-                log.info("catching up with the quorum offset=%d", quorum.delivered_offset)
+                log.info("catching up with the quorum offset=%d", quorum.delivery.end_offset)
             await trio.sleep(6 * WAITING_TOLD_SECONDS)
 
     async def _hand_over(self) -> None:

@@ -22,11 +22,11 @@ from kwire.codec.messages.metadata_records import (
     TopicRecord,
 )
 from kwire.configs.resource_types import TOPIC
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_disk import SimStorage

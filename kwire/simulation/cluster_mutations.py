@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
+from kwire.raftmeta.commits import PendingCommits
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.delivery import Delivery
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.raft.events import Committed
-from kwire.raftmeta.service import RaftService
 from kwire.simulation.raft_mutations import Mutation
 
 
@@ -15,17 +16,17 @@ async def _answer_at_once(controller: Controller, decide: Any, request: Any, **_
     return controller._decide(decide, request).reply
 
 
-def _deliver_appended(quorum: RaftService, item: Any) -> None:
+def _deliver_appended(delivery: Delivery, item: Any) -> None:
     """Deliver everything in the log as committed."""
     if isinstance(item, Committed):
-        item = Committed(quorum.state.log.end_offset)
-    _queue_delivery(quorum, item)
+        item = Committed(delivery._state.log.end_offset)
+    _put(delivery, item)
 
 
-_queue_delivery = RaftService._queue_delivery
+_put = Delivery.put
 
 
-def _fail_nothing(quorum: RaftService) -> None:
+def _fail_nothing(commits: PendingCommits, epoch: int | None) -> None:
     """Leave the commits of a lost leadership waiting; another leader's records complete them."""
 
 
@@ -54,13 +55,13 @@ MUTATIONS: Final = (
     Mutation(
         "publish-uncommitted",
         "the image has records that are not committed yet",
-        ((RaftService, "_queue_delivery", _deliver_appended),),
+        ((Delivery, "put", _deliver_appended),),
         (43, 49),
     ),
     Mutation(
         "commits-outlive-office",
         "a decision of a lost office succeeds when others' records are committed in its place",
-        ((RaftService, "_fail_commits", _fail_nothing),),
+        ((PendingCommits, "fail_unless", _fail_nothing),),
         (48,),
     ),
     Mutation(

@@ -32,6 +32,7 @@ from kwire.node import build
 from kwire.node.controller_requests import InProcessController, register_controller
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.raftmeta.broker.registration import controller_registration
+from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import (
     decide_heartbeat,
     decide_register_broker,
@@ -45,7 +46,7 @@ from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.raft.voters import Endpoint
-from kwire.raftmeta.service import Commit, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
 from kwire.simulation.cluster_checks import Books, Watch
 from kwire.simulation.cluster_network import Wire, WirePool

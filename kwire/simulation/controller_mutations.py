@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller import brokers as controller_brokers
 from kwire.raftmeta.controller import configs as controller_configs
 from kwire.raftmeta.controller import leaders as controller_leaders
@@ -18,7 +19,6 @@ from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata import image_records
 from kwire.raftmeta.metadata.image import PartitionImage
-from kwire.raftmeta.service import Commit
 from kwire.simulation import controller_steps, controller_world
 from kwire.simulation.raft_mutations import Mutation
 

@@ -17,6 +17,7 @@ import attrs
 
 from kwire.configs.load import broker_config
 from kwire.errors import KafkaError, NotController
+from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.leaders import decide_sweep, resume_sweeps
@@ -25,7 +26,6 @@ from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
-from kwire.raftmeta.service import Commit
 from kwire.simulation.controller_checks import ControllerChecks, Written, demand
 
 Q = TypeVar("Q")
@@ -208,7 +208,7 @@ class World:
         last = state.next_offset + len(decision.records) - 1
         commit = Commit(state.next_offset, last, self.failovers - 1)
         state.apply(decision.records, Applied(last, self.failovers - 1, 0))
-        commit._finish(NotController())
+        commit.complete(NotController())
         demand(not _is_answered(commit), "answered by a controller that is none", decide.__name__)
 
     def _decide(
@@ -245,7 +245,7 @@ class World:
     def _commit(self, batch: "Batch") -> None:
         self.log.append((batch.applied, batch.records))
         self.checks.on_written(batch.records, batch.written, batch.vouched)
-        batch.commit._finish()
+        batch.commit.complete()
 
     def several(self, requests: Sequence[Callable[[], None]]) -> None:
         """Send requests whose decisions are under way together; the last ones may be lost.
@@ -264,7 +264,7 @@ class World:
         for batch in batches[:kept]:
             self._commit(batch)
         for batch in batches[kept:]:
-            batch.commit._finish(NotController())
+            batch.commit.complete(NotController())
         if kept < len(batches):
             self.note("lost batches under way", len(batches) - kept)
             self.fail_over()

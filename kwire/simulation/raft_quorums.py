@@ -7,9 +7,10 @@ from random import Random
 import attrs
 import trio
 
+from kwire.raftmeta.delivery import LeaderAndEpoch, Listener
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.service import LeaderAndEpoch, Listener, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.storage.storage import MemoryStorage, MetadataStorage
 

@@ -15,7 +15,7 @@ from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest, Unre
 from kwire.handlers.envelope import envelope
 from kwire.handlers.shared.context import Context, Principal, Services
 from kwire.handlers.shared.handler import handles
-from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.delivery import LeaderAndEpoch
 
 KEY = 64
 PRINCIPAL = b"\0\0" + encode(

@@ -118,7 +118,7 @@ MUTATIONS = (
     Mutation(
         name="delivery-overtakes-a-load",
         invariants=(49,),
-        path="kwire/raftmeta/service.py",
+        path="kwire/raftmeta/delivery.py",
         old="if (rest := listener.on_commit(batches)) is not None:",
         new="if (rest := listener.on_commit(batches)) is None:",
         test="tests/raftmeta/metadata/test_image_slices.py::"

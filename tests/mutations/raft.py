@@ -64,7 +64,7 @@ MUTATIONS = (
     Mutation(
         name="vote-is-sent-without-its-sync",
         invariants=(42, 90),
-        path="kwire/raftmeta/service.py",
+        path="kwire/raftmeta/disk_calls.py",
         old="                if not lacks_descriptors(error) or not can_go_on():\n"
         "                    raise\n",
         new="                if in_thread and lacks_descriptors(error):\n"

@@ -18,8 +18,8 @@ from kwire.net.connection_pool import NobodyListens, OutOfReach
 from kwire.net.controller_channel import ControllerChannel
 from kwire.net.framing import Disconnect
 from kwire.raftmeta.controller.mutation_quota import Requester
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
-from kwire.raftmeta.service import LeaderAndEpoch
 
 HEARTBEAT = BrokerHeartbeatRequest(
     broker_id=1, broker_epoch=7, current_metadata_offset=9, want_fence=False, want_shut_down=False

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 
 from kwire.metrics import RAFT_ELECTIONS, Metrics
 from kwire.node.gauges import Elections, add_gauges
-from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.simulation.raft_quorums import TestClock
 from tests.support.server.nodes import create, running
 

@@ -18,15 +18,17 @@ from kwire import errors
 from kwire.clock import Clock
 from kwire.codec.messages.metadata_records import AbortTransactionRecord, NoOpRecord
 from kwire.drive import give_way
+from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.brokers import begin_sessions
 from kwire.raftmeta.controller.features import bootstrap_records
 from kwire.raftmeta.controller.leaders import resume_sweeps
 from kwire.raftmeta.controller.mutation_quota import Permit, Requester
 from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied
 from kwire.raftmeta.metadata.image_loader import STEP_RECORDS
 from kwire.raftmeta.metadata.publisher import AT_ONCE, MetadataPublisher
-from kwire.raftmeta.service import Commit, LeaderAndEpoch, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import at_level, level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack
 from kwire.records.build import Payload

@@ -13,11 +13,11 @@ from typing import Any, Final
 import trio
 
 from kwire.drive import Slices
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, drained
 from kwire.raftmeta.metadata.image_records import image_records
-from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
 Applier = Callable[[MetadataDelta], Awaitable[None]]
@@ -148,7 +148,7 @@ class MetadataPublisher:
 
 
 def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:
-    """Return an image's records in groups, for ``RaftService.write_snapshot``."""
+    """Return an image's records in groups, for ``SnapshotWriter.write``."""
     group: list[Any] = []
     for record in image_records(image):
         group.append(record)

@@ -13,9 +13,10 @@ import attrs
 import trio
 
 from kwire.clock import Clock
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
-from kwire.raftmeta.service import LeaderAndEpoch, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 
@@ -66,7 +67,7 @@ class Snapshotter:
         self.cadence.taken()
         applied = image.applied
         try:
-            made = await self.quorum.write_snapshot(
+            made = await self.quorum.snapshots.write(
                 applied.offset + 1,
                 applied.epoch,
                 snapshot_contents(image),

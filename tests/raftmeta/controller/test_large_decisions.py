@@ -16,8 +16,8 @@ from kwire.raftmeta.controller.partition_index import PartitionIndex
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import AT_ONCE
-from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.records import build
 from tests.raftmeta.controller.test_service import create, node
 from tests.raftmeta.controller.test_sweeps import cluster_of

@@ -26,8 +26,8 @@ from kwire.raftmeta.controller.mutation_quota import (
 )
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster, node_config
 from tests.support.raftmeta.one_leader import OneLeader, in_office

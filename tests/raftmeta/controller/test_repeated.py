@@ -33,7 +33,7 @@ from kwire.raftmeta.controller.topics import (
     decide_create_topics,
     decide_delete_topics,
 )
-from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster
 from tests.support.raftmeta.one_leader import OneLeader, in_office
@@ -177,10 +177,10 @@ async def test_what_was_seen_is_committed_before_the_answer(survives: bool) -> N
             await trio.testing.wait_all_tasks_blocked()
             assert (len(quorum.commits), answers) == (1, {}), turn
         if survives:
-            quorum.commits[0]._finish()
+            quorum.commits[0].complete()
         else:
             controller.on_leadership(LeaderAndEpoch(2, 6))
-            quorum.commits[0]._finish(errors.NotController())
+            quorum.commits[0].complete(errors.NotController())
     if survives:
         assert answers == {1: [0], 2: [errors.TopicAlreadyExists.code]}
     else:

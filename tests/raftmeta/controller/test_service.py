@@ -32,8 +32,9 @@ from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher, snapshot_contents
-from kwire.raftmeta.service import LeaderAndEpoch, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import CommittedBatch
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, Watcher, config_of, voters_of
@@ -250,7 +251,7 @@ async def test_start_from_a_snapshot() -> None:
         await made.controller.call(decide_create_topics, create("t", 3))
         image = made.publisher.image
         end, epoch = image.applied.offset + 1, image.applied.epoch
-        await made.quorum.write_snapshot(end, epoch, snapshot_contents(image), 0)
+        await made.quorum.snapshots.write(end, epoch, snapshot_contents(image), 0)
     async with node(storage) as made:
         await made.controller.wait_active()
         assert made.publisher.image.topics == image.topics

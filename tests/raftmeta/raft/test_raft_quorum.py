@@ -29,7 +29,7 @@ async def test_three_nodes_elect_commit_and_agree(autojump_clock: MockClock) -> 
             await commit.wait()
             for member in members.members.values():
                 assert member.quorum is not None
-                await member.quorum.wait_until(commit.offset + 1)
+                await member.quorum.delivery.wait_delivered(commit.offset + 1)
                 assert [b.records for b in member.watcher.batches if b.records] == [(topic(1),)]
 
 
@@ -48,7 +48,7 @@ async def test_a_killed_leader_is_replaced_and_returns(autojump_clock: MockClock
             commit = await second.append([topic(2)], second.leader().epoch)
             await commit.wait()
             again = await members.start(killed)
-            await again.wait_until(commit.offset + 1)
+            await again.delivery.wait_delivered(commit.offset + 1)
             seen = [b.records for b in members.members[killed].watcher.batches if b.records]
             assert seen == [(topic(1),), (topic(2),)]
 

@@ -6,7 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kwire import errors
 from kwire.codec.messages.metadata_records import NoOpRecord, TopicRecord
-from kwire.raftmeta.service import LeaderAndEpoch
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, Watcher, quorum_of_one
 
@@ -31,7 +31,7 @@ async def test_a_quorum_of_one_leads_at_once(autojump_clock: trio.testing.MockCl
 async def test_commit_is_done_when_listeners_have_heard() -> None:
     watcher = Watcher()
     async with quorum_of_one(watcher) as quorum:
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         await wait_all_tasks_blocked()
         first = await quorum.append([topic(1), topic(2)], epoch=1)
         second = quorum.append_nowait([topic(3)], epoch=1)
@@ -39,12 +39,12 @@ async def test_commit_is_done_when_listeners_have_heard() -> None:
         assert quorum.next_offset == 4
         await second.wait()
         assert [b.records for b in watcher.batches[1:]] == [(topic(1), topic(2)), (topic(3),)]
-        assert quorum.delivered_offset == quorum.high_watermark == 4
+        assert quorum.delivery.end_offset == quorum.high_watermark == 4
 
 
 async def test_records_of_another_epoch_are_refused() -> None:
     async with quorum_of_one() as quorum:
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         with pytest.raises(errors.NotController):
             await quorum.append([NoOpRecord()], epoch=0)
 
@@ -55,7 +55,7 @@ async def test_restart_replays_and_raises_the_epoch() -> None:
         await (await quorum.append([topic(1)], epoch=1)).wait()
     watcher = Watcher()
     async with quorum_of_one(watcher, storage=storage) as quorum:
-        await quorum.wait_until(3)
+        await quorum.delivery.wait_delivered(3)
         await wait_all_tasks_blocked()
         assert quorum.leader() == LeaderAndEpoch(1, 2, is_active=True)
         assert [(b.base_offset, b.epoch, b.records) for b in watcher.batches] == [
@@ -72,16 +72,16 @@ async def test_snapshot_replaces_the_log_before_it() -> None:
     now_ms = TestClock().now_ms()
     async with quorum_of_one(storage=storage) as quorum:
         await (await quorum.append([topic(1)], epoch=1)).wait()
-        await quorum.write_snapshot(2, 1, [[topic(1)]], last_timestamp_ms=now_ms)
+        await quorum.snapshots.write(2, 1, [[topic(1)]], last_timestamp_ms=now_ms)
         await (await quorum.append([topic(2)], epoch=1)).wait()
-        await quorum.write_snapshot(
+        await quorum.snapshots.write(
             3, 1, [[topic(1), topic(2)]], last_timestamp_ms=TestClock().now_ms()
         )
         await (await quorum.append([topic(3)], epoch=1)).wait()
     assert storage.start_offset == 2
     watcher = Watcher()
     async with quorum_of_one(watcher, storage=storage) as quorum:
-        await quorum.wait_until(5)
+        await quorum.delivery.wait_delivered(5)
         assert [s.id for s in watcher.snapshots] == [(3, 1)]
         assert list(watcher.snapshots[0].records()) == [topic(1), topic(2)]
         assert [b.records for b in watcher.batches if b.records] == [(topic(3),)]
@@ -89,7 +89,7 @@ async def test_snapshot_replaces_the_log_before_it() -> None:
 
 async def test_stopping_fails_what_is_not_committed() -> None:
     async with quorum_of_one() as quorum:
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         commit = quorum.append_nowait([topic(1)], epoch=1)
     with pytest.raises(errors.NotController):
         await commit.wait()

@@ -12,12 +12,13 @@ from trio.testing import wait_all_tasks_blocked
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest
 from kwire.codec.messages.metadata_records import TopicRecord
+from kwire.raftmeta.delivery import DELIVERY_BYTES
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import CleanLog, SnapshotLoaded, SnapshotRefused, SnapshotTaken
 from kwire.raftmeta.raft.log_state import NeedsSnapshot, SnapshotId, Valid
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.voters import Node
-from kwire.raftmeta.service import DELIVERY_BYTES, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.records import pack, snapshot_chunks
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.records.build import New, batch
@@ -117,9 +118,9 @@ async def test_the_log_goes_while_it_is_being_delivered() -> None:
         await nursery.start(quorum.run)
         await wait_all_tasks_blocked()
         assert storage.is_installed
-        assert quorum.delivered_offset < count, "nothing was left to deliver"
+        assert quorum.delivery.end_offset < count, "nothing was left to deliver"
         storage.go_on.set()
-        await quorum.wait_until(later.end_offset)
+        await quorum.delivery.wait_delivered(later.end_offset)
         assert [s.id for s in watcher.snapshots] == [later]
         nursery.cancel_scope.cancel()
 

@@ -96,7 +96,7 @@ async def test_large_snapshot_is_decoded_in_slices() -> None:
     storage = Observed(lambda: before.append(turns.count))
     async with fetching(storage, watcher) as quorum, trio.open_nursery() as nursery:
         nursery.start_soon(turns.run)
-        await quorum.wait_until(5000)
+        await quorum.delivery.wait_delivered(5000)
         assert turns.count - before[0] >= 40
         nursery.cancel_scope.cancel()
     assert len(list(watcher.snapshots[0].records())) == RECORDS
@@ -122,7 +122,7 @@ async def test_node_lives_on_while_a_snapshot_is_put_in_place() -> None:
         await wait_all_tasks_blocked()
         assert quorum.state.installing is not None
         storage.go_on.set()
-        await quorum.wait_until(5000)
+        await quorum.delivery.wait_delivered(5000)
     assert [s.id for s in watcher.snapshots] == [SnapshotId(5000, 1)]
 
 

@@ -52,12 +52,12 @@ async def test_the_one_before_goes_when_there_is_no_room(
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(quorum.run)
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         for number in (1, 2, 3):
             record = TopicRecord(name=f"topic-{number}", topic_id=bytes([number] * 16))
             await (await quorum.append([record], epoch=1)).wait()
             seen = TestClock().now_ms() - DAY_MS
-            await quorum.write_snapshot(number + 1, 1, [[record]], last_timestamp_ms=seen)
+            await quorum.snapshots.write(number + 1, 1, [[record]], last_timestamp_ms=seen)
         await (await quorum.append([record], epoch=1)).wait()
         nursery.cancel_scope.cancel()
     assert sorted(storage.snapshots) == kept

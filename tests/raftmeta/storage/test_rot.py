@@ -143,6 +143,6 @@ async def test_node_ends_instead_of_delivering_what_rotted() -> None:
 
     with pytest.RaisesGroup(KafkaStorageError, NotController, flatten_subgroups=True):
         async with quorum_of_one(storage=storage) as quorum:
-            await quorum.wait_until(1)
+            await quorum.delivery.wait_delivered(1)
             storage.read = rotten  # type: ignore[method-assign]
             await (await quorum.append([NoOpRecord()], epoch=1)).wait()

@@ -84,7 +84,7 @@ async def test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor(path
 async def test_records_are_written_committed_and_told_when_there_are_descriptors_again() -> None:
     disk, watcher = SimDisk(), Watcher()
     async with node(disk, voters_of(1), watcher) as quorum:
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         close_files(quorum)
         disk.fail_at("open", SCARCE, times=MADE_AGAIN)
         with trio.fail_after(60):
@@ -99,10 +99,10 @@ async def test_records_are_written_committed_and_told_when_there_are_descriptors
 async def test_snapshot_is_written_when_there_are_descriptors_again() -> None:
     disk = SimDisk()
     async with node(disk, voters_of(1)) as quorum:
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         disk.fail_at("open", SCARCE, path=".checkpoint", times=MADE_AGAIN)
         with trio.fail_after(60):
-            await quorum.write_snapshot(1, 1, [[topic(1)]], last_timestamp_ms=1)
+            await quorum.snapshots.write(1, 1, [[topic(1)]], last_timestamp_ms=1)
         assert [s.end_offset for s in quorum.state.log.snapshots] == [1]
 
 
@@ -141,7 +141,7 @@ async def test_loop_runs_between_attempts_though_files_could_be_closed(
     monkeypatch.setattr(scarcity, "FIRST_WAIT_S", 0.1)
     turns, watcher = Turns(), Watcher()
     async with node(SimDisk(), voters_of(1), watcher) as quorum:
-        await quorum.wait_until(1)
+        await quorum.delivery.wait_delivered(1)
         monkeypatch.setattr(DiskStorage, "shed", lambda _: True)
         call = turns.refused(getattr(quorum._storage, name), 7)
         monkeypatch.setattr(DiskStorage, name, staticmethod(call))

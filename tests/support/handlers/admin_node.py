@@ -8,6 +8,7 @@ import trio
 
 from kwire.codec.apis import ListenerType
 from kwire.configs.listeners import Endpoint
+from kwire.configs.resource_types import BROKER
 from kwire.handlers.dispatch import Dispatcher, Session
 from kwire.handlers.shared.context import Services
 from kwire.node.controller_requests import InProcessController
@@ -22,7 +23,6 @@ from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.node_settings import settings_in_force
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage import MemoryStorage
 from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
@@ -87,7 +87,9 @@ class AdminNode:
     def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
         self.services.image = image
         if delta.configs:
-            self.services.config = settings_in_force(self.broker.config, image)
+            base = self.broker.config
+            own = image.config(BROKER, str(base.node_id))
+            self.services.config = base.with_dynamic(image.config(BROKER, ""), own)
 
     def session(self, side: ListenerType = ListenerType.BROKER) -> Session:
         listener = "PLAINTEXT" if side is ListenerType.BROKER else "CONTROLLER"

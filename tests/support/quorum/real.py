@@ -25,13 +25,14 @@ from kwire.handlers.shared.context import Services
 from kwire.log.disk import RealDisk
 from kwire.net.connection_pool import ConnectionPool, Network, RaftPeers
 from kwire.net.service import NetService
+from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.raft.events import Effect, Event
 from kwire.raftmeta.raft.log_state import SnapshotId
 from kwire.raftmeta.raft.raft import Raft
 from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
-from kwire.raftmeta.service import Commit, RaftService
+from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.storage_turn import Outcome
 from kwire.simulation.raft_files import Files
 from kwire.simulation.raft_quorums import Watcher
@@ -368,9 +369,9 @@ class RealCluster(Cluster):
         async def take() -> None:
             quorum: RaftService = node.running
             state = self.state(node_id)
-            await quorum.wait_until(end := state.high_watermark or 0)
+            await quorum.delivery.wait_delivered(end := state.high_watermark or 0)
             contents = [[record(name) for name in self.committed(node_id)]]
-            await quorum.write_snapshot(end, state.log.epoch_at(end - 1), contents, 0)
+            await quorum.snapshots.write(end, state.log.epoch_at(end - 1), contents, 0)
 
         node.do(take)
 

@@ -29,8 +29,8 @@ from kwire.net.controller_channel import ControllerChannel
 from kwire.raftmeta.broker.registration import broker_registration
 from kwire.raftmeta.broker.state import BrokerState, State
 from kwire.raftmeta.controller.features import SUPPORTED
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.raft.voters import Node
-from kwire.raftmeta.service import LeaderAndEpoch
 from tests.support.raftmeta.clusters import node_config
 from tests.support.raftmeta.conversations import CLUSTERS, VECTORS, Frame, Happening, recording
 from tests.support.raftmeta.deviations import Deviation, differences

@@ -8,8 +8,9 @@ import attrs
 
 from kwire import errors
 from kwire.codec.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from kwire.raftmeta.commits import Commit
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.service import Commit, LeaderAndEpoch
 from kwire.raftmeta.storage.records import pack
 from tests.support.raftmeta.controller_log import Entry
 
@@ -78,7 +79,7 @@ class RecordedQuorum:
         for listener in self._listeners:
             listener.on_leadership(who)
         for commit in waiting:
-            commit._finish(errors.NotController())  # as the quorum does
+            commit.complete(errors.NotController())  # as the quorum does
 
     def append_nowait(
         self, made: Sequence[Any], epoch: int, level: int, packed: object = None
@@ -120,7 +121,7 @@ class RecordedQuorum:
                 self.wrong.append(("written at another time", after, entry.record))
 
     def _committed(self, commit: Commit) -> Commit:
-        commit._finish()
+        commit.complete()
         return commit
 
     def _heard(self, entry: Entry) -> None:

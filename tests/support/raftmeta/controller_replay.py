@@ -32,9 +32,9 @@ from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.controller.topics import decide_create_topics
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.raft.describe import describe
-from kwire.raftmeta.service import LeaderAndEpoch
 from kwire.raftmeta.storage.records import pack
 from kwire.storage_format.format import feature_records
 from tests.support.raftmeta import scenes, stage

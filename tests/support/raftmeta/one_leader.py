@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller.service import Controller
 from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.service import Commit, LeaderAndEpoch
 from kwire.simulation.raft_quorums import TestClock
 from tests.support.raftmeta.clusters import CLUSTER, Cluster
 
@@ -31,7 +32,7 @@ class OneLeader:
         self.next_offset = last + 1
         self.written += records
         if self.at_once:
-            self.commits[-1]._finish()
+            self.commits[-1].complete()
         return self.commits[-1]
 
 

@@ -1,0 +1,60 @@
+"""Appended records whose commit is awaited.
+
+Rule: a commit completes in the order of the log, once its records are committed and the listeners
+have received them; at the end of the leadership that appended them, those that are left fail.
+"""
+
+from collections import deque
+
+import attrs
+import trio
+
+from kwire import errors
+from kwire.errors import KafkaError
+
+
+@attrs.define(eq=False)
+class Commit:
+    """Appended records; ``offset`` is the last one's, ``base_offset`` the first one's."""
+
+    base_offset: int
+    offset: int
+    epoch: int
+    _event: trio.Event = attrs.field(factory=trio.Event)
+    _error: KafkaError | None = None
+
+    async def wait(self) -> None:
+        """Wait for the commit and its delivery to listeners; NotController if it is uncertain."""
+        await self._event.wait()
+        if self._error is not None:
+            raise self._error
+
+    def complete(self, error: KafkaError | None = None) -> None:
+        """End all waits, with an error if there is one."""
+        self._error = error
+        self._event.set()
+
+
+class PendingCommits:
+    """The commits that have not completed, in the order of their offsets."""
+
+    def __init__(self) -> None:
+        self._commits: deque[Commit] = deque()
+
+    def add(self, base_offset: int, last_offset: int, epoch: int) -> Commit:
+        """Add records that were appended behind all others."""
+        commit = Commit(base_offset, last_offset, epoch)
+        self._commits.append(commit)
+        return commit
+
+    def complete_before(self, end_offset: int) -> None:
+        """Complete the commits whose records all lie before ``end_offset``."""
+        while self._commits and self._commits[0].offset < end_offset:
+            self._commits.popleft().complete()
+
+    def fail_unless(self, epoch: int | None) -> None:
+        """Fail the commits of other epochs: only their next leader knows whether they survive."""
+        for commit in self._commits:
+            if commit.epoch != epoch:
+                commit.complete(errors.NotController())
+        self._commits = deque(c for c in self._commits if c.epoch == epoch)

@@ -1,0 +1,192 @@
+"""Delivery of committed metadata to this node's listeners.
+
+Rules: listeners receive committed batches, snapshots and leadership in the order of the log, and
+this node's own leadership only after everything before it. Delivery never delays consensus: it
+reads the log in a task of its own, and not while a snapshot takes the log's place.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from kwire.clock import Clock
+from kwire.drive import Slices
+from kwire.errors import KafkaStorageError
+from kwire.log.trouble import lacks_descriptors
+from kwire.raftmeta.commits import PendingCommits
+from kwire.raftmeta.disk_calls import DiskCalls
+from kwire.raftmeta.raft.events import Committed, LeaderKnown, SnapshotLoaded
+from kwire.raftmeta.raft.log_state import SnapshotId
+from kwire.raftmeta.raft.state import RaftState
+from kwire.raftmeta.storage.damage import check_log, check_snapshot
+from kwire.raftmeta.storage.decoding import decode_batches, decode_snapshot
+from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+from kwire.raftmeta.storage.storage import MetadataStorage
+
+logger = logging.getLogger(__name__)
+
+DELIVERY_BYTES: Final = 64 * 1024
+"""Bytes of the log that are decoded before other tasks get a turn."""
+
+
+@attrs.frozen
+class LeaderAndEpoch:
+    """The leader; ``is_active`` if it is this node and it has caught up with the log."""
+
+    leader_id: int | None
+    epoch: int
+    is_active: bool = False
+
+
+class Listener(Protocol):
+    """A receiver of committed metadata.
+
+    Calls are short. Longer work is returned as an awaitable: the next delivery waits for it.
+    """
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None: ...
+
+    def on_snapshot(self, reader: SnapshotReader) -> Awaitable[None] | None: ...
+
+    def on_leadership(self, leader: LeaderAndEpoch) -> None: ...
+
+
+class Delivery:
+    """The listeners, what they have received, and the queue of what they have not."""
+
+    def __init__(
+        self,
+        state: RaftState,
+        storage: MetadataStorage,
+        disk: DiskCalls,
+        commits: PendingCommits,
+        clock: Clock,
+        wait_installed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._state = state
+        self._storage = storage
+        self._disk = disk
+        self._commits = commits
+        self._clock = clock
+        self._wait_installed = wait_installed
+        self.listeners: list[Listener] = []
+        """Complete before ``run``: they receive everything from the latest snapshot on."""
+        self.leader = LeaderAndEpoch(None, 0)
+        """The leader that was announced last."""
+        self.end_offset = 0
+        """The end of what listeners have received."""
+        self._queue: deque[Committed | LeaderKnown | SnapshotLoaded] = deque()
+        self._queued = trio.lowlevel.ParkingLot()
+        self._waiters: list[tuple[int, trio.Event]] = []
+
+    def put(self, item: Committed | LeaderKnown | SnapshotLoaded) -> None:
+        """Queue an outcome of the raft machine for the listeners."""
+        self._queue.append(item)
+        self._queued.unpark_all()
+
+    async def wait_delivered(self, end_offset: int) -> None:
+        """Wait until the listeners have received everything before ``end_offset``."""
+        if self.end_offset < end_offset:
+            event = trio.Event()
+            self._waiters.append((end_offset, event))
+            await event.wait()
+
+    async def deliver_initial_snapshot(self) -> None:
+        """Deliver the latest snapshot on this node's disk, if there is one."""
+        newest = self._state.log.latest_snapshot
+        if newest is not None and newest.end_offset > 0:
+            await self._deliver_snapshot(newest)
+
+    async def run(self) -> None:
+        """Deliver what is queued until cancelled."""
+        while True:
+            while self._queue:
+                await self._wait_installed()
+                item = self._queue.popleft()
+                match item:
+                    case Committed(end_offset):
+                        await self._deliver_log(end_offset)
+                    case LeaderKnown(leader_id, epoch, active):
+                        self._deliver_leader(LeaderAndEpoch(leader_id, epoch, active))
+                    case SnapshotLoaded(snapshot):
+                        await self._deliver_snapshot(snapshot)
+            await self._queued.park()
+
+    async def _deliver_log(self, end_offset: int) -> None:
+        """Hand over what is committed, in pieces, so that others get their turn."""
+        attempt = 0
+        while self.end_offset < end_offset:
+            await self._wait_installed()
+            if self.end_offset < self._state.log.start_offset:
+                return  # A snapshot that is queued later covers this.
+            try:
+                data = self._storage.read(self.end_offset, end_offset, DELIVERY_BYTES)
+            except (OSError, KafkaStorageError) as error:
+                if not lacks_descriptors(error):
+                    raise
+                await self._disk.wait_descriptors(error, attempt)
+                attempt += 1
+                continue  # A snapshot may have taken the log's place meanwhile.
+            attempt = 0
+            check_log(data, self.end_offset)
+            batches = await decode_batches(data, Slices(self._clock.now))
+            batches = [b for b in batches if b.last_offset >= self.end_offset]
+            assert batches, (self.end_offset, end_offset)
+            for listener in self.listeners:
+                if (rest := listener.on_commit(batches)) is not None:
+                    await rest
+            self._on_delivered(batches[-1].end_offset)
+            if self.end_offset < end_offset:
+                await trio.lowlevel.checkpoint()
+
+    async def _deliver_snapshot(self, snapshot: SnapshotId) -> None:
+        """Deliver a snapshot, unless a later one that is queued behind it has replaced it."""
+        data = await self._read_snapshot(snapshot)
+        if data is None:
+            return
+        check_snapshot(snapshot, data)
+        reader = await decode_snapshot(SnapshotReader(snapshot, data), Slices(self._clock.now))
+        for listener in self.listeners:
+            if (rest := listener.on_snapshot(reader)) is not None:
+                await rest
+        self._on_delivered(snapshot.end_offset)
+
+    async def _read_snapshot(self, snapshot: SnapshotId) -> bytes | None:
+        """Return a snapshot's bytes; None if it has been replaced."""
+
+        def read() -> bytes:
+            size = self._storage.snapshot_size(snapshot)
+            return bytes(self._storage.read_snapshot(snapshot, 0, size))
+
+        try:
+            return await self._disk.run(read, in_thread=self._storage.blocks)
+        except (KeyError, FileNotFoundError):
+            await self._wait_installed()
+            if snapshot in self._state.log.snapshots:
+                raise
+            return None
+
+    def _deliver_leader(self, leader: LeaderAndEpoch) -> None:
+        if (leader.leader_id, leader.epoch) != (self.leader.leader_id, self.leader.epoch):
+            if leader.leader_id is None:
+                logger.info("quorum has no leader epoch=%d", leader.epoch)
+            else:
+                logger.info("quorum has a leader id=%d epoch=%d", leader.leader_id, leader.epoch)
+        self.leader = leader
+        is_own = leader.leader_id == self._state.config.node_id
+        self._commits.fail_unless(leader.epoch if is_own else None)
+        for listener in self.listeners:
+            listener.on_leadership(leader)
+
+    def _on_delivered(self, end_offset: int) -> None:
+        self.end_offset = max(self.end_offset, end_offset)
+        self._commits.complete_before(end_offset)
+        if self._waiters:
+            ready = [event for offset, event in self._waiters if offset <= end_offset]
+            self._waiters = [waiter for waiter in self._waiters if waiter[0] > end_offset]
+            for event in ready:
+                event.set()
