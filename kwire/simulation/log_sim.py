@@ -9,7 +9,7 @@ moment; a copy of the disk that survives is opened and checked:
 - a log starts at or after the last acknowledged DeleteRecords offset, and not after the last
   requested one;
 - epochs, producers, aborted transactions and times are those of the batches that are left;
-- no thread works for a deleted log.
+- no thread works for a deleted log, and a deleted log is never used again.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,7 +22,7 @@ import attrs
 import trio
 import trio.testing
 
-from kwire.errors import KafkaError
+from kwire.errors import KafkaError, KafkaStorageError
 from kwire.log import timestamp_search
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
@@ -119,6 +119,8 @@ class LogSim:
     trace: list[str] = attrs.field(factory=list)
     busy: set[int] = attrs.field(factory=set)
     """Partitions that are being truncated or deleted."""
+    deleted: list[PartitionLog] = attrs.field(factory=list)
+    """Logs that were deleted without waiting for their threads."""
     ids: int = 0
     epoch: int = 1
     count: int = 0
@@ -168,6 +170,7 @@ class LogSim:
             (3, self._delete_records),
             (2, self._retain),
             (1, self._delete),
+            (1, self._delete_soon),
             (2, self._slow),
             (4, self._wait),
             (1, self._configure),
@@ -298,6 +301,25 @@ class LogSim:
         if self.random.random() < 0.5:
             self._alone(partition, nursery, delete)
 
+    def _delete_soon(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
+        """Delete a log as a controller does, and create the partition of a new topic meanwhile."""
+        self.logs.delete_soon(model.log)
+        self.deleted.append(model.log)
+        if self.logs.get("t", partition) is model.log:  # A thread works on it.
+            with suppress(KafkaStorageError):
+                self.logs.create("t", model.topic_id, partition, CONFIG)
+                check(False, f"partition {partition} is created though its deletion runs")
+
+        async def create() -> None:
+            while True:
+                with suppress(KafkaStorageError):
+                    self._create(partition)
+                    break
+                await trio.sleep(0.1)
+            check(self.models[partition].log is not model.log, f"{partition} has its deleted log")
+
+        self._alone(partition, nursery, create)
+
     def _alone(
         self, partition: int, nursery: trio.Nursery, work: Callable[[], Awaitable[object]]
     ) -> None:
@@ -330,6 +352,8 @@ class LogSim:
         while self.threads.workers:
             self.threads.step()
             await trio.testing.wait_all_tasks_blocked()
+        logs = self.logs.directories[0].logs.values()
+        check(not any(log in logs for log in self.deleted), "a deleted log is there after a stop")
 
     # -- invariants
 
