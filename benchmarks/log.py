@@ -31,7 +31,11 @@ class NoWrites:
         self._file = log.active.file
         self.path = self._file.path
         self.size, self.read, self.close = self._file.size, self._file.read, self._file.close
-        self.pin, self.unpin, self.cached = self._file.pin, self._file.unpin, self._file.cached
+        self.pin, self.unpin, self.is_cached = (
+            self._file.pin,
+            self._file.unpin,
+            self._file.is_cached,
+        )
         self.fileno, self.sync = self._file.fileno, self._file.sync
         self.truncate, self.allocate = self._file.truncate, self._file.allocate
 

@@ -41,7 +41,7 @@ class Descriptors:
         """Make the calling thread the one that closes files."""
         self._thread = get_ident()
 
-    def used(self, file: Closable) -> None:
+    def on_used(self, file: Closable) -> None:
         """Note that an open file was used; files opened by another thread are not tracked."""
         if get_ident() != self._thread:
             return

@@ -70,7 +70,7 @@ class File(Protocol):
 
     def sync(self) -> None: ...
 
-    def cached(self, position: int, size: int) -> bool:
+    def is_cached(self, position: int, size: int) -> bool:
         """Whether the first and last page of this range can be read without waiting."""
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
@@ -217,10 +217,10 @@ class RealFile:
     def _write_rest(fd: int, parts: Sequence[Buffer], position: int) -> None:
         """Write all of ``parts`` from the start, after one call could not or did not write all."""
         for first in range(0, len(parts), PARTS_MAX):
-            left = memoryview(b"".join(parts[first : first + PARTS_MAX]))
-            while left:
-                written = os.pwrite(fd, left, position)
-                left = left[written:]
+            rest = memoryview(b"".join(parts[first : first + PARTS_MAX]))
+            while rest:
+                written = os.pwrite(fd, rest, position)
+                rest = rest[written:]
                 position += written
 
     def truncate(self, size: int) -> None:
@@ -235,7 +235,7 @@ class RealFile:
         with self._disk.failing(by_sync=True):
             os.fsync(fd)
 
-    def cached(self, position: int, size: int) -> bool:
+    def is_cached(self, position: int, size: int) -> bool:
         return (
             self.read_cached(position, 1) is not None
             and self.read_cached(position + max(0, size - 1), 1) is not None
@@ -273,7 +273,7 @@ class RealFile:
             if self._closing:
                 self.close()
             elif self._fd >= 0:
-                self._disk.descriptors.used(self)
+                self._disk.descriptors.on_used(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -289,11 +289,11 @@ class RealFile:
     def _open(self) -> int:
         if self._fd >= 0:
             if not self._pins:
-                self._disk.descriptors.used(self)
+                self._disk.descriptors.on_used(self)
             return self._fd
         self._closing = False
         self._fd = self._disk.descriptor(self.path, os.O_RDWR)
-        self._disk.descriptors.used(self)
+        self._disk.descriptors.on_used(self)
         return self._fd
 
 
@@ -320,7 +320,7 @@ class RealDisk(Health):
         return file
 
     def entries(self, path: str = "") -> list[Entry]:
-        found = []
+        entries = []
         try:
             with os.scandir(self._full(path)) as listing:
                 for item in listing:
@@ -329,11 +329,11 @@ class RealDisk(Health):
                     except FileNotFoundError:
                         continue
                     modified = stat.st_mtime_ns // 1_000_000
-                    found.append(Entry(item.name, stat.st_size, item.is_dir(), modified))
+                    entries.append(Entry(item.name, stat.st_size, item.is_dir(), modified))
         except OSError as error:
             self.judge(error)
             raise
-        return found
+        return entries
 
     def read(self, path: str) -> bytes:
         fd = self.descriptor(path, os.O_RDONLY)
@@ -617,9 +617,9 @@ def raise_descriptor_limit() -> int:
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
-    for wanted in (most, 1 << 16, 10_240):  # Some systems refuse the value of the hard limit.
-        if soft < wanted <= most:
+    for limit in (most, 1 << 16, 10_240):  # Some systems refuse the value of the hard limit.
+        if soft < limit <= most:
             with suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-                return wanted
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                return limit
     return soft

@@ -44,8 +44,8 @@ def dump(path: str, *, records: bool = False, meaning: Meaning | None = None) ->
                 yield f"timestamp={timestamp} offset={offset}"
     elif name.endswith(names.TXN_INDEX):
         for aborted in txn_index.entries(data):
-            told = aborted._asdict().items()
-            yield " ".join(f"{key}={value}" for key, value in told)
+            fields = aborted._asdict().items()
+            yield " ".join(f"{key}={value}" for key, value in fields)
     elif name.endswith(names.INDEX):
         for offset, position in offset_index.entries(data, base_offset):
             if position > 0:
@@ -115,30 +115,32 @@ def _records(data: bytes, pos: int, header: BatchHeader, meaning: Meaning | None
 
 
 def _record(record: Record, header: BatchHeader, meaning: Meaning | None) -> str:
-    told = [f"  offset={record.offset}", f"time={record.timestamp}"]
+    fields = [f"  offset={record.offset}", f"time={record.timestamp}"]
     if header.is_control:
         control = parse_key(record.key)
-        known = control is not None and control.type in set(ControlType)
-        told.append(f"control={ControlType(control.type).name if known and control else control}")
+        is_known = control is not None and control.type in set(ControlType)
+        fields.append(
+            f"control={ControlType(control.type).name if is_known and control else control}"
+        )
     elif meaning is not None:
         try:
-            told.append(str(meaning(record.value)))
+            fields.append(str(meaning(record.value)))
         except ValueError as error:
-            told.append(f"value={record.value!r} problem: {error}")
+            fields.append(f"value={record.value!r} problem: {error}")
     else:
-        told += [f"key={record.key!r}", f"value={record.value!r}"]
+        fields += [f"key={record.key!r}", f"value={record.value!r}"]
     if record.headers:
-        told.append(f"headers={list(record.headers)!r}")
-    return " ".join(told)
+        fields.append(f"headers={list(record.headers)!r}")
+    return " ".join(fields)
 
 
 def _snapshot(data: bytes) -> Iterator[str]:
     try:
-        found = read_snapshot(data)
+        producers = read_snapshot(data)
     except CorruptSnapshot as error:
         yield f"problem: {error}"
         return
-    for producer in found:
+    for producer in producers:
         last = producer.batches[-1] if producer.batches else None
         yield " ".join(
             [

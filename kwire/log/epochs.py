@@ -22,7 +22,7 @@ def _nothing() -> None: ...
 class LeaderEpochs:
     """The epochs of one log, oldest first."""
 
-    changed: Callable[[], None] = _nothing
+    on_change: Callable[[], None] = _nothing
     """Called after each change: the log writes the file."""
     _epochs: list[int] = attrs.Factory(list)
     _starts: list[int] = attrs.Factory(list)
@@ -48,7 +48,7 @@ class LeaderEpochs:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
-        self.changed()
+        self.on_change()
         return True
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -71,7 +71,7 @@ class LeaderEpochs:
 
     def previous(self, epoch: int) -> int | None:
         """Return the latest epoch in this log before ``epoch``."""
-        older = [known for known in self._epochs if known < epoch]
+        older = [other for other in self._epochs if other < epoch]
         return older[-1] if older else None
 
     def truncate_end(self, end_offset: int) -> bool:
@@ -82,7 +82,7 @@ class LeaderEpochs:
             self._starts.pop()
         if len(self._starts) == before:
             return False
-        self.changed()
+        self.on_change()
         return True
 
     def truncate_start(self, start_offset: int) -> bool:
@@ -95,13 +95,13 @@ class LeaderEpochs:
             return False
         del self._epochs[: passed - 1], self._starts[: passed - 1]
         self._starts[0] = start_offset
-        self.changed()
+        self.on_change()
         return True
 
     def clear(self) -> None:
         self._epochs.clear()
         self._starts.clear()
-        self.changed()
+        self.on_change()
 
     def replace(self, other: "LeaderEpochs") -> None:
         """Take over the entries read from a file, without writing it."""
@@ -121,9 +121,9 @@ def from_text(data: bytes) -> LeaderEpochs:
     pairs = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines[2:-1])]
     if len(pairs) != int(lines[1]):
         raise ValueError("leader epoch checkpoint is cut off")
-    found = LeaderEpochs()
+    epochs = LeaderEpochs()
     for epoch, start in pairs:
-        found.assign(epoch, start)
-    if found.entries() != pairs:
+        epochs.assign(epoch, start)
+    if epochs.entries() != pairs:
         raise ValueError("leader epochs out of order")
-    return found
+    return epochs

@@ -37,8 +37,8 @@ def write(log: "PartitionLog") -> None:
 def load(log: "PartitionLog") -> bool:
     """Read a log's epochs; return whether the file was valid and had entries."""
     try:
-        found = epochs.from_text(log.disk.read(f"{log.directory}/{names.EPOCHS_FILE}"))
+        stored = epochs.from_text(log.disk.read(f"{log.directory}/{names.EPOCHS_FILE}"))
     except (FileNotFoundError, ValueError):
         return False
-    log.epochs.replace(found)
-    return bool(found.entries())
+    log.epochs.replace(stored)
+    return bool(stored.entries())

@@ -20,17 +20,17 @@ class Pace:
 
     def __init__(self) -> None:
         self._run = RUN_MIN
-        self._left = 0
+        self._remaining = 0
         self._slow_at = float("-inf")
 
     def is_slow_after(self, elapsed_s: float, now: float) -> bool:
         """Whether the directory is slow after a write of ``elapsed_s`` that ended at ``now``."""
         if elapsed_s > SLOW_WRITE_SECONDS:
-            if not self._left:
+            if not self._remaining:
                 relapse = now - self._slow_at < SOON_SECONDS
                 self._run = min(2 * self._run, RUN_MAX) if relapse else RUN_MIN
-            self._left = self._run
+            self._remaining = self._run
             self._slow_at = now
-        elif self._left:
-            self._left -= 1
-        return bool(self._left)
+        elif self._remaining:
+            self._remaining -= 1
+        return bool(self._remaining)

@@ -417,7 +417,7 @@ class PartitionLog:
 
     def written(self) -> None:
         """Make the writes of the finished job of :attr:`behind` readable."""
-        for operation in self.behind.done():
+        for operation in self.behind.finish():
             if isinstance(operation, Write):
                 operation.segment.written = operation.end_position
                 self.written_offset = operation.next_offset

@@ -196,14 +196,14 @@ class ProducerStates:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Remove producers idle for ``expiration_ms`` without an open transaction; count them."""
-        gone = [
+        expired_ids = [
             producer.producer_id
             for producer in self._producers.values()
             if producer.open_from < 0 and now_ms - producer.timestamp >= expiration_ms
         ]
-        for producer_id in gone:
+        for producer_id in expired_ids:
             del self._producers[producer_id]
-        return len(gone)
+        return len(expired_ids)
 
     def clear(self) -> None:
         self._producers.clear()
@@ -278,12 +278,12 @@ def read_snapshot(data: bytes) -> list[Producer]:
         raise CorruptSnapshot("producer snapshot is damaged")
     if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
         raise CorruptSnapshot("producer snapshot has the wrong size")
-    found = []
+    producers = []
     for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator, open_from = fields
         batches = [Sent(sequence, offset, delta, timestamp)] if offset >= 0 else []
-        found.append(Producer(producer_id, epoch, coordinator, timestamp, open_from, batches))
-    return found
+        producers.append(Producer(producer_id, epoch, coordinator, timestamp, open_from, batches))
+    return producers
 
 
 def marker_of(buf: Buffer, pos: int, header: BatchHeader) -> Marker | None:

@@ -101,7 +101,7 @@ def plan(entries: Iterable[Entry]) -> Plan:
 
 
 @attrs.frozen(kw_only=True)
-class Known:
+class StoredOffsets:
     """A log's offsets in the log directory's checkpoints; all may be stale or wrong."""
 
     clean: bool = False
@@ -119,10 +119,10 @@ def open_log(
     *,
     now_ms: int,
     config: LogConfig = DEFAULTS,
-    known: Known = Known(),
+    offsets: StoredOffsets = StoredOffsets(),
 ) -> PartitionLog:
     """Open a log, or create it in an empty directory, without pausing."""
-    steps = opening(disk, directory, partition, now_ms=now_ms, config=config, known=known)
+    steps = opening(disk, directory, partition, now_ms=now_ms, config=config, offsets=offsets)
     while True:
         try:
             next(steps)
@@ -138,38 +138,40 @@ def opening(
     *,
     now_ms: int,
     config: LogConfig,
-    known: Known,
+    offsets: StoredOffsets,
 ) -> Generator[None, None, PartitionLog]:
     """Open a log in slices; the generator's value is the log."""
-    found = plan(disk.entries(directory))
-    if found.replace:
-        _swap_in(disk, directory, found)
-        found = plan(disk.entries(directory))
-    for name in found.remove:
+    files = plan(disk.entries(directory))
+    if files.replace:
+        _swap_in(disk, directory, files)
+        files = plan(disk.entries(directory))
+    for name in files.remove:
         disk.remove(f"{directory}/{name}")
-    if not found.segments:
-        return _fresh(disk, directory, partition, now_ms, config, known, found)
+    if not files.segments:
+        return _fresh(disk, directory, partition, now_ms, config, offsets, files)
     log = PartitionLog(disk, directory, partition, config)
-    log.snapshots = found.snapshots
-    for base_offset, size, changed_ms in found.segments:
+    log.snapshots = files.snapshots
+    for base_offset, size, changed_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = changed_ms
         log.segments.append(segment)
     log.active = log.segments[-1]
-    log.start_offset = max(known.start_offset, log.segments[0].base_offset)
+    log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
     log.indexed_end = MAX_OFFSET
-    log.unsynced.removed = not known.clean and known.start_offset >= log.segments[0].base_offset > 0
-    log.epochs.changed = _later
+    log.unsynced.removed = (
+        not offsets.clean and offsets.start_offset >= log.segments[0].base_offset > 0
+    )
+    log.epochs.on_change = _later
     has_epochs = epochs_file.load(log)
     on_disk = set(log.epochs.entries())
-    end_offset = _clean_end(log.active, found.sizes) if known.clean else None
+    end_offset = _clean_end(log.active, files.sizes) if offsets.clean else None
     if end_offset is not None:
-        yield from _open_clean(log, found, end_offset, has_epochs, now_ms)
+        yield from _open_clean(log, files, end_offset, has_epochs, now_ms)
     else:
-        yield from _recover(log, found, known, now_ms)
+        yield from _recover(log, files, offsets, now_ms)
     log.indexed_end = min(log.indexed_end, log.end_offset)
-    _fit(log, known, now_ms)
-    log.epochs.changed = log.write_epochs
+    _fit(log, offsets, now_ms)
+    log.epochs.on_change = log.write_epochs
     if set(log.epochs.entries()) - on_disk:  # Surplus entries are dropped at the next load.
         log.write_epochs()
         log.unsynced.files[names.EPOCHS_FILE] = None
@@ -186,27 +188,27 @@ def _fresh(
     partition: TopicPartition,
     now_ms: int,
     config: LogConfig,
-    known: Known,
-    found: Plan,
+    offsets: StoredOffsets,
+    files: Plan,
 ) -> PartitionLog:
     """Create an empty log at the checkpoint's start offset, in a directory without segments."""
-    for offset in found.snapshots:
+    for offset in files.snapshots:
         disk.remove(f"{directory}/{names.stem(offset)}{names.SNAPSHOT}")
     log = create(
-        disk, directory, partition, now_ms=now_ms, config=config, start_offset=known.start_offset
+        disk, directory, partition, now_ms=now_ms, config=config, start_offset=offsets.start_offset
     )
     epochs_file.load(log)
     log.epochs.truncate_end(log.end_offset)
     return log
 
 
-def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
+def _swap_in(disk: Disk, directory: str, files: Plan) -> None:
     """Finish a compaction: the new segments replace those they were made from."""
-    for source, target in found.replace:
+    for source, target in files.replace:
         if not target.endswith(names.LOG):
             continue
         base_offset = int(target[:20])
-        swapped = Segment(disk, directory, base_offset, found.sizes[source])
+        swapped = Segment(disk, directory, base_offset, files.sizes[source])
         swapped.file = disk.open(f"{directory}/{source}")
         end_offset = base_offset
         try:
@@ -214,11 +216,11 @@ def _swap_in(disk: Disk, directory: str, found: Plan) -> None:
                 end_offset = header.next_offset
         finally:
             swapped.file.close()
-        for old, _, _ in found.segments:
+        for old, _, _ in files.segments:
             if base_offset <= old < end_offset:
                 for suffix in names.SEGMENT_SUFFIXES:
                     disk.remove(f"{directory}/{names.stem(old)}{suffix}")
-    for source, target in found.replace:
+    for source, target in files.replace:
         disk.rename(f"{directory}/{source}", f"{directory}/{target}")
 
 
@@ -230,7 +232,7 @@ def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
     if not active.size:
         return active.base_offset
     position, last_offset = 0, None
-    if _indexes_present(active, sizes):
+    if _has_indexes(active, sizes):
         position, last_offset = active.floor(MAX_OFFSET)
     is_sound, end_position, end_offset = last_offset is None, 0, active.base_offset
     for at, header in active.scan(position):
@@ -240,13 +242,13 @@ def _clean_end(active: Segment, sizes: dict[str, int]) -> int | None:
 
 
 def _open_clean(
-    log: PartitionLog, found: Plan, end_offset: int, has_epochs: bool, now_ms: int
+    log: PartitionLog, files: Plan, end_offset: int, has_epochs: bool, now_ms: int
 ) -> Iterator[None]:
     """Open a cleanly closed log from its indexes, rebuilding only missing or implausible ones."""
     for segment in log.segments:
         if not segment.size:
             segment.start_indexes()  # The files may describe truncated batches.
-        elif not (_indexes_present(segment, found.sizes) and _txns_sane(segment, found.sizes)):
+        elif not (_has_indexes(segment, files.sizes) and _has_sane_txn_index(segment, files.sizes)):
             yield from _rebuild(log, segment)
     log.end_offset = log.written_offset = log.recovery_point = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
@@ -256,18 +258,18 @@ def _open_clean(
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
 
 
-def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Iterator[None]:
+def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int) -> Iterator[None]:
     """Recover a log: read every segment that may be torn, and cut at the first bad batch."""
-    point = min(known.recovery_point, MAX_OFFSET)
+    point = min(offsets.recovery_point, MAX_OFFSET)
     log.end_offset = point  # so that segment_index() finds the segment that holds it
     first = log.segment_index(point)
     for segment in log.segments[:first]:
-        if segment.size and not _indexes_sane(segment, found.sizes):
+        if segment.size and not _has_sane_indexes(segment, files.sizes):
             yield from _rebuild(log, segment)
     base_offset = log.segments[first].base_offset
     noted = dict(log.epochs.entries())
     log.epochs.truncate_end(base_offset)
-    if not _epochs_complete(log, log.segments[:first]):
+    if not _has_all_epochs(log, log.segments[:first]):
         yield from _epochs_from_batches(log, log.segments[:first], noted)
     timestamp_search.replay_producers(log, base_offset)
     # Snapshots above this offset cover batches that may be torn.
@@ -276,8 +278,8 @@ def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Itera
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
-        if index > first and (problem := _misplaced(log, segment, end_offset, point)):
-            _refuse_damage(segment, 0, end_offset, known.synced_end, problem)
+        if index > first and (problem := _misplacement(log, segment, end_offset, point)):
+            _refuse_damage(segment, 0, end_offset, offsets.synced_end, problem)
             _cut(log, index, 0, end_offset, point, problem)
             break
         if index > first:
@@ -285,7 +287,7 @@ def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Itera
         size = segment.file.size()
         end_offset, problem = yield from _walk_segment(log, segment, point, noted)
         if segment.size < size:
-            _refuse_damage(segment, segment.size, end_offset, known.synced_end, problem)
+            _refuse_damage(segment, segment.size, end_offset, offsets.synced_end, problem)
             segment.file.truncate(segment.size)
             _cut(log, index + 1, size - segment.size, end_offset, point, problem)
             break
@@ -301,7 +303,7 @@ def _recover(log: PartitionLog, found: Plan, known: Known, now_ms: int) -> Itera
         snapshots.take(log, end_offset)
 
 
-def _misplaced(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
+def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
     """Return why a segment cannot follow batches that end at ``end_offset``; empty if it can.
 
     Compaction leaves gaps too; it syncs what it writes, so a gap there is no loss.
@@ -446,7 +448,7 @@ def _refuse_old_format(segment: Segment, position: int, header: BatchHeader, siz
         raise OldFormat(f"{segment.file.path} holds messages of format {header.magic}")
 
 
-def _indexes_present(segment: Segment, sizes: dict[str, int]) -> bool:
+def _has_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
     stem = names.stem(segment.base_offset)
     index, times = sizes.get(stem + names.INDEX), sizes.get(stem + names.TIME_INDEX)
     return (
@@ -454,11 +456,11 @@ def _indexes_present(segment: Segment, sizes: dict[str, int]) -> bool:
         and times is not None
         and index % offset_index.ENTRY_SIZE == 0
         and times % time_index.ENTRY_SIZE == 0
-        and not _are_emptied(segment, index, times)
+        and not _lacks_entries(segment, index, times)
     )
 
 
-def _are_emptied(segment: Segment, index_size: int, times_size: int) -> bool:
+def _lacks_entries(segment: Segment, index_size: int, times_size: int) -> bool:
     """Whether an index is empty though batches need an entry: a crash can empty a file."""
     if index_size and times_size:
         return False
@@ -471,15 +473,15 @@ def _are_emptied(segment: Segment, index_size: int, times_size: int) -> bool:
     return False
 
 
-def _indexes_sane(segment: Segment, sizes: dict[str, int]) -> bool:
+def _has_sane_indexes(segment: Segment, sizes: dict[str, int]) -> bool:
     """Whether the index files of a synced segment are present and plausible."""
-    if not _indexes_present(segment, sizes) or not _txns_sane(segment, sizes):
+    if not _has_indexes(segment, sizes) or not _has_sane_txn_index(segment, sizes):
         return False
     index, times, _ = segment.indexes.data()
     return offset_index.plausible(index, segment.size) and time_index.plausible(times)
 
 
-def _txns_sane(segment: Segment, sizes: dict[str, int]) -> bool:
+def _has_sane_txn_index(segment: Segment, sizes: dict[str, int]) -> bool:
     """Whether the index of aborted transactions is plausible; a missing one is.
 
     An empty one is rebuilt: a crash can have emptied it. Without transactions it is removed.
@@ -510,7 +512,7 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     log.producers.clear()
 
 
-def _epochs_complete(log: PartitionLog, segments: list[Segment]) -> bool:
+def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
     """Whether the epochs file covers all batches of the segments that are not read again.
 
     It is written as soon as a log's start or end moves. A power loss can undo that move but keep
@@ -550,12 +552,12 @@ def _note_epoch(
         log.epochs.assign(header.leader_epoch, start if in_gap else header.base_offset)
 
 
-def _fit(log: PartitionLog, known: Known, now_ms: int) -> None:
+def _fit(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> None:
     """Make the log agree with the checkpointed offsets (invariants 82 and 84)."""
-    if known.start_offset > log.end_offset:
-        log.truncate_fully_at(known.start_offset, now_ms)
+    if offsets.start_offset > log.end_offset:
+        log.truncate_fully_at(offsets.start_offset, now_ms)
     log.start_offset = min(log.start_offset, log.end_offset)
-    log.high_watermark = min(max(known.high_watermark, log.start_offset), log.end_offset)
+    log.high_watermark = min(max(offsets.high_watermark, log.start_offset), log.end_offset)
     log.epochs.truncate_end(log.end_offset)
     log.epochs.truncate_start(log.start_offset)
     bases = {segment.base_offset for segment in log.segments}

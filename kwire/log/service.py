@@ -159,7 +159,7 @@ class LogManager:
         key = TopicPartition(topic, partition)
         log = self.get(topic, partition)
         if log is not None and not self._is_of(log, topic_id):
-            logger.info("left over from an older topic partition=%s", key)
+            logger.info("retiring log of older topic partition=%s", key)
             is_id_lost = log.topic_id == LOST_ID
             self._retire(key, names.STRAY_DIRECTORY if is_id_lost else names.DELETE_DIRECTORY)
             log = None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 RESERVE: Final = ".kwire_reserve"
 RESERVE_BYTES: Final = 4 << 20
@@ -102,7 +102,7 @@ class Health:
         """
         if self.full and self.take_reserve(2 * RESERVE_BYTES):
             self.full = False
-            log.warning("room for records again directory=%s", self)
+            logger.warning("room for records again directory=%s", self)
         return not self.full
 
     def take_reserve(self, free: int) -> bool:
@@ -121,7 +121,7 @@ class Health:
             return
         self.full = True
         self.drop_reserve()
-        log.error(
+        logger.error(
             "no room for records directory=%s error=%s; "
             "delete topics or records, shorten their retention, or enlarge the volume",
             self,

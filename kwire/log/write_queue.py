@@ -48,7 +48,7 @@ class Job:
     operations: list[Operation]
 
     def run(self) -> None:
-        """Do the operations, in a thread, between :meth:`WriteQueue.take` and ``done``."""
+        """Do the operations, in a thread, between ``WriteQueue.take`` and ``finish``."""
         for operation in self.operations:
             if isinstance(operation, Write):
                 operation.segment.file.write(operation.parts, operation.position)
@@ -90,7 +90,7 @@ class WriteQueue:
         for operation in operations:
             operation.segment.file.unpin()
 
-    def done(self) -> list[Operation]:
+    def finish(self) -> list[Operation]:
         """End the running job after success; return its operations, with truncated writes cut."""
         assert self.running is not None
         operations, self.running = self.running.operations, None

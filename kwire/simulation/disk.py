@@ -1,8 +1,8 @@
 """A disk in memory that can fail, in place of :class:`kwire.log.disk.RealDisk`.
 
 It records what a real disk hides: which bytes and which names were synced (see
-:mod:`kwire.simulation.inodes`). ``killed`` is the end of the process: the page cache stays, and a
-full disk stays full. ``power_loss`` is the end of the machine. The test requests failures, torn
+:mod:`kwire.simulation.inodes`). ``after_kill`` is the end of the process: the page cache stays, and
+a full disk stays full. ``power_loss`` is the end of the machine. The test requests failures, torn
 writes and bit rot; none is random by itself.
 """
 
@@ -40,7 +40,7 @@ class SimFile:
     disk: "SimDisk"
     path: str
     pins: int = 0
-    held: Inode | None = None
+    open_inode: Inode | None = None
     """The inode of its open descriptor, also after the name was removed or replaced."""
     _is_closing: bool = False
 
@@ -76,7 +76,7 @@ class SimFile:
     def sync(self) -> None:
         self.disk.sync_inode(self.path, self._inode())
 
-    def cached(self, position: int, size: int) -> bool:
+    def is_cached(self, position: int, size: int) -> bool:
         return self.disk.cached
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
@@ -92,8 +92,8 @@ class SimFile:
         if not self.pins:
             if self._is_closing:
                 self.close()
-            elif self.held is not None:
-                self.disk.descriptors.used(self)
+            elif self.open_inode is not None:
+                self.disk.descriptors.on_used(self)
 
     def fileno(self) -> int:
         return -1
@@ -101,19 +101,19 @@ class SimFile:
     def close(self) -> None:
         self._is_closing = bool(self.pins)
         if not self.pins:
-            self.held = None
+            self.open_inode = None
             self.disk.descriptors.forget(self)
             self.disk.opened.discard(self)
 
     def _inode(self) -> Inode:
-        if self.held is None:
+        if self.open_inode is None:
             self._is_closing = False
             self.disk.need_descriptor(self.path)
-            self.held = self.disk.inode(self.path)
+            self.open_inode = self.disk.inode(self.path)
             self.disk.opened.add(self)
         if not self.pins:
-            self.disk.descriptors.used(self)
-        return self.held
+            self.disk.descriptors.on_used(self)
+        return self.open_inode
 
 
 @attrs.define(eq=False)
@@ -211,7 +211,7 @@ class SimDisk(Health):
         """Flip bits of one byte of a file, in the page cache and on the platter."""
         self.inode(path).rot(position, mask)
 
-    def killed(self) -> "SimDisk":
+    def after_kill(self) -> "SimDisk":
         """Return the disk as it is after ``kill -9``: with everything in the page cache."""
         return SimDisk(root=self.root, now_ms=self.now_ms, capacity=self.capacity)
 
@@ -250,8 +250,8 @@ class SimDisk(Health):
 
     def _overwrite(self, path: str, data: Buffer) -> None:
         self.need_descriptor(path)
-        found = self.root.find(path)
-        inode = found if isinstance(found, Inode) else self._link(path)
+        node = self.root.find(path)
+        inode = node if isinstance(node, Inode) else self._link(path)
         self.write_bytes(path, inode, 0, bytes(data))
         if len(inode.data) > len(data):
             inode.truncate(len(data))
@@ -334,11 +334,11 @@ class SimDisk(Health):
 
     def free(self) -> int:
         """Return the number of bytes that still fit."""
-        return PLENTY if self.capacity == PLENTY else self.capacity - self._used()
+        return PLENTY if self.capacity == PLENTY else self.capacity - self._used_bytes()
 
     def take_reserve(self, free: int) -> bool:
-        found = self.root.find(RESERVE)
-        if isinstance(found, Inode):
+        node = self.root.find(RESERVE)
+        if isinstance(node, Inode):
             return True
         if self.free() < free:
             return False
@@ -360,10 +360,10 @@ class SimDisk(Health):
     # -- calls of its files
 
     def inode(self, path: str) -> Inode:
-        found = self.root.find(path)
-        if not isinstance(found, Inode):
+        node = self.root.find(path)
+        if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return found
+        return node
 
     def call(self, kind: str, path: str) -> None:
         """Record a call, and fail it if the test requested that."""
@@ -439,6 +439,6 @@ class SimDisk(Health):
         above.change({name: inode})
         return inode
 
-    def _used(self) -> int:
-        held = {file.held for file in self.opened if file.held is not None}
-        return sum(inode.room for inode in held.union(self.files.values()))
+    def _used_bytes(self) -> int:
+        open_inodes = {file.open_inode for file in self.opened if file.open_inode is not None}
+        return sum(inode.room for inode in open_inodes.union(self.files.values()))

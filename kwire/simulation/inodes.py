@@ -84,13 +84,13 @@ class Inode:
 
     def _with_pages(self, size: int, pages: Iterable[int]) -> bytearray:
         """Return the platter's content at this size, with ``pages`` from the cache over it."""
-        found = bytearray(self.durable[:size])
-        found.extend(bytes(size - len(found)))
+        content = bytearray(self.durable[:size])
+        content.extend(bytes(size - len(content)))
         for page in pages:
             start, end = page * PAGE, min((page + 1) * PAGE, size, len(self.data))
             if start < end:
-                found[start:end] = self.data[start:end]
-        return found
+                content[start:end] = self.data[start:end]
+        return content
 
     def _touch(self, start: int, end: int) -> None:
         if start < end:
@@ -120,35 +120,35 @@ class Directory:
         names = dict(self._durable)
         for change in self._changes[: random.randint(0, len(self._changes))]:
             _apply(names, change)
-        found = Directory()
+        copy = Directory()
         for name, node in names.items():
             if isinstance(node, Directory):
-                found.names[name] = node.survivor(random, lost)
+                copy.names[name] = node.survivor(random, lost)
                 continue
             if node not in lost:
-                lost[node] = copy = Inode(
+                lost[node] = inode = Inode(
                     bytearray(node.data),
                     node.durable,
                     set(node.dirty),
                     node.modified_ms,
                     node.allocated,
                 )
-                copy.lose(random)
-            found.names[name] = lost[node]
-        found.sync()
-        return found
+                inode.lose(random)
+            copy.names[name] = lost[node]
+        copy.sync()
+        return copy
 
     def directory(self, path: str) -> "Directory":
         """Return the directory at a path below this one; raise FileNotFoundError."""
-        found: Node = self
+        node: Node = self
         for name in path.split("/") if path else ():
-            following = found.names.get(name) if isinstance(found, Directory) else None
+            following = node.names.get(name) if isinstance(node, Directory) else None
             if following is None:
                 raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-            found = following
-        if not isinstance(found, Directory):
+            node = following
+        if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
-        return found
+        return node
 
     def parent(self, path: str) -> tuple["Directory", str]:
         """Return the directory that holds a path's last name, and that name."""

@@ -156,7 +156,7 @@ class Files:
     def crash(self, random: Random, *, power: bool = True) -> None:
         """Lose power, or end the process alone; a storage that was closed loses nothing."""
         ends = self.is_dead or not power
-        self.disk = self.disk.killed() if ends else self.disk.power_loss(random)
+        self.disk = self.disk.after_kill() if ends else self.disk.power_loss(random)
 
     # Damage ---------------------------------------------------------------------------------
     def tear(self, data: bytes) -> None:

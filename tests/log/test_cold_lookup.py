@@ -131,7 +131,7 @@ def test_cached_reads_of_a_real_file(tmp_path, monkeypatch: pytest.MonkeyPatch) 
 
     refuse(errno.EAGAIN)
     assert file.read_cached(0, 4) is None
-    assert not file.cached(0, 4)
+    assert not file.is_cached(0, 4)
     refuse(errno.EOPNOTSUPP)
     assert file.read_cached(0, 4) is None
     assert not disk.can_probe

@@ -13,7 +13,7 @@ from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
 from kwire.log.formats import names, offset_index
 from kwire.log.partition_log import PartitionLog
-from kwire.log.recovery import Known, _indexes_sane, open_log
+from kwire.log.recovery import StoredOffsets, _has_sane_indexes, open_log
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.records.header import parse
@@ -107,7 +107,7 @@ def check_indexes(disk: SimDisk, log: PartitionLog) -> None:
     """The indexes on disk could be those of their segments."""
     sizes = {entry.name: entry.size for entry in disk.entries("t-0")}
     for segment in log.segments[:-1]:
-        assert segment.has_indexes or _indexes_sane(segment, sizes), segment.base_offset
+        assert segment.has_indexes or _has_sane_indexes(segment, sizes), segment.base_offset
 
 
 def of_kind(disk: SimDisk, kind: str) -> list[str]:
@@ -194,7 +194,7 @@ def check_producers_after_truncations(disk: SimDisk, log: PartitionLog) -> None:
             TopicPartition("t", 0),
             now_ms=TIME_MS,
             config=CONFIG,
-            known=Known(recovery_point=log.end_offset),
+            offsets=StoredOffsets(recovery_point=log.end_offset),
         )
         cut.truncate_to(segment.base_offset + 1)
         assert producers(cut.producers) == producers(replayed(cut)[0])

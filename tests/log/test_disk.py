@@ -196,7 +196,7 @@ def test_the_probe_knows_what_was_just_written(tmp_path) -> None:
     disk = RealDisk(str(tmp_path))
     file = disk.open("a", create=True)
     file.write([b"x" * 10_000], 0)
-    assert file.cached(0, 10_000) or not disk.can_probe
+    assert file.is_cached(0, 10_000) or not disk.can_probe
 
 
 def test_descriptor_limit_is_positive() -> None:
@@ -275,7 +275,7 @@ def test_a_kill_cuts_a_write_and_keeps_the_page_cache() -> None:
     file.write([b"1234"], 0)
     with pytest.raises(Killed):
         file.write([b"5678", b"9"], 4)
-    assert disk.killed().read("a") == b"1234567"
+    assert disk.after_kill().read("a") == b"1234567"
 
 
 def test_a_full_disk_takes_what_fits() -> None:

@@ -10,7 +10,7 @@ import trio
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.directories.directory import LogDirectory
-from kwire.log.recovery import Known, open_log
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
@@ -52,7 +52,7 @@ def test_sync_that_an_offline_directory_refuses_reaches_no_kernel() -> None:
     disk.failed = BROKEN
     with pytest.raises(OSError, match="offline"):
         disk.sync("a")
-    after = disk.killed()
+    after = disk.after_kill()
     after.sync("a")
     after.sync_directory()
     assert contents(after, "a") == {b"1"}
@@ -119,7 +119,7 @@ async def test_failed_sync_of_any_file_ends_the_directory(autojump_clock, call: 
             TopicPartition("t", 0),
             now_ms=TIME_MS,
             config=config,
-            known=Known(recovery_point=4),
+            offsets=StoredOffsets(recovery_point=4),
         )
         found = content(again)
         assert found[:4] == kept

@@ -121,7 +121,7 @@ async def test_what_a_killed_broker_had_not_synced_is_synced_after_the_start(
     disk = SimDisk()
     async with running(disk) as logs:
         append(logs.create("t", ID, 0, LogConfig()), [b"v"])
-    logs = manager(disk.killed())
+    logs = manager(disk.after_kill())
     await logs.open(lambda topic: CONFIG)
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)

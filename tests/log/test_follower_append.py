@@ -6,7 +6,7 @@ from kwire.log import snapshots
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
-from kwire.log.recovery import Known, open_log
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
@@ -87,8 +87,10 @@ def test_a_restart_after_it_knows_producers_and_aborted_transactions(clean: bool
     aborted = log.aborted(0, log.end_offset)
     if clean:
         log.close()
-    known = Known(clean=clean, recovery_point=log.recovery_point)
-    again = open_log(disk.killed(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, known=known)
+    offsets = StoredOffsets(clean=clean, recovery_point=log.recovery_point)
+    again = open_log(
+        disk.after_kill(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, offsets=offsets
+    )
     assert again.aborted(0, log.end_offset) == aborted
     found = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
     assert sorted(found) == replayed(data, log.end_offset)

@@ -10,7 +10,7 @@ from kwire.log.formats import names, offset_index, time_index
 from kwire.log.formats.checkpoints import parse_offsets
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
-from kwire.log.recovery import Known, open_log
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.log.segments.segment import Segment
 from kwire.records.header import headers
 from kwire.records.iterate import records
@@ -52,14 +52,14 @@ def opened(name: str, root: Path, directory: str, *, clean: bool) -> tuple[SimDi
     disk = simulated(root / directory)
     partition = partition_of(directory)
     assert partition is not None
-    known = Known(
+    offsets = StoredOffsets(
         clean=clean,
         recovery_point=checkpoint(root, directory, names.RECOVERY_POINTS),
         start_offset=checkpoint(root, directory, names.LOG_STARTS),
         high_watermark=checkpoint(root, directory, names.HIGH_WATERMARKS),
     )
     config = golden.topic_config(name, directory)
-    return disk, open_log(disk, "p", partition, now_ms=NOW_MS, config=config, known=known)
+    return disk, open_log(disk, "p", partition, now_ms=NOW_MS, config=config, offsets=offsets)
 
 
 # -- contents of a directory

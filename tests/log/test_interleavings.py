@@ -56,7 +56,7 @@ async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> Non
         again = logs.create("t", OTHER, 0, config_of("t"))
         for _ in range(5):
             append(again, [b"new"])
-    async with running(disk.killed()) as logs:
+    async with running(disk.after_kill()) as logs:
         log = logs.create("t", OTHER, 0, config_of("t"))
         assert content(log) == [(n, b"new") for n in range(5)]
         assert log.recovery_point == 0
@@ -81,7 +81,7 @@ async def test_records_deleted_from_a_topic_made_again_stay_deleted(
         log.advance_start(2)
         await logs.keep_starts([log])
         lost = [disk.power_loss(Random(seed)) for seed in range(10)]
-    for survivor in (*lost, disk.killed()):
+    for survivor in (*lost, disk.after_kill()):
         async with running(survivor) as logs:
             log = logs.create("t", OTHER, 0, config_of("t"))
             assert content(log) == [(n, b"new") for n in range(2, 5)]
@@ -94,7 +94,7 @@ async def test_a_log_that_lost_its_topic_id_is_put_aside(autojump_clock) -> None
     disk = SimDisk()
     async with running(disk) as logs:
         append(await made(logs), [b"old"])
-    disk = disk.killed()
+    disk = disk.after_kill()
     disk.write("t-0/partition.metadata", bytes(40))
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, LogConfig())

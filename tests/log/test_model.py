@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kwire.errors import KafkaStorageError
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog
-from kwire.log.recovery import Known, open_log
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers, parse
 from kwire.simulation.disk import PLENTY, Killed, SimDisk
 from kwire.types import TopicPartition
@@ -47,9 +47,9 @@ class LogModel(RuleBasedStateMachine):
         """A truncation is not synced: what it cut off can come back with the power."""
 
     def reopen(self, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
-        known = Known(clean=clean, recovery_point=recovery_point, start_offset=self.start)
+        offsets = StoredOffsets(clean=clean, recovery_point=recovery_point, start_offset=self.start)
         return open_log(
-            self.disk, "t-0", PARTITION, now_ms=TIME_MS, config=self.config, known=known
+            self.disk, "t-0", PARTITION, now_ms=TIME_MS, config=self.config, offsets=offsets
         )
 
     def values(self, count: int) -> list[bytes]:
@@ -141,7 +141,7 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """Between calls: everything written is there."""
-        self.disk = self.disk.killed()
+        self.disk = self.disk.after_kill()
         self.log = self.reopen(clean=False, recovery_point=self.log.recovery_point)
         self.settle_end()
 
@@ -154,7 +154,7 @@ class LogModel(RuleBasedStateMachine):
         point = self.log.recovery_point
         with suppress(Killed):
             append(self.log, values, epoch=self.epoch)
-        self.disk = self.disk.killed()
+        self.disk = self.disk.after_kill()
         self.log = self.reopen(clean=False, recovery_point=point)
         if any(value == values[0] for _, value in content(self.log)):
             self.batches.append((self.end, values, self.epoch))
@@ -188,7 +188,7 @@ class LogModel(RuleBasedStateMachine):
                 append(self.log, self.values(2), epoch=self.epoch)
         self.every_record_can_be_read()
         if restart:
-            self.disk = self.disk.killed()
+            self.disk = self.disk.after_kill()
             self.log = self.reopen(clean=False, recovery_point=point)
             self.every_record_can_be_read()
             self.settle_end()

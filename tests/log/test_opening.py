@@ -27,7 +27,7 @@ async def two_partitions() -> SimDisk:
                 append(log, [b"v"])
             log.high_watermark = 3
         await trio.sleep(100)
-    return disk.killed()
+    return disk.after_kill()
 
 
 def spoil(disk: SimDisk) -> bytes:
@@ -103,7 +103,7 @@ async def test_deleted_records_stay_deleted_over_a_kill(autojump_clock) -> None:
             for _ in range(3):
                 nursery.start_soon(logs.keep_starts, [log])
         assert disk.read("log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
-    async with running(disk.killed()) as logs:
+    async with running(disk.after_kill()) as logs:
         log = await made(logs)
         assert (log.start_offset, log.end_offset) == (3, 6)
         assert [offset for offset, _ in content(log)] == [3, 4, 5]

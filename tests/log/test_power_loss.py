@@ -169,7 +169,7 @@ async def test_a_restart_in_order_and_a_loss_before_anything_changes(autojump_cl
     await broker.run(lambda logs: None, stop=False, settle_s=100)
     for seed in SEEDS:
         assert await broker.lose_power(seed).seen() == before[0], seed
-    broker = Broker(broker.disk.killed())
+    broker = Broker(broker.disk.after_kill())
     await broker.run(lambda logs: None, stop=True)
     for seed in SEEDS:
         assert await broker.lose_power(seed).seen() == before[0], seed
@@ -234,7 +234,7 @@ async def test_epochs_of_a_second_run(autojump_clock) -> None:
         before.append(seen(log))
 
     await broker.run(work, stop=True)
-    broker = Broker(broker.disk.killed())
+    broker = Broker(broker.disk.after_kill())
     broker.disk.inode("t-0/leader-epoch-checkpoint").sync()  # as the kernel does by itself
     await broker.run(work, stop=False, settle_s=100)
     assert len(before[1].epochs) > len(before[0].epochs)
@@ -289,7 +289,7 @@ async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
         disk.write("t-0/leader-epoch-checkpoint", b"0\n2\n1 0\n3 2\n")
 
     await broker.run(work, stop=False)
-    found = await Broker(disk.killed()).seen()
+    found = await Broker(disk.after_kill()).seen()
     assert found.epochs == [(1, 0), (2, 1), (4, 2)]
 
 

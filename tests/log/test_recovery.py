@@ -12,7 +12,7 @@ from kwire.log.dump import dump
 from kwire.log.formats import checkpoints
 from kwire.log.partition_log import PartitionLog
 from kwire.log.producers import CorruptSnapshot, read_snapshot
-from kwire.log.recovery import Known, OldFormat, open_log
+from kwire.log.recovery import OldFormat, StoredOffsets, open_log
 from kwire.simulation.disk import Killed, SimDisk
 from kwire.types import TopicPartition
 from tests.support.log.batches import TIME_MS, append, content, made
@@ -23,8 +23,8 @@ STEM = "t-0/" + "0" * 20
 
 
 def reopen(disk: SimDisk, config: LogConfig = CONFIG, **known: Any) -> PartitionLog:
-    found = Known(**known)
-    return open_log(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config, known=found)
+    found = StoredOffsets(**known)
+    return open_log(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config, offsets=found)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_crash_in_a_recovery_is_safe(disk: SimDisk) -> None:
         disk.cut = cut
         with suppress(Killed):
             reopen(disk)
-        disk = disk.killed()
+        disk = disk.after_kill()
         reopen(disk).close()
         assert files(disk) == before
 
@@ -139,7 +139,7 @@ def test_an_offset_torn_off_from_its_batch(wrong: int) -> None:
     assert offset_at(disk, place) == 5
     assert 490 < place < 512
     disk.inode(f"{STEM}.log").data[place : place + 8] = wrong.to_bytes(8, "big")
-    assert reopen(disk.killed(), LogConfig(), recovery_point=3).end_offset == 5
+    assert reopen(disk.after_kill(), LogConfig(), recovery_point=3).end_offset == 5
 
 
 @pytest.mark.parametrize("gap", [1, 1000])
@@ -151,7 +151,7 @@ def test_gaps_of_a_topic_that_is_not_compacted_any_more(gap: int) -> None:
     for n in range(5):
         log.append_follower(made([b"%d" % n], base_offset=n * (gap + 1)))
     found = content(log)
-    again = reopen(disk.killed(), LogConfig(), recovery_point=1)
+    again = reopen(disk.after_kill(), LogConfig(), recovery_point=1)
     assert content(again) == found
     assert again.end_offset == log.end_offset
 
@@ -206,8 +206,8 @@ def test_gaps_of_compaction_are_no_damage() -> None:
     inode = disk.files[f"{STEM}.log"]
     size = len(inode.data) // 6
     del inode.data[2 * size : 4 * size]
-    assert reopen(disk.killed(), compacted).end_offset == 6
-    assert reopen(disk.killed(), LogConfig(), recovery_point=4).end_offset == 6
+    assert reopen(disk.after_kill(), compacted).end_offset == 6
+    assert reopen(disk.after_kill(), LogConfig(), recovery_point=4).end_offset == 6
 
 
 def test_old_messages_are_refused_not_cut(disk: SimDisk) -> None:
@@ -305,7 +305,7 @@ def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> 
             TopicPartition("t", 0),
             now_ms=TIME_MS,
             config=config,
-            known=Known(recovery_point=log.recovery_point),
+            offsets=StoredOffsets(recovery_point=log.recovery_point),
         )
         assert content(again) == [(0, b"kept"), (1, b"." * 700)]
 
@@ -318,8 +318,8 @@ def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
     append(log, [b"cut off"])
     log.flush()
     log.truncate_to(0)
-    disk = disk.killed()
-    log = open_log(disk, "t-0", at, now_ms=TIME_MS, known=Known(recovery_point=0))
+    disk = disk.after_kill()
+    log = open_log(disk, "t-0", at, now_ms=TIME_MS, offsets=StoredOffsets(recovery_point=0))
     log.flush()
     disk.sync_directory()
     for seed in range(20):

@@ -122,7 +122,7 @@ async def test_start_on_a_full_disk_serves_what_is_there(autojump_clock, is_clea
         disk.capacity += 4_000
         await logs.close()
         disk.capacity = _used(disk)
-    after = disk.killed()
+    after = disk.after_kill()
     async with running(after) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         assert content(log) == expected
@@ -135,7 +135,7 @@ async def test_start_on_a_full_disk_serves_what_is_there(autojump_clock, is_clea
         after.capacity += 3 * RESERVE_BYTES
         append(log, [b"y"])
         await trio.sleep(100)
-    again = after.killed()
+    again = after.after_kill()
     async with running(again) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         assert content(log) == [*expected, (20, b"y")]
@@ -168,7 +168,7 @@ async def test_no_room_at_any_step_loses_nothing(autojump_clock, step: int, time
         await trio.sleep(70)
         assert logs.directories[0].online
         assert [value for _, value in content(log)] == acknowledged
-    after = disk.killed()
+    after = disk.after_kill()
     async with running(after) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         assert [value for _, value in content(log)] == acknowledged
@@ -335,7 +335,7 @@ async def test_metadata_log_goes_on_with_the_reserve(autojump_clock) -> None:
         storage.append(data(offset, 2, 1), offset)
         sync(storage)
     assert disk.full
-    found = DiskStorage(disk.killed(), now_ms=2).load(voters_of(1))
+    found = DiskStorage(disk.after_kill(), now_ms=2).load(voters_of(1))
     assert found.log.end_offset == 200
 
 

@@ -279,7 +279,7 @@ async def test_scarce_descriptors_lose_no_acknowledged_record(autojump_clock, se
         await trio.sleep(100)
         assert [value for _, value in content(log)] == acknowledged
         assert log.recovery_point == log.end_offset
-    async with running(disk.killed()) as logs:
+    async with running(disk.after_kill()) as logs:
         log = logs.create("t", ID, 0, config_of("t"))
         assert [value for _, value in content(log)] == acknowledged
 

@@ -121,7 +121,7 @@ async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
             append(log, [b"v"])
         log.high_watermark = 5
         await trio.sleep(100)
-    after = disk.killed()
+    after = disk.after_kill()
     async with running(after) as logs:
         log = await made(logs)
         assert (log.end_offset, log.high_watermark) == (7, 5)
@@ -155,7 +155,7 @@ async def test_a_deleted_partition_goes_after_its_delay(autojump_clock) -> None:
         await trio.sleep(61)
         assert [e.name for e in disk.entries() if e.is_directory] == ["t-0"]
         await logs.delete("t", 0)
-    async with running(disk.killed()) as logs:  # killed before the delay was over
+    async with running(disk.after_kill()) as logs:  # killed before the delay was over
         assert logs.get("t", 0) is None
         await trio.sleep(61)
         assert not [e for e in logs.directories[0].disk.entries() if e.is_directory]
@@ -166,7 +166,7 @@ async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         append(await made(logs), [b"old"])
-    async with running(disk.killed()) as logs:
+    async with running(disk.after_kill()) as logs:
         log = logs.create("t", OTHER, 0, config_of("t"))
         assert (log.end_offset, log.topic_id) == (0, OTHER)
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from kwire.log.partition_log import create
-from kwire.log.recovery import Known, open_log
+from kwire.log.recovery import StoredOffsets, open_log
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.inodes import PAGE
 from kwire.types import TopicPartition
@@ -94,10 +94,10 @@ def test_power_loss_leaves_the_disk_of_the_running_process_alone() -> None:
 def test_full_disk_is_full_for_the_next_process_too() -> None:
     disk = SimDisk(capacity=10)
     disk.write("a", b"12345678")
-    after = disk.killed()
+    after = disk.after_kill()
     with pytest.raises(OSError, match="space"):
         after.write("b", b"123")
-    after = disk.killed()
+    after = disk.after_kill()
     after.remove("a")
     after.write("b", b"123")
 
@@ -135,5 +135,5 @@ def test_first_flush_keeps_the_partition_itself(seed: int) -> None:
     append(log, [b"v"])
     log.flush()
     after = disk.power_loss(Random(seed))
-    known = Known(recovery_point=1)
-    assert open_log(after, "t-0", at, now_ms=TIME_MS, known=known).end_offset == 1
+    offsets = StoredOffsets(recovery_point=1)
+    assert open_log(after, "t-0", at, now_ms=TIME_MS, offsets=offsets).end_offset == 1

@@ -73,7 +73,7 @@ def test_epochs_of_deleted_records_that_are_back(offset: int) -> None:
     disk = SimDisk()
     filled(disk).advance_start(offset)
     assert b"0 0" not in disk.read("t-0/leader-epoch-checkpoint")
-    found = reopen(disk.killed(), recovery_point=7)
+    found = reopen(disk.after_kill(), recovery_point=7)
     assert found.start_offset == 0
     assert found.epochs.entries() == EPOCHS
 
@@ -84,7 +84,7 @@ def test_epochs_of_truncated_records_that_are_back(start_offset: int) -> None:
     disk = SimDisk()
     filled(disk)
     disk.write("t-0/leader-epoch-checkpoint", b"0\n1\n0 0\n")
-    found = reopen(disk.killed(), recovery_point=7, start_offset=start_offset)
+    found = reopen(disk.after_kill(), recovery_point=7, start_offset=start_offset)
     assert found.end_offset == 7
     expected = [(0, start_offset), *EPOCHS[1:]] if start_offset < 3 else [(1, 4), (2, 6)]
     assert found.epochs.entries() == expected
@@ -99,7 +99,7 @@ def test_a_removed_segment_that_is_back_behind_newer_records() -> None:
     log.truncate_to(1)
     append(log, [b"new 1"], epoch=9)
     disk.write(path, removed)
-    found = reopen(disk.killed(), CONFIG, recovery_point=1)
+    found = reopen(disk.after_kill(), CONFIG, recovery_point=1)
     assert content(found) == [(0, b"old 0"), (1, b"new 1")]
     assert found.epochs.entries() == [(0, 0), (9, 1)]
 

@@ -159,8 +159,8 @@ MUTATIONS = (
         name="one-quick-write-forgives-slow-ones",
         invariants=(91,),
         path="kwire/log/pace.py",
-        old="            self._left -= 1\n",
-        new="            self._left = 0\n",
+        old="            self._remaining -= 1\n",
+        new="            self._remaining = 0\n",
         test="tests/log/test_pace.py",
     ),
     Mutation(

@@ -80,7 +80,7 @@ MUTATIONS = (
         name="an-emptied-index-counts-as-sane",
         invariants=(79,),
         path="kwire/log/recovery.py",
-        old="        and not _are_emptied(segment, index, times)\n",
+        old="        and not _lacks_entries(segment, index, times)\n",
         new="",
         test="tests/log/test_recovery.py",
     ),
@@ -390,7 +390,7 @@ MUTATIONS = (
         name="checkpoint-that-failed-leaves-what-was-known",
         invariants=(82,),
         path="kwire/log/directories/checkpointing.py",
-        old="self._kept.pop(name, None)",
+        old="self._contents.pop(name, None)",
         new="pass",
         test="tests/log/test_checkpoint_wakeups.py"
         "::test_checkpoint_that_was_replaced_and_not_synced_is_written_again",

@@ -20,7 +20,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
 from kwire.log.trouble import lacks_descriptors
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LINES_AT_ONCE: Final = 100
 """Lines of a checkpoint between two looks at the clock."""
@@ -38,18 +38,18 @@ class Checkpointer:
     """Set by a change; replaced when the high watermarks are about to be written."""
     _moved: trio.Event = attrs.field(init=False, factory=trio.Event)
     """The same event for recovery points and log start offsets."""
-    _kept: dict[str, bytes] = attrs.field(init=False, factory=dict)
+    _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The content last written to each file."""
     _writing: trio.Event | None = attrs.field(init=False, default=None)
 
-    def mark(self, opened: PartitionLog) -> None:
+    def mark(self, log: PartitionLog) -> None:
         """Note that a log has changed since its last checkpoint."""
-        self._changed_logs.add(opened)
+        self._changed_logs.add(log)
         self._wake()
 
-    def forget(self, opened: PartitionLog) -> None:
+    def forget(self, log: PartitionLog) -> None:
         """Drop a removed log from the changed ones."""
-        self._changed_logs.discard(opened)
+        self._changed_logs.discard(log)
 
     def _wake(self) -> None:
         self._changed.set()
@@ -63,8 +63,8 @@ class Checkpointer:
             changed, self._changed_logs = self._changed_logs, set()
             self._changed = trio.Event()
             slices = Slices(self.clock.now)
-            for opened in changed:
-                opened.clean()
+            for log in changed:
+                log.clean()
                 await slices.pause()
             await self.write(names.HIGH_WATERMARKS)
 
@@ -85,20 +85,22 @@ class Checkpointer:
         retired = list(directory.retired.items())
         try:
             texts = {name: await self._text(name) for name in files}
-            fresh = [(name, text) for name, text in texts.items() if self._kept.get(name) != text]
+            fresh = [
+                (name, text) for name, text in texts.items() if self._contents.get(name) != text
+            ]
             if not directory.online:
                 return False
             if fresh:
                 # A write that fails may have replaced some of the files all the same.
                 for name, _ in fresh:
-                    self._kept.pop(name, None)
+                    self._contents.pop(name, None)
                 await self.in_thread(directory.disk, partial(directory.write_checkpoints, fresh))
-                self._kept.update(fresh)
+                self._contents.update(fresh)
             markers = [m for name in files for m in directory.forget_retired(name, retired)]
             if markers:
                 await self.in_thread(directory.disk, partial(directory.remove_markers, markers))
         except OSError as error:
-            log.error("checkpoint failed directory=%s error=%s", directory.name, error)
+            logger.error("checkpoint failed directory=%s error=%s", directory.name, error)
             if not directory.note_failure() and lacks_descriptors(error):
                 self._wake()
             return False

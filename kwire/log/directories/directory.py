@@ -22,7 +22,7 @@ from kwire.log.partition_log import PartitionLog, create
 from kwire.log.trouble import if_room
 from kwire.types import METADATA_TOPIC, ZERO_UUID, TopicPartition
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOST_ID: Final = b"\xff" * 16
 """The topic id of a log whose ``partition.metadata`` was torn by a crash.
@@ -37,7 +37,7 @@ class Unopened:
     """A partition whose log cannot be opened, with its checkpointed offsets."""
 
     topic_id: bytes
-    known: recovery.Known
+    offsets: recovery.StoredOffsets
 
 
 @attrs.define(eq=False)
@@ -72,13 +72,13 @@ class LogDirectory:
             return False
         if not self._is_failure_noted:
             self._is_failure_noted = True
-            log.error("directory offline name=%s error=%s", self.name, self.disk.failed)
+            logger.error("directory offline name=%s error=%s", self.name, self.disk.failed)
             self.on_offline(self)
         return True
 
-    def holds(self, opened: PartitionLog) -> bool:
+    def holds(self, log: PartitionLog) -> bool:
         """Whether a log is still here; if not, its files may be gone."""
-        return self.logs.get(opened.partition) is opened
+        return self.logs.get(log.partition) is log
 
     def lock(self) -> None:
         """Claim the directory; raises AlreadyLocked."""
@@ -99,51 +99,53 @@ class LogDirectory:
             partition = self._partition(entry.name) if entry.is_directory else None
             if partition is None:
                 continue
-            known = recovery.Known(
+            offsets = recovery.StoredOffsets(
                 clean=clean,
                 recovery_point=points.get(partition, 0),
                 start_offset=starts.get(partition, 0),
                 high_watermark=watermarks.get(partition, 0),
             )
-            yield from self._load(entry.name, partition, known, config_of, now_ms)
+            yield from self._load(entry.name, partition, offsets, config_of, now_ms)
             yield
 
     def _load(
         self,
         name: str,
         partition: TopicPartition,
-        known: recovery.Known,
+        offsets: recovery.StoredOffsets,
         config_of: Callable[[str], LogConfig],
         now_ms: int,
     ) -> Generator[None, None, None]:
         """Open one partition; if it cannot be read, record it in :attr:`unopened`."""
         topic_id = ZERO_UUID
         try:
-            known_id = self._topic_id(name)
-            if known_id is None and self._is_foreign(name):
-                log.warning("not a partition directory=%s/%s", self.name, name)
+            stored_id = self._topic_id(name)
+            if stored_id is None and self._is_foreign(name):
+                logger.warning("skipped directory without segments path=%s/%s", self.name, name)
                 return
-            topic_id = known_id or ZERO_UUID
+            topic_id = stored_id or ZERO_UUID
             files = {entry.name for entry in self.disk.entries(name)}
             if not files or names.NAMED_AGAIN in files:  # The checkpoints may mean another log.
-                known = recovery.Known(clean=known.clean)
+                offsets = recovery.StoredOffsets(clean=offsets.clean)
                 self.retired[partition] = set(_OFFSETS)
-            opened = yield from recovery.opening(
+            log = yield from recovery.opening(
                 self.disk,
                 name,
                 partition,
                 now_ms=now_ms,
                 config=config_of(partition.topic),
-                known=known,
+                offsets=offsets,
             )
         except (OSError, ValueError) as error:
             if not self.online:
                 raise
-            log.error("cannot open partition=%s directory=%s error=%s", partition, self.name, error)
-            self.unopened[partition] = Unopened(topic_id, known)
+            logger.error(
+                "cannot open partition=%s directory=%s error=%s", partition, self.name, error
+            )
+            self.unopened[partition] = Unopened(topic_id, offsets)
             return
-        opened.topic_id = topic_id
-        self.logs[partition] = opened
+        log.topic_id = topic_id
+        self.logs[partition] = log
 
     def create(
         self, partition: TopicPartition, topic_id: bytes, config: LogConfig, now_ms: int
@@ -155,17 +157,17 @@ class LogDirectory:
             self.disk.write(f"{directory}/{names.NAMED_AGAIN}", b"")
         path = f"{directory}/{names.PARTITION_METADATA}"
         self.disk.write(path, checkpoints.partition_metadata_text(topic_id))
-        made = create(self.disk, directory, partition, now_ms=now_ms, config=config)
-        made.topic_id = topic_id
-        made.unsynced.lazy.add(names.PARTITION_METADATA)
-        self.logs[partition] = made
-        return made
+        log = create(self.disk, directory, partition, now_ms=now_ms, config=config)
+        log.topic_id = topic_id
+        log.unsynced.lazy.add(names.PARTITION_METADATA)
+        self.logs[partition] = log
+        return log
 
-    def adopt(self, opened: PartitionLog, topic_id: bytes) -> None:
+    def adopt(self, log: PartitionLog, topic_id: bytes) -> None:
         """Assign a log from before topics had ids to this topic."""
-        path = f"{opened.directory}/{names.PARTITION_METADATA}"
+        path = f"{log.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
-        opened.topic_id = topic_id
+        log.topic_id = topic_id
 
     def retire(self, partition: TopicPartition, unique: bytes, suffix: str) -> str:
         """Take a partition out and mark its directory; return the directory's new name.
@@ -195,9 +197,9 @@ class LogDirectory:
         for partition, log in list(self.logs.items()):
             offset = _OFFSETS[name](log)
             yield "" if offset is None else line(partition, offset)
-        for partition, one in list(self.unopened.items()):  # kept until it can be read
-            known = _KNOWN[name](one.known)
-            yield line(partition, known) if known else ""
+        for partition, unopened in list(self.unopened.items()):  # kept until it can be read
+            stored = _STORED[name](unopened.offsets)
+            yield line(partition, stored) if stored else ""
 
     def checkpoint(self, name: str) -> bytes:
         """Return the content of the checkpoint file of this name."""
@@ -234,15 +236,15 @@ class LogDirectory:
 
     def finish(self, broker_epoch: int) -> None:
         """Write the checkpoints and the clean-stop marker, once every log is closed and synced."""
-        kept = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
-        files = [(name, self.checkpoint(name)) for name in kept]
-        if all(one.known.clean for one in self.unopened.values()):
+        checkpoint_names = (names.RECOVERY_POINTS, names.HIGH_WATERMARKS, names.LOG_STARTS)
+        files = [(name, self.checkpoint(name)) for name in checkpoint_names]
+        if all(unopened.offsets.clean for unopened in self.unopened.values()):
             marker = checkpoints.clean_shutdown_text(broker_epoch)
             files.append((names.CLEAN_SHUTDOWN, marker))
-        self.write_checkpoints(files[: len(kept)])
-        for name in kept:
+        self.write_checkpoints(files[: len(checkpoint_names)])
+        for name in checkpoint_names:
             self.remove_markers(self.forget_retired(name, list(self.retired.items())))
-        self.write_checkpoints(files[len(kept) :])
+        self.write_checkpoints(files[len(checkpoint_names) :])
 
     def unlock(self) -> None:
         if self._lock is not None:
@@ -257,7 +259,7 @@ class LogDirectory:
             return None
         parsed = names.parse_directory(name)
         if parsed is None:
-            log.info("not opened directory=%s/%s", self.name, name)
+            logger.info("skipped directory of no partition path=%s/%s", self.name, name)
             return None
         return None if parsed[0] == METADATA_TOPIC else TopicPartition(*parsed)
 
@@ -281,10 +283,10 @@ class LogDirectory:
         return True
 
     def _read(self, name: str) -> Offsets:
-        found, problem = checkpoints.read_offsets(self.disk, name)
+        offsets, problem = checkpoints.read_offsets(self.disk, name)
         if problem is not None:
-            log.warning("checkpoint ignored directory=%s problem=%s", self.name, problem)
-        return found
+            logger.warning("checkpoint ignored directory=%s problem=%s", self.name, problem)
+        return offsets
 
     def _topic_id(self, directory: str) -> bytes | None:
         try:
@@ -293,7 +295,7 @@ class LogDirectory:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            log.warning("topic id lost directory=%s problem=%s", directory, error)
+            logger.warning("topic id lost directory=%s problem=%s", directory, error)
             return LOST_ID
 
 
@@ -316,8 +318,8 @@ _OFFSETS: Final[dict[str, Callable[[PartitionLog], int | None]]] = {
     names.HIGH_WATERMARKS: lambda log: log.high_watermark,
     names.LOG_STARTS: _start,
 }
-_KNOWN: Final[dict[str, Callable[[recovery.Known], int]]] = {
-    names.RECOVERY_POINTS: lambda known: known.recovery_point,
-    names.HIGH_WATERMARKS: lambda known: known.high_watermark,
-    names.LOG_STARTS: lambda known: known.start_offset,
+_STORED: Final[dict[str, Callable[[recovery.StoredOffsets], int]]] = {
+    names.RECOVERY_POINTS: lambda offsets: offsets.recovery_point,
+    names.HIGH_WATERMARKS: lambda offsets: offsets.high_watermark,
+    names.LOG_STARTS: lambda offsets: offsets.start_offset,
 }

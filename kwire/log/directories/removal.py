@@ -17,7 +17,7 @@ from kwire.log.segments.segment import Segment
 from kwire.log.threads import InThread
 from kwire.log.timers import Timers
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PATHS_MAX: Final = 32
 """Files that one call of a thread removes."""
@@ -83,6 +83,6 @@ class Removals:
                         synced.add(disk)
                     await self.in_thread(disk, removal.run)
                 except OSError as error:
-                    log.error("cannot remove paths=%s error=%s", removal.paths, error)
+                    logger.error("cannot remove paths=%s error=%s", removal.paths, error)
                 for segment in removal.segments:  # A search may have opened them again.
                     segment.file.close()

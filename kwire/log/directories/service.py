@@ -189,7 +189,7 @@ class DirectoryService:
             if directory.online:
                 await self.in_thread(directory.disk, partial(directory.finish, broker_epoch))
         except (OSError, KafkaStorageError) as error:
-            logger.error("not closed in order directory=%s error=%s", directory.name, error)
+            logger.error("clean stop failed directory=%s error=%s", directory.name, error)
         directory.unlock()
 
     async def _close_logs(self, logs: Sequence[PartitionLog], unique: Callable[[], bytes]) -> None:

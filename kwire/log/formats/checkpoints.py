@@ -39,13 +39,13 @@ def parse_offsets(data: bytes) -> Offsets:
     lines = data.decode().split("\n")
     if len(lines) < 3 or lines[0] != VERSION or lines[-1]:
         raise ValueError("not an offset checkpoint")
-    found: Offsets = {}
+    offsets: Offsets = {}
     for line in lines[2:-1]:
         topic, partition, offset = line.split(" ")
-        found[TopicPartition(topic, int(partition))] = int(offset)
+        offsets[TopicPartition(topic, int(partition))] = int(offset)
     if len(lines) - 3 != int(lines[1]):
         raise ValueError("offset checkpoint is cut off")
-    return found
+    return offsets
 
 
 def read_offsets(disk: Disk, name: str) -> tuple[Offsets, str | None]:
@@ -72,32 +72,32 @@ class MetaProperties:
         lines = ["#", "#kwire", f"node.id={self.node_id}"]
         if self.directory_id is not None:
             lines.append(f"directory.id={uuid_text(self.directory_id)}")
-        lines += [f"version={self.version}", f"cluster.id={_escaped(self.cluster_id)}"]
+        lines += [f"version={self.version}", f"cluster.id={_escape(self.cluster_id)}"]
         return ("\n".join(lines) + "\n").encode()
 
 
 def parse_properties(text: str) -> dict[str, str]:
     """Parse Java properties as Kafka's files use them: ``key=value`` lines, ``#`` comments."""
-    found = {}
+    properties = {}
     for line in text.splitlines():
         line = line.strip()
         if line and line[0] not in "#!":
             key, _, value = line.partition("=")
-            found[key.strip()] = re.sub(r"\\(.)", r"\1", value.strip())
-    return found
+            properties[key.strip()] = re.sub(r"\\(.)", r"\1", value.strip())
+    return properties
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
     """Read ``meta.properties``; raises :class:`CorruptFile` naming a missing or wrong property."""
     try:
-        found = parse_properties(data.decode())
-        version = int(found.get("version", "-1"))
+        properties = parse_properties(data.decode())
+        version = int(properties.get("version", "-1"))
         if version not in (0, 1):
             raise CorruptFile(f"{names.META_PROPERTIES} has version {version}, not 0 or 1")
-        node = found["broker.id"] if "broker.id" in found else found["node.id"]
-        directory = found.get("directory.id")
+        node = properties["broker.id"] if "broker.id" in properties else properties["node.id"]
+        directory = properties.get("directory.id")
         return MetaProperties(
-            cluster_id=found["cluster.id"],
+            cluster_id=properties["cluster.id"],
             node_id=int(node),
             directory_id=uuid_bytes(directory) if directory else None,
             version=version,
@@ -137,6 +137,6 @@ def parse_clean_shutdown(data: bytes) -> int:
     return epoch if isinstance(epoch, int) else -1
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     """Escape the characters that Java escapes in a value."""
     return re.sub(r"([\\:=#!])", r"\\\1", value)

@@ -298,7 +298,7 @@ class Segment:
         """Whether this range can be sent without waiting for the disk."""
         if self.indexes.offsets is not None and position >= self.size - WARM_TAIL:
             return True
-        return self.file.cached(position, size)
+        return self.file.is_cached(position, size)
 
     def largest_timestamp(self) -> int:
         """Return the largest timestamp of the segment's records, -1 if none has one."""

@@ -93,7 +93,9 @@ class DiskStorage:
                 TopicPartition(METADATA_TOPIC, 0),
                 now_ms=now_ms,
                 config=config,
-                known=recovery.Known(recovery_point=newest.end_offset, synced_end=synced_end or 0),
+                offsets=recovery.StoredOffsets(
+                    recovery_point=newest.end_offset, synced_end=synced_end or 0
+                ),
             )
         except CorruptMessage as error:
             raise CorruptMessage(f"{error}; {REMEDY}") from error

@@ -137,7 +137,7 @@ async def test_many_changes_leave_a_short_log(end: str, monkeypatch: pytest.Monk
         for number in range(600):
             await made.add(topic(number))
         image = made.publisher.image
-        left = {"kill": disk.killed, "power loss": lambda: disk.power_loss(Random(3))}
+        left = {"kill": disk.after_kill, "power loss": lambda: disk.power_loss(Random(3))}
         disk = left[end]() if end in left else disk
     names = sorted(entry.name for entry in disk.entries("__cluster_metadata-0"))
     assert len([n for n in names if n.endswith(".checkpoint")]) == 2, names

@@ -205,10 +205,10 @@ def test_what_a_start_has_found_is_not_lost_any_more(seed: int) -> None:
     storage.save_election(ElectionState(3, None, ReplicaKey(1)), voters_of(1), 0)
     with pytest.raises(Killed):
         sync(storage)
-    disk = disk.killed()
+    disk = disk.after_kill()
     unsynced = DiskStorage(disk, now_ms=2)
     unsynced.append(data(0, 3, 3), 0)
-    disk = disk.killed()
+    disk = disk.after_kill()
     found = DiskStorage(disk, now_ms=3).load(voters_of(1))
     assert (found.election.epoch, found.log.end_offset) == (3, 3)
     after = DiskStorage(disk.power_loss(Random(seed)), now_ms=4).load(voters_of(1))

@@ -67,7 +67,7 @@ def test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again() ->
     assert fetched(storage, 3) == BATCHES[3]
     storage.close()
     with pytest.raises(CorruptMessage, match="offset 2"):
-        running(disk.killed())
+        running(disk.after_kill())
 
 
 def test_leader_does_not_serve_a_snapshot_that_rotted() -> None:
@@ -92,7 +92,7 @@ def test_no_snapshot_that_rotted_is_started_with(end_offset: int) -> None:
     storage.close()
     epoch = 0 if end_offset == 0 else 1
     name = f"{end_offset:020d}-{epoch:010d}.checkpoint"
-    disk = disk.killed()
+    disk = disk.after_kill()
     disk.rot(f"__cluster_metadata-0/{name}", 80)
     with pytest.raises(CorruptMessage, match=name):
         running(disk)
@@ -108,7 +108,7 @@ def test_batches_before_the_newest_snapshot_are_looked_at_by_a_start() -> None:
     sync(storage)
     snapshot(storage, 5, 1, voters_of(1))
     storage.close()
-    disk = disk.killed()
+    disk = disk.after_kill()
     disk.rot(LOG, 65)
     with pytest.raises(CorruptMessage, match="damaged at offset 0; if other voters"):
         running(disk)

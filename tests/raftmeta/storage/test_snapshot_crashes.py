@@ -36,7 +36,7 @@ def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool
         sync(storage)
     except Killed:
         died = True
-    return died, DiskStorage(disk.killed(), now_ms=2).load(VoterSet())
+    return died, DiskStorage(disk.after_kill(), now_ms=2).load(VoterSet())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_snapshot_left_behind_says_nothing() -> None:
     storage.clean(42)
     sync(storage)
     disk.write(name, left)
-    found = DiskStorage(disk.killed(), now_ms=2).load(VoterSet())
+    found = DiskStorage(disk.after_kill(), now_ms=2).load(VoterSet())
     assert found.log.snapshots == [SnapshotId(42, 3)]
     assert found.history.latest == NEW
     assert name not in disk.files
@@ -93,7 +93,7 @@ def test_a_damaged_snapshot_costs_no_log() -> None:
     name = f"__cluster_metadata-0/{40:020d}-{3:010d}.checkpoint"
     log = disk.read(f"__cluster_metadata-0/{0:020d}.log")
     disk.write(name, content[:-1])
-    survivor = disk.killed()
+    survivor = disk.after_kill()
     with pytest.raises(CorruptMessage):
         DiskStorage(survivor, now_ms=2).load(VoterSet())
     assert survivor.read(f"__cluster_metadata-0/{0:020d}.log") == log

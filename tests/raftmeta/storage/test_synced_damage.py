@@ -48,16 +48,16 @@ def test_damage_in_the_synced_log_is_refused_and_nothing_is_cut(stop: str, batch
         storage.close()
     elif stop == "snapshot":
         snapshot(storage, 4, 1, VOTERS)
-    disk = disk.killed()
+    disk = disk.after_kill()
     if stop == "start":
         start(disk)
-        disk = disk.killed()
+        disk = disk.after_kill()
     disk.rot(LOG, in_batch(batch))
     before = disk.read(LOG)
     for _ in range(2):  # the second start is not easier than the first
         with pytest.raises(CorruptMessage, match=rf"{LOG} is damaged at byte .*offset {batch} "):
             DiskStorage(disk, now_ms=2)
-        disk = disk.killed()
+        disk = disk.after_kill()
     assert disk.read(LOG) == before
 
 
@@ -67,14 +67,14 @@ def test_damage_that_a_crash_can_leave_is_cut(seed: int) -> None:
     storage, _ = start(disk)
     append(storage, 0, 2)
     storage.close()
-    disk = disk.killed()
+    disk = disk.after_kill()
     storage, found = start(disk)
     assert found == 2
     storage.append(b"".join(BATCHES[2:6]), 2)
     _, found = start(disk.power_loss(Random(seed)))
     assert 2 <= found <= 6
     disk.rot(LOG, in_batch(3))
-    assert start(disk.killed())[1] == 3
+    assert start(disk.after_kill())[1] == 3
 
 
 def test_long_run_leaves_little_unprotected() -> None:
@@ -84,7 +84,7 @@ def test_long_run_leaves_little_unprotected() -> None:
     for offset in range(0, 1500, 300):
         storage.append(data(offset, 300, 1), offset)
         sync(storage)
-    disk = disk.killed()
+    disk = disk.after_kill()
     disk.rot(LOG, 65)
     with pytest.raises(CorruptMessage, match="synced up to offset 1200"):
         DiskStorage(disk, now_ms=2)
@@ -96,12 +96,12 @@ def test_records_that_raft_cuts_are_not_claimed_to_be_synced() -> None:
     storage, _ = start(disk)
     append(storage, 0, 4)
     storage.close()
-    disk = disk.killed()
+    disk = disk.after_kill()
     storage, _ = start(disk)
     storage.truncate(2)
     storage.append(b"".join(BATCHES[2:4]), 2)
     disk.rot(LOG, in_batch(2))
-    assert start(disk.killed())[1] == 2
+    assert start(disk.after_kill())[1] == 2
 
 
 @pytest.mark.parametrize("changes", range(12))
@@ -111,7 +111,7 @@ def test_a_log_given_up_for_a_snapshot_may_be_torn(changes: int) -> None:
     storage, _ = start(disk)
     append(storage, 0, 4)
     storage.close()
-    disk = disk.killed()
+    disk = disk.after_kill()
     storage, _ = start(disk)
     fetched = SnapshotId(40, 3)
     storage.write_snapshot(fetched, 0, snapshot(MemoryStorage(), *fetched, VOTERS))
@@ -146,11 +146,11 @@ def test_log_that_another_program_cut_may_be_torn_behind_the_cut(
         storage.close()
     else:
         start(disk)
-    disk = disk.killed()
+    disk = disk.after_kill()
     records = b"".join(data(cut + n, 1, epoch) for n, epoch in enumerate(epochs))
     as_another_program(disk, cut, records)
     disk.rot(LOG, in_batch(cut))
-    assert start(disk.killed())[1] == cut
+    assert start(disk.after_kill())[1] == cut
 
 
 def test_log_that_another_program_went_on_with_keeps_what_was_synced() -> None:
@@ -159,11 +159,11 @@ def test_log_that_another_program_went_on_with_keeps_what_was_synced() -> None:
     storage, _ = start(disk)
     append(storage, 0, 4)
     storage.close()
-    disk = disk.killed()
+    disk = disk.after_kill()
     as_another_program(disk, 4, data(4, 1, 2))
     disk.rot(LOG, in_batch(3))
     with pytest.raises(CorruptMessage, match="synced up to offset 4"):
-        DiskStorage(disk.killed(), now_ms=3)
+        DiskStorage(disk.after_kill(), now_ms=3)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -176,6 +176,6 @@ def test_what_an_fsync_could_not_write_is_written_again_before_it_counts(seed: i
     disk.fail_at("sync", OSError(errno.EIO, "the disk fails"))
     with pytest.raises((OSError, KafkaStorageError)):
         sync(storage)
-    disk = disk.killed()
+    disk = disk.after_kill()
     storage, found = start(disk)
     assert start(disk.power_loss(Random(seed)))[1] == found == 6
