@@ -66,7 +66,7 @@ class Topic:
 
 
 class Outcome(Enum):
-    """What a client knows of a change after its request."""
+    """The outcome of a change, as the client that requested it sees it."""
 
     ACKNOWLEDGED = "acknowledged"
     """The change is in place, or an earlier one that had no answer explains why it is not."""
