@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Mapping
 from functools import partial
+from ipaddress import IPv6Address
 from random import Random
 from typing import Any
 
@@ -240,12 +241,12 @@ def _bind(
                 protected=endpoint.name == config.inter_broker_listener,
             )
         except OSError as error:
-            raise CannotOpenError(_unbound(str(endpoint), error)) from error
+            raise CannotOpenError(_unbound(endpoint, error)) from error
         bound[endpoint.name] = address.port
     return build.advertised(config, bound, socket.gethostname())
 
 
-def _unbound(endpoint: str, error: OSError) -> str:
+def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
     """Return one line for an operator: the address that cannot be bound, why, and what to do."""
     what = f"cannot listen on {endpoint}: {error.strerror or error}"
     if isinstance(error, socket.gaierror):
@@ -256,8 +257,20 @@ def _unbound(endpoint: str, error: OSError) -> str:
         errno.EACCES: "ports below 1024 need a privilege, choose a higher one",
         errno.EMFILE: "raise the limit of open files (ulimit -n)",
         errno.EADDRNOTAVAIL: "no interface of this machine has the address, change listeners",
+        errno.EINVAL: _scope_remedy(endpoint.host),
     }.get(error.errno or 0)
     return what if remedy is None else f"{what}; {remedy}"
+
+
+def _scope_remedy(host: str) -> str | None:
+    """Return the remedy for a link-local IPv6 address, which each interface may have."""
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return None
+    if not address.is_link_local or address.scope_id is not None:
+        return None
+    return f"name the interface of a link-local address, as in [{host}%eth0]"
 
 
 def _make_quorum(

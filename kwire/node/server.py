@@ -21,7 +21,7 @@ from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
 from kwire.raftmeta.controller.change_log import news
 from kwire.raftmeta.metadata.image_change import MetadataDelta
-from kwire.storage_format.directories import CannotOpenError, format_node
+from kwire.storage_format.directories import CannotOpenError, format_node, is_single_voter
 
 __all__ = ["CannotOpenError", "Server", "format_node"]
 
@@ -151,10 +151,28 @@ class Server:
             core.net.accept(endpoint.name)
         if self.config.is_controller:
             nursery.start_soon(register_controller, core.local.ask, core.registration())
+        self._warn_of_other_voters()
         async with trio.open_nursery() as waiting:
             waiting.start_soon(self._tell_of_waiting)
             await core.quorum.wait_caught_up()
             waiting.cancel_scope.cancel()
+
+    def _warn_of_other_voters(self) -> None:
+        """Log at once that the directories are those of a quorum that the configuration lacks.
+
+        A node that was formatted with a file and is started without it waits for voters that may
+        never find it.
+        """
+        if not is_single_voter(self.config):
+            return
+        nodes = self.core.quorum.voter_nodes
+        log.warning(
+            "waiting for the voters in the metadata directory=%s voters=%s: the configuration "
+            "names this controller only; start this node with the file that it was formatted with "
+            "(--config FILE), and the other voters",
+            self.config.metadata_directory,
+            ",".join(f"{node.id}@{node.host}:{node.port}" for node in nodes) or "none",
+        )
 
     async def _tell_of_waiting(self) -> None:
         """Log that the node waits for others: after 5 seconds, then every 30."""

@@ -7,8 +7,10 @@ import pytest
 import trio
 
 from kwire.log.disk import RealDisk
-from kwire.node.server import Server
+from kwire.net.service import NetService
+from kwire.node.server import Server, format_node
 from kwire.storage_format.directories import CannotOpenError
+from kwire.types import uuid_text
 from tests.log.test_opening import old_format_segment
 from tests.support.server.nodes import config, create, running, topics
 
@@ -99,6 +101,51 @@ async def test_an_address_in_use_leaves_the_directory_free(tmp_path: Path) -> No
             Server(config(tmp_path / "b", listeners=taken))
     async with running(tmp_path / "b") as node:
         assert await topics(node) == set()
+
+
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [
+        ("fe80::1", "; name the interface of a link-local address, as in [fe80::1%eth0]"),
+        ("fe80::1%eth7", ""),
+        ("::1", ""),
+        ("127.0.0.1", ""),
+    ],
+)
+async def test_link_local_address_without_interface_is_refused_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, remedy: str
+) -> None:
+    def bind(*_: object, **__: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(NetService, "bind", bind)
+    address = f"[{host}]" if ":" in host else host
+    listeners = f"PLAINTEXT://{address}:0,CONTROLLER://127.0.0.1:0"
+    with pytest.raises(CannotOpenError) as caught:
+        Server(config(tmp_path, listeners=listeners))
+    assert str(caught.value).endswith(f"Invalid argument{remedy}")
+
+
+@pytest.mark.parametrize("others", [True, False])
+async def test_node_without_the_file_of_its_quorum_warns_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, others: bool
+) -> None:
+    directory_ids = [uuid_text(bytes([number]) * 16) for number in (1, 2)]
+    voters = ",".join(f"{n}@127.0.0.1:{n}:{uuid}" for n, uuid in enumerate(directory_ids, 1))
+    alone = config(tmp_path)
+    list(format_node(alone, uuid_text(bytes([3]) * 16), False, how=voters if others else "none"))
+    server = Server(alone)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        with trio.fail_after(4):
+            while not caplog.messages:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        server.stop()
+    (line,) = [text for text in caplog.messages if "waiting" in text]
+    named = "voters=1@127.0.0.1:1,2@127.0.0.1:2:" if others else "voters=none:"
+    assert named in line
+    assert str(tmp_path) in line
+    assert "--config FILE" in line
 
 
 async def test_a_snapshot_of_the_metadata_is_what_a_start_begins_with(tmp_path: Path) -> None:
