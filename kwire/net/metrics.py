@@ -2,7 +2,8 @@
 
 It answers GET and HEAD of the pages it is given and closes after each answer.  A page that fails
 is logged and answered with 500: monitoring must not end a node.  At most :data:`CLIENTS_MAX`
-connections are open at a time; others wait in the kernel, where they cost no descriptor.
+connections are open at a time; others wait in the kernel, where they cost no descriptor.  They
+share bodies, so that the memory for a large page does not grow with the number of slow clients.
 """
 
 import logging
@@ -20,6 +21,11 @@ PATIENCE_S: Final = 10.0
 CLIENTS_MAX: Final = 64
 EXHAUSTED_PAUSE_S: Final = 0.25
 """The pause before the next accept after one failed for lack of descriptors."""
+BODIES_MAX: Final = 4
+"""The number of large bodies of a page in memory; a further client gets the newest one again, which
+is then at most as old as :data:`PATIENCE_S`."""
+SMALL_BODY_BYTES: Final = 64 << 10
+"""The size up to which a body is not shared: liveness is always that of the moment."""
 _REASONS: Final = {
     200: "OK",
     404: "Not Found",
@@ -40,6 +46,58 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 """The functions that make the pages, by path."""
 
 
+class _Body:
+    """A body that some clients are sent."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.data: bytes | None = None
+        self.client_count = 0
+        self._lock = trio.Lock()  # lock: one client makes the body, others wait for it
+
+    async def make(self, make_page: Callable[[], Awaitable[Page]]) -> None:
+        """Make it unless it is made; if that fails or is cancelled, the next client tries again."""
+        async with self._lock:
+            if self.data is None:
+                page = await make_page()
+                self.status, self.data = page.status, await _joined(page.lines)
+
+
+class _SharedPage:
+    """A page whose large bodies are shared by clients while there are :data:`BODIES_MAX`."""
+
+    def __init__(self, make_page: Callable[[], Awaitable[Page]]) -> None:
+        self._make_page = make_page
+        self._bodies: list[_Body] = []
+
+    async def take(self) -> _Body:
+        """Return a body for one client, which calls :meth:`release` once it is sent."""
+        if len(self._bodies) < BODIES_MAX:
+            self._bodies.append(_Body())
+        body = self._bodies[-1]
+        body.client_count += 1
+        try:
+            await body.make(self._make_page)
+        except BaseException:
+            self.release(body)
+            raise
+        if len(body.data or b"") <= SMALL_BODY_BYTES:
+            self._discard(body)
+        return body
+
+    def release(self, body: _Body) -> None:
+        body.client_count -= 1
+        if not body.client_count:
+            self._discard(body)
+
+    def _discard(self, body: _Body) -> None:
+        if body in self._bodies:
+            self._bodies.remove(body)
+
+
+_SharedPages = Mapping[str, _SharedPage]
+
+
 async def serve_pages(
     host: str,
     port: int,
@@ -49,14 +107,18 @@ async def serve_pages(
     """Serve these pages until cancelled; report the port.  An empty host means every interface."""
     listeners = await trio.open_tcp_listeners(port, host=host or None)
     places = trio.Semaphore(CLIENTS_MAX)
+    shared = {path: _SharedPage(make_page) for path, make_page in pages.items()}
     async with trio.open_nursery() as nursery:
         for listener in listeners:
-            nursery.start_soon(_accept, pages, places, listener, nursery)
+            nursery.start_soon(_accept, shared, places, listener, nursery)
         task_status.started(listeners[0].socket.getsockname()[1])
 
 
 async def _accept(
-    pages: Pages, places: trio.Semaphore, listener: trio.SocketListener, clients: trio.Nursery
+    pages: _SharedPages,
+    places: trio.Semaphore,
+    listener: trio.SocketListener,
+    clients: trio.Nursery,
 ) -> None:
     """Accept while places are free; each listener keeps one for its next client."""
     async with listener:
@@ -72,46 +134,54 @@ async def _accept(
                 clients.start_soon(_serve, pages, places, stream)
 
 
-async def _serve(pages: Pages, places: trio.Semaphore, stream: trio.SocketStream) -> None:
+async def _serve(pages: _SharedPages, places: trio.Semaphore, stream: trio.SocketStream) -> None:
     try:
         with trio.move_on_after(PATIENCE_S):
             async with stream:
                 head = await _head(stream)
                 if head:
-                    await stream.send_all(await _answer(pages, head))
+                    await _answer(stream, pages, head)
     except trio.BrokenResourceError:
         pass
     finally:
         places.release()
 
 
-async def _answer(pages: Pages, head: bytes) -> bytes:
+async def _answer(stream: trio.SocketStream, pages: _SharedPages, head: bytes) -> None:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+    is_head = method == b"HEAD"
     if method not in (b"GET", b"HEAD"):
-        page = Page(405, ["only GET and HEAD"])
+        await _send(stream, 405, b"only GET and HEAD\n", is_head)
     elif path not in pages:
-        page = Page(404, [f"only {', '.join(pages)}"])
+        await _send(stream, 404, f"only {', '.join(pages)}\n".encode(), is_head)
     else:
+        page = pages[path]
         try:
-            page = await pages[path]()
-            return _message(method, page.status, await _body(page.lines))
+            body = await page.take()
         except Exception:
             log.exception("page failed path=%s", path)
-            page = Page(500, ["failed; the log of the node says why"])
-    return _message(method, page.status, await _body(page.lines))
+            await _send(stream, 500, b"failed; the log of the node says why\n", is_head)
+            return
+        try:
+            await _send(stream, body.status, body.data or b"", is_head)
+        finally:
+            page.release(body)
 
 
-def _message(method: bytes, status: int, body: bytes) -> bytes:
+async def _send(stream: trio.SocketStream, status: int, body: bytes, is_head: bool) -> None:
+    """Send a response; the body is not copied."""
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
         "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (b"" if method == b"HEAD" else body)
+    await stream.send_all(head.encode())
+    if not is_head:
+        await stream.send_all(body)
 
 
-async def _body(lines: Iterable[str]) -> bytes:
+async def _joined(lines: Iterable[str]) -> bytes:
     """Join all lines, in slices: a node with many partitions has many."""
     body = bytearray()
     slices = Slices()

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from kwire.net.metrics import CLIENTS_MAX, Page, serve_pages
+from kwire.net.metrics import BODIES_MAX, CLIENTS_MAX, Page, serve_pages
 
 
 async def numbers() -> Page:
@@ -123,3 +123,45 @@ async def test_a_client_that_sends_nothing_is_left(autojump_clock: trio.testing.
     async with served() as port, await trio.open_tcp_stream("127.0.0.1", port) as stream:
         assert await stream.receive_some() == b""
         assert trio.current_time() >= 10
+
+
+async def test_slow_clients_share_a_few_bodies_of_a_large_page() -> None:
+    """A body of 8 MB is more than the kernel takes for a client that reads nothing."""
+    line = "x" * (1 << 20)
+    page_count = 0
+
+    async def large() -> Page:
+        nonlocal page_count
+        page_count += 1
+        return Page(200, [line] * 8)
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(serve_pages, "127.0.0.1", 0, {"/metrics": large})
+        crowd = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(CLIENTS_MAX)]
+        for stream in crowd:
+            await stream.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert await stream.receive_some(8) == b"HTTP/1.1"
+        assert page_count == BODIES_MAX
+        for stream in crowd[1:]:
+            await stream.aclose()
+        async with crowd[0] as stream:
+            rest = b"".join([part async for part in stream])
+        assert rest.endswith(b"\r\n\r\n" + (line.encode() + b"\n") * 8)
+        _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (page_count, len(body)) == (BODIES_MAX + 1, 8 * (len(line) + 1))
+        nursery.cancel_scope.cancel()
+
+
+async def test_small_page_is_made_for_each_client() -> None:
+    page_count = 0
+
+    async def small() -> Page:
+        nonlocal page_count
+        page_count += 1
+        return Page(200, [f"{page_count}"])
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(serve_pages, "127.0.0.1", 0, {"/livez": small})
+        bodies = [(await ask(port, b"GET /livez HTTP/1.1\r\n\r\n"))[1] for _ in range(9)]
+        assert bodies == [f"{number}\n".encode() for number in range(1, 10)]
+        nursery.cancel_scope.cancel()
