@@ -14,6 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import trio
 
 from kwire.clock import Clock
+from kwire.waits import Signal
 
 SLICE_SECONDS: Final = 0.002
 """The longest work on the loop without a pause, if it consists of many small items."""
@@ -49,7 +50,7 @@ class Driver(Generic[E, F]):
         self._perform = perform
         self._clock = clock
         self._pending: list[F] = []
-        self._news = trio.Event()
+        self._fed = Signal()
 
     @property
     def backlog(self) -> int:
@@ -60,7 +61,7 @@ class Driver(Generic[E, F]):
         """Step the machine; return its effects, which are performed in the next turn."""
         effects = self._machine.step(event, self._clock.now(), self._clock.now_ms())
         self._pending += effects
-        self._news.set()
+        self._fed.notify()
         return effects
 
     async def run(self) -> None:
@@ -76,14 +77,13 @@ class Driver(Generic[E, F]):
 
     async def _sleep(self) -> None:
         """Sleep until an event is fed, which may move the deadline, or the deadline passes."""
-        self._news = trio.Event()
         deadline = self._machine.deadline
         if deadline == inf:
-            await self._news.wait()
+            await self._fed.wait()
             return
         wait = max(deadline - self._clock.now(), 0.0)
         with trio.move_on_after(wait):
-            await self._news.wait()
+            await self._fed.wait()
 
 
 async def give_way() -> None:
@@ -133,7 +133,7 @@ class Wakes:
     def __init__(self, a_turn: int) -> None:
         self._a_turn = a_turn
         self._events: deque[Wakeable] = deque()
-        self._more = trio.lowlevel.ParkingLot()
+        self._more = Signal()
         self._is_running = False
 
     def wake(self, events: Iterable[Wakeable]) -> None:
@@ -141,7 +141,7 @@ class Wakes:
         waiting = self._events
         waiting.extend(events)
         if len(waiting) > self._a_turn and self._is_running:
-            self._more.unpark()
+            self._more.notify()
         else:
             self._wake(len(waiting))
 
@@ -155,7 +155,7 @@ class Wakes:
         try:
             while True:
                 if not self._events:
-                    await self._more.park()
+                    await self._more.wait()
                 self._wake(min(self._a_turn, len(self._events)))
                 await trio.lowlevel.checkpoint()
         finally:

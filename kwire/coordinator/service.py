@@ -43,6 +43,7 @@ from kwire.errors import (
 )
 from kwire.records.header import Buffer
 from kwire.types import TopicPartition
+from kwire.waits import Signal
 
 if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
@@ -112,9 +113,9 @@ class CoordinatorService(Generic[M]):
     _shards: dict[int, Shard[M]] = attrs.field(factory=dict, init=False)
     _tickets: Iterator[int] = attrs.field(factory=count, init=False)
     _to_load: deque[Shard[M]] = attrs.field(factory=deque, init=False)
-    _loads: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _has_loads: Signal = attrs.field(factory=Signal, init=False)
     _steps: deque[tuple[Shard[M], Iterator[Step]]] = attrs.field(factory=deque, init=False)
-    _has_steps: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _has_steps: Signal = attrs.field(factory=Signal, init=False)
     _wakes: Wakes = attrs.field(factory=lambda: Wakes(_WOKEN_AT_ONCE), init=False)
     """Requests whose answers are decided and whose tasks are to be woken."""
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -324,7 +325,7 @@ class CoordinatorService(Generic[M]):
     async def _take_steps(self, nursery: trio.Nursery) -> None:
         while True:
             await self._has_steps.wait()
-            self._has_steps = trio.Event()
+            self._has_steps.clear()
             slices = Slices()
             while self._steps:
                 shard, steps = self._steps.popleft()
@@ -345,12 +346,12 @@ class CoordinatorService(Generic[M]):
 
     def _queue(self, shard: Shard[M]) -> None:
         self._to_load.append(shard)
-        self._loads.set()
+        self._has_loads.set()
 
     async def _load_all(self, nursery: trio.Nursery) -> None:
         while True:
-            await self._loads.wait()
-            self._loads = trio.Event()
+            await self._has_loads.wait()
+            self._has_loads.clear()
             while self._to_load:
                 shard = self._to_load.popleft()
                 if shard.phase is not Phase.LOADING:

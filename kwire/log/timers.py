@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from kwire.clock import Clock
+from kwire.waits import Signal
 
 K = TypeVar("K")
 STALE_MIN: Final = 16
@@ -28,8 +29,8 @@ class Timers(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
         """Tie-breaker for equal deadlines, so that keys need no order."""
-        self._earlier = trio.Event()
-        """Set when there is an earlier deadline than before."""
+        self._earlier = Signal()
+        """Notified when there is an earlier deadline than before."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -47,7 +48,7 @@ class Timers(Generic[K]):
         if self._due.get(key, inf) <= due:
             return
         if due < self.next:
-            self._earlier.set()
+            self._earlier.notify()
         self._due[key] = due
         heappush(self._heap, (due, next(self._order), key))
         self._drop_stale()
@@ -76,7 +77,6 @@ class Timers(Generic[K]):
     async def wait(self, clock: Clock) -> list[K]:
         """Block until deadlines have come; remove and return their keys. Only one task may wait."""
         while True:
-            self._earlier = trio.Event()
             taken = self.take(clock.now())
             if taken:
                 return taken

@@ -19,6 +19,7 @@ from kwire import errors
 from kwire.codec.apis import BY_KEY
 from kwire.net.connection_pool import ConnectionPool, NobodyListens, OutOfReach
 from kwire.net.framing import Disconnect
+from kwire.waits import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ class ControllerChannel:
         self._quorum = quorum
         self._asking = asking
         self._forwarding = forwarding
-        self._moved = trio.Event()
+        self._moved = Signal()
         self._attempts: dict[trio.CancelScope, Node] = {}
         """Attempts under way, each with the controller that it is sent to."""
         self._refused: set[int] = set()
@@ -173,8 +174,7 @@ class ControllerChannel:
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         if leader.leader_id is None:
             return
-        self._moved.set()
-        self._moved = trio.Event()
+        self._moved.notify()
         active = self._quorum.leader_node()
         for attempt, node in self._attempts.items():
             if node != active:  # an attempt at the new leader itself goes on

@@ -26,6 +26,7 @@ from kwire.raftmeta.storage.damage import check_log, check_snapshot
 from kwire.raftmeta.storage.decoding import decode_batches, decode_snapshot
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.raftmeta.storage.storage import MetadataStorage
+from kwire.waits import OffsetWaits, Signal
 
 logger = logging.getLogger(__name__)
 
@@ -80,20 +81,18 @@ class Delivery:
         self.end_offset = 0
         """The end of what listeners have received."""
         self._queue: deque[Committed | LeaderKnown | SnapshotLoaded] = deque()
-        self._queued = trio.lowlevel.ParkingLot()
-        self._waiters: list[tuple[int, trio.Event]] = []
+        self._queued = Signal()
+        self._delivered_waits = OffsetWaits()
 
     def put(self, item: Committed | LeaderKnown | SnapshotLoaded) -> None:
         """Queue an outcome of the raft machine for the listeners."""
         self._queue.append(item)
-        self._queued.unpark_all()
+        self._queued.notify()
 
     async def wait_delivered(self, end_offset: int) -> None:
         """Wait until the listeners have received everything before ``end_offset``."""
         if self.end_offset < end_offset:
-            event = trio.Event()
-            self._waiters.append((end_offset, event))
-            await event.wait()
+            await self._delivered_waits.wait(end_offset)
 
     async def deliver_initial_snapshot(self) -> None:
         """Deliver the latest snapshot on this node's disk, if there is one."""
@@ -114,7 +113,7 @@ class Delivery:
                         self._deliver_leader(LeaderAndEpoch(leader_id, epoch, active))
                     case SnapshotLoaded(snapshot):
                         await self._deliver_snapshot(snapshot)
-            await self._queued.park()
+            await self._queued.wait()
 
     async def _deliver_log(self, end_offset: int) -> None:
         """Hand over what is committed, in pieces, so that others get their turn."""
@@ -185,8 +184,4 @@ class Delivery:
     def _on_delivered(self, end_offset: int) -> None:
         self.end_offset = max(self.end_offset, end_offset)
         self._commits.complete_before(end_offset)
-        if self._waiters:
-            ready = [event for offset, event in self._waiters if offset <= end_offset]
-            self._waiters = [waiter for waiter in self._waiters if waiter[0] > end_offset]
-            for event in ready:
-                event.set()
+        self._delivered_waits.reach(end_offset)

@@ -52,6 +52,7 @@ from kwire.raftmeta.storage.records import Record, pack
 from kwire.raftmeta.storage.storage import MetadataStorage
 from kwire.raftmeta.storage.storage_turn import Outcome, Turn, Written
 from kwire.records.build import Payload
+from kwire.waits import Signal
 
 if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import RaftRequest, RaftResponse
@@ -106,7 +107,7 @@ class RaftService:
         )
         self._nursery: trio.Nursery | None = None
         self._voters = self._raft.state.voters
-        self._turn_end = trio.lowlevel.ParkingLot()
+        self._turn_end = Signal()
 
     # Interface ------------------------------------------------------------------------------
     def add_listener(self, listener: Listener) -> None:
@@ -157,7 +158,7 @@ class RaftService:
     async def append(self, records: Sequence[Record], epoch: int) -> Commit:
         """Append records as one batch; waits only while the backlog is too large."""
         while self._driver.backlog > BACKLOG_MAX:
-            await self._turn_end.park()
+            await self._turn_end.wait()
         return self.append_nowait(records, epoch)
 
     def append_nowait(
@@ -201,7 +202,7 @@ class RaftService:
         If that is not known yet, wait for it first.
         """
         while (end_offset := self._leader_high_watermark()) is None:
-            await self._turn_end.park()
+            await self._turn_end.wait()
         await self.delivery.wait_delivered(end_offset)
 
     def _leader_high_watermark(self) -> int | None:
@@ -251,7 +252,7 @@ class RaftService:
             return
         with trio.move_on_after(SHUTDOWN_SECONDS):
             while isinstance(state.role, Resigned) or state.leader_id is None:
-                await self._turn_end.park()
+                await self._turn_end.wait()
 
     async def _perform(self, turn: list[Effect]) -> None:
         """Perform one turn of the driver."""
@@ -264,7 +265,7 @@ class RaftService:
         for outcome in written.outcomes:
             self._finish(outcome)
         self._log_voters()
-        self._turn_end.unpark_all()
+        self._turn_end.notify()
 
     async def _write(self, turn: list[Effect]) -> Written:
         """Make a turn's writes; a thread checks, syncs and installs a snapshot.
@@ -282,7 +283,7 @@ class RaftService:
     async def _wait_installed(self) -> None:
         """Wait until no snapshot is being installed: the disk is then ahead of the raft state."""
         while self._raft.state.installing is not None:
-            await self._turn_end.park()
+            await self._turn_end.wait()
 
     def _log_voters(self) -> None:
         voters = self._raft.state.voters

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-import trio
 
 from kwire.replica.fetch_waits import FetchWaits
 from kwire.replica.leader import Moved
@@ -29,7 +28,7 @@ class Completion:
         """Complete the waits for newly written or synced records."""
         moved = partition.on_stored(self.now())
         if partition.leader is not None:
-            _wake(partition.writes.reached(partition.leader.log_end))
+            partition.writes.reach(partition.leader.log_end)
         if moved is not None:
             self.on_committed(partition, moved)
 
@@ -37,7 +36,7 @@ class Completion:
         """Complete the waits for records below a high watermark that moved."""
         stable_before = partition.last_stable_offset
         size = partition.on_committed(moved)
-        _wake(partition.commits.reached(moved.to_offset))
+        partition.commits.reach(moved.to_offset)
         if partition in self.fetch_waits:
             is_stable = partition.last_stable_offset > stable_before
             self.fetch_waits.on_readable(partition, _STABLE if is_stable else _COMMITTED, size)
@@ -49,10 +48,5 @@ class Completion:
 
     def on_sync_failed(self, partition: Partition) -> None:
         """End the waits of producers: the sync for which they wait has failed."""
-        _wake([*partition.commits.all(), *partition.writes.all()])
-
-
-def _wake(events: list[object]) -> None:
-    for event in events:
-        assert isinstance(event, trio.Event)
-        event.set()
+        partition.commits.end_all()
+        partition.writes.end_all()

@@ -15,10 +15,11 @@ import attrs
 import trio
 
 from kwire.configs.resource_types import BROKER, TOPIC
-from kwire.drive import Slices
+from kwire.drive import Slices, give_way
 from kwire.metrics import BYTES_IN, BYTES_OUT, MESSAGES_IN
 from kwire.replica.hosted_partitions import HostedPartitions
 from kwire.replica.ports import Delta, Metadata, TopicState
+from kwire.waits import Signal
 
 _INTERNAL: Final = "__"
 _AT_ONCE: Final = 8
@@ -31,7 +32,7 @@ class MetadataApplier:
 
     partitions: HostedPartitions
     now: Callable[[], float]
-    _has_deferred: trio.Event = attrs.field(factory=trio.Event)
+    _has_deferred: Signal = attrs.field(factory=Signal)
     _may_defer: bool = False
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -44,8 +45,7 @@ class MetadataApplier:
         try:
             while True:
                 while self.partitions.create_next_deferred():
-                    await trio.lowlevel.checkpoint()
-                self._has_deferred = trio.Event()
+                    await give_way()
                 await self._has_deferred.wait()
         finally:
             self._may_defer = False
@@ -110,6 +110,6 @@ class MetadataApplier:
             and partitions.is_new(topic, index)
         ):
             partitions.defer(topic.id, index)
-            self._has_deferred.set()
+            self._has_deferred.notify()
             return True
         return False

@@ -1,7 +1,7 @@
 """A partition: a log and this broker's role in it, on which Produce and Fetch work.
 
-Synchronous throughout: a method decides, writes to the page cache and returns. The waits that this
-completes are in its result or in :attr:`Partition.commits`. Rules:
+Synchronous throughout: a method decides, writes to the page cache and returns. Its caller completes
+the waits for what has changed (:mod:`kwire.replica.completion`). Rules:
 
 * Consumers see nothing at or above the high watermark, read_committed ones nothing at or above the
   last stable offset (invariant 13); followers read up to the end of the written records.
@@ -30,7 +30,8 @@ from kwire.metrics import Cell
 from kwire.records.header import NO_TIMESTAMP, BatchHeader, Buffer
 from kwire.records.validate import check_timestamps
 from kwire.replica.leader import Leader, Moved
-from kwire.replica.purgatory import FetchIsolation, OffsetWaits
+from kwire.replica.purgatory import FetchIsolation
+from kwire.waits import OffsetWaits
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -108,9 +109,9 @@ class Partition:
     """Set while this broker leads."""
     leader_id: int = -1
     leader_epoch: int = -1
-    commits: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
+    commits: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for the high watermark to reach an offset."""
-    writes: OffsetWaits[object] = attrs.field(factory=OffsetWaits)
+    writes: OffsetWaits = attrs.field(factory=OffsetWaits)
     """Waits for this broker to store records up to an offset (``leader.log_end``)."""
     _uncommitted: deque[tuple[int, int]] = attrs.field(factory=deque)
     """End offset and size of each batch appended above the high watermark."""

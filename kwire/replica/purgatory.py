@@ -1,4 +1,4 @@
-"""The waits for offsets or bytes of partitions.
+"""The waits for bytes of partitions.
 
 Pure indexes: a method returns the waits that are complete now, and the service wakes their
 tasks. A wait costs nothing until its partition changes; no task polls.
@@ -18,49 +18,6 @@ Key = TypeVar("Key", bound=Hashable)
 _FORGOTTEN_MIN: Final = 16
 SHARED_MAX: Final = 16
 """Reads that fetches completed together share; most such fetches request the same."""
-
-
-@attrs.define
-class OffsetWaits(Generic[T]):
-    """Waits for an offset that only grows, as a partition's high watermark does."""
-
-    _heap: list[tuple[int, int, T]] = attrs.Factory(list)
-    """Entries of ended waits stay, at most :data:`_FORGOTTEN_MIN` more than other entries."""
-    _waiting: set[T] = attrs.Factory(set)
-    _count: int = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def watch(self, offset: int, waiter: T) -> None:
-        """Begin a wait; a waiter has one at a time."""
-        self._count += 1
-        self._waiting.add(waiter)
-        heapq.heappush(self._heap, (offset, self._count, waiter))
-
-    def reached(self, offset: int) -> list[T]:
-        """Remove and return the waits for offsets up to this one."""
-        done = []
-        while self._heap and self._heap[0][0] <= offset:
-            waiter = heapq.heappop(self._heap)[2]
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-                done.append(waiter)
-        return done
-
-    def forget(self, waiter: T) -> None:
-        """End a wait that timed out or was cancelled; in constant time on average."""
-        self._waiting.discard(waiter)
-        if len(self._heap) > 2 * len(self._waiting) + _FORGOTTEN_MIN:
-            self._heap = [entry for entry in self._heap if entry[2] in self._waiting]
-            heapq.heapify(self._heap)
-
-    def all(self) -> list[T]:
-        """Remove and return all waits: the role that could complete them has ended."""
-        done = [entry[2] for entry in self._heap if entry[2] in self._waiting]
-        self._heap.clear()
-        self._waiting.clear()
-        return done
 
 
 class FetchIsolation(enum.IntEnum):

@@ -11,7 +11,6 @@ Rules:
 The partitions themselves come, change and go in :mod:`kwire.replica.metadata_applier`.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -41,7 +40,7 @@ from kwire.replica.leader import Leader
 from kwire.replica.metadata_applier import MetadataApplier
 from kwire.replica.partition import ACKS_ALL, Located, Partition, Produced
 from kwire.replica.ports import Logs
-from kwire.replica.purgatory import FetchIsolation, OffsetWaits
+from kwire.replica.purgatory import FetchIsolation
 from kwire.replica.required_syncs import RequiredSyncs
 from kwire.replica.roles import Roles
 from kwire.replica.unpacking import Unpacker
@@ -155,7 +154,7 @@ class ReplicaService:
 
     async def _wait_stored(self, partition: Partition, end_offset: int, epoch: int) -> None:
         if self._checked_leader(partition, epoch).log_end < end_offset:
-            await self._wait_for(partition.writes, end_offset, math.inf)
+            await partition.writes.wait(end_offset)
             if self._checked_leader(partition, epoch).log_end < end_offset:
                 raise KafkaStorageError(f"{partition.log.partition}: not synced")
 
@@ -166,7 +165,10 @@ class ReplicaService:
         epoch = partition.leader_epoch if epoch is None else epoch
         leader = self._checked_leader(partition, epoch)
         if partition.high_watermark < end_offset:
-            await self._wait_for(partition.commits, end_offset, timeout_s)
+            with trio.move_on_after(timeout_s) as timeout:
+                await partition.commits.wait(end_offset)
+            if timeout.cancelled_caught:
+                raise RequestTimedOut
             leader = self._checked_leader(partition, epoch)
         if leader.under_min_isr:
             raise NotEnoughReplicasAfterAppend
@@ -181,19 +183,6 @@ class ReplicaService:
                 raise KafkaStorageError
             raise NotLeaderOrFollower
         return leader
-
-    @staticmethod
-    async def _wait_for(waits: OffsetWaits[object], end_offset: int, timeout_s: float) -> None:
-        event = trio.Event()
-        waits.watch(end_offset, event)
-        with trio.move_on_after(timeout_s) as scope:
-            try:
-                await event.wait()
-            finally:
-                if not event.is_set():
-                    waits.forget(event)
-        if scope.cancelled_caught:
-            raise RequestTimedOut
 
     # Fetching.
 

@@ -1,49 +1,15 @@
 """Waits complete exactly when what they wait for is there."""
 
-import sys
-from collections.abc import Callable
 from math import inf
-from typing import Any
-
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kwire.replica.purgatory import (
     SHARED_MAX,
     ByteWait,
     ByteWaits,
     FetchIsolation,
-    OffsetWaits,
     WaitTimes,
     Wake,
 )
-
-
-@given(
-    st.lists(st.tuples(st.booleans(), st.integers(0, 50)), max_size=40),
-)
-def test_offsets_against_a_list(moves: list[tuple[bool, int]]):
-    subject: OffsetWaits[int] = OffsetWaits()
-    waiting: list[tuple[int, int]] = []
-    for number, (watch, offset) in enumerate(moves):
-        if watch:
-            subject.watch(offset, number)
-            waiting.append((offset, number))
-        else:
-            done = subject.reached(offset)
-            assert sorted(done) == sorted(n for at, n in waiting if at <= offset)
-            waiting = [(at, n) for at, n in waiting if at > offset]
-        assert len(subject) == len(waiting)
-
-
-def test_forgetting_and_losing_waits():
-    subject: OffsetWaits[str] = OffsetWaits()
-    for offset, who in ((5, "a"), (7, "b"), (6, "c")):
-        subject.watch(offset, who)
-    subject.forget("c")
-    subject.forget("nobody")
-    assert subject.all() == ["a", "b"]
-    assert subject.reached(100) == []
 
 
 def wait(
@@ -82,55 +48,6 @@ def test_a_wait_that_ended_otherwise():
     subject.forget(made)
     assert subject.grew("p", FetchIsolation.LOG_END, 5) == []
     assert len(subject) == 0
-
-
-def steps(work: Callable[[], None]) -> int:
-    """Count the lines of Python that ``work`` runs; those of a loop count in each round."""
-    count = 0
-
-    def trace(frame: Any, event: str, arg: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def test_a_thousand_timeouts_at_once_cost_a_thousand_times_one():
-    def time_out(count: int) -> int:
-        waits: OffsetWaits[object] = OffsetWaits()
-        waiters = [object() for _ in range(count)]
-        for waiter in waiters:
-            waits.watch(7, waiter)
-
-        def forget_all() -> None:
-            for waiter in waiters:
-                waits.forget(waiter)
-
-        spent = steps(forget_all)
-        assert len(waits) == len(waits.all()) == 0
-        return spent
-
-    assert time_out(2000) < 20 * time_out(200)
-
-
-def test_forgotten_waits_take_no_room_and_are_not_woken():
-    waits: OffsetWaits[int] = OffsetWaits()
-    for waiter in range(1000):
-        waits.watch(waiter, waiter)
-    for waiter in range(1000):
-        if waiter % 100:
-            waits.forget(waiter)
-    assert len(waits) == 10
-    assert len(waits._heap) < 50
-    assert waits.reached(500) == [0, 100, 200, 300, 400, 500]
-    assert waits.all() == [600, 700, 800, 900]
 
 
 def test_reads_kept_for_others_are_few() -> None:

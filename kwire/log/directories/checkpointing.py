@@ -19,6 +19,7 @@ from kwire.log.formats import checkpoints, names
 from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
 from kwire.log.trouble import lacks_descriptors
+from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +35,10 @@ class Checkpointer:
     clock: Clock
     in_thread: InThread
     _changed_logs: set[PartitionLog] = attrs.field(init=False, factory=set)
-    _changed: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """Set by a change; replaced when the high watermarks are about to be written."""
-    _moved: trio.Event = attrs.field(init=False, factory=trio.Event)
-    """The same event for recovery points and log start offsets."""
+    _changed: Signal = attrs.field(init=False, factory=Signal)
+    """Set by a change; cleared when the high watermarks are about to be written."""
+    _moved: Signal = attrs.field(init=False, factory=Signal)
+    """The same signal for recovery points and log start offsets."""
     _contents: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The content last written to each file."""
     _writing: trio.Event | None = attrs.field(init=False, default=None)
@@ -61,7 +62,7 @@ class Checkpointer:
             await self._changed.wait()
             await trio.sleep(interval_s)
             changed, self._changed_logs = self._changed_logs, set()
-            self._changed = trio.Event()
+            self._changed.clear()
             slices = Slices(self.clock.now)
             for log in changed:
                 log.clean()
@@ -73,7 +74,7 @@ class Checkpointer:
         while True:
             await self._moved.wait()
             await trio.sleep(interval_s)
-            self._moved = trio.Event()
+            self._moved.clear()
             await self.write(names.RECOVERY_POINTS, names.LOG_STARTS)
 
     async def write(self, *files: str) -> bool:

@@ -19,6 +19,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.threads import InThread
 from kwire.log.timers import Timers
 from kwire.log.trouble import RETRY_SECONDS, lacks_descriptors
+from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class LogFlusher:
     """The append time of the first unsynced record, for logs with a ``flush.ms``."""
     _rolled: dict[PartitionLog, None] = attrs.field(init=False, factory=dict)
     """Logs with closed segments, or removed names, to sync; in order."""
-    _roll: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _roll: Signal = attrs.field(init=False, factory=Signal)
 
     async def flush(
         self, log: PartitionLog, end_offset: int | None = None, *, indexes: bool = False
@@ -113,7 +114,7 @@ class LogFlusher:
         """Sync closed segments, so that recovery does not have to read them; until cancelled."""
         while True:
             await self._roll.wait()
-            self._roll = trio.Event()
+            self._roll.clear()
             rolled, self._rolled = list(self._rolled), {}
             unsynced = [
                 log

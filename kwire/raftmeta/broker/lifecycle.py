@@ -24,6 +24,7 @@ from kwire.raftmeta.broker.state import Answer, BrokerState, State
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.storage.levels import METADATA_VERSION
+from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class BrokerLifecycle:
     broker: BrokerState = attrs.field(init=False)
     """The state machine that decides which request is due."""
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _sooner: trio.Event = attrs.field(factory=trio.Event)
+    _sooner: Signal = attrs.field(factory=Signal)
     """Set when a heartbeat became due earlier."""
     _unheard_since: float | None = None
     """The time of the first request after the last answer; None if no answer is missing."""
@@ -205,7 +206,7 @@ class BrokerLifecycle:
 
     async def _speak(self) -> None:
         """Send one request when it is due, and process the answer."""
-        self._sooner = trio.Event()
+        self._sooner.clear()
         with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
             await self._sooner.wait()
         if self._unheard_since is None:

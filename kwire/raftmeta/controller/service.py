@@ -32,6 +32,7 @@ from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import at_level, level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, pack
 from kwire.records.build import Payload
+from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Controller:
         """The first offset that this node writes as the active controller."""
         self._last_commit: Commit | None = None
         """The last append: what a decision without records has to wait for."""
-        self._changed = trio.Event()
+        self._changed = Signal()
         self._large_decision: trio.Event | None = None
         """The end of the large decision in progress."""
         self.state = state
@@ -258,5 +259,4 @@ class Controller:
         self._notify()
 
     def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        self._changed.notify()

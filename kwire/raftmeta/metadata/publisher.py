@@ -19,6 +19,7 @@ from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, drained
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+from kwire.waits import OffsetWaits, Signal
 
 Applier = Callable[[MetadataDelta], Awaitable[None]]
 Subscriber = Callable[[MetadataImage, MetadataDelta], None]
@@ -37,9 +38,10 @@ class MetadataPublisher:
         self._appliers: list[Applier] = []
         self._subscribers: list[Subscriber] = []
         self._queue: deque[MetadataDelta] = deque()
-        self._news = trio.Event()
+        self._queued = Signal()
         self._running = False
-        self._waiters: list[tuple[int, trio.Event]] = []
+        self._applied_waits = OffsetWaits()
+        """Waits for the offset of the newest image that is in force."""
         self.leader = LeaderAndEpoch(None, 0)
         self.applied = self._loader.image
         """The newest image that is in force on this node."""
@@ -73,8 +75,7 @@ class MetadataPublisher:
                     await applier(delta)
                 self._queue.popleft()
                 self._in_force(delta)
-            self._news = trio.Event()
-            await self._news.wait()
+            await self._queued.wait()
 
     async def wait_applied(self, offset: int) -> None:
         """Wait until an image with the record at ``offset`` is in force on this node.
@@ -82,16 +83,12 @@ class MetadataPublisher:
         Return at once before ``run`` has started, since nothing is applied while a node starts.
         """
         if self._running and self.applied.applied.offset < offset:
-            event = trio.Event()
-            self._waiters.append((offset, event))
-            await event.wait()
+            await self._applied_waits.wait(offset)
 
     async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Wait until an image that meets the condition is in force on this node."""
         while not condition(self.applied):
-            event = trio.Event()
-            self._waiters.append((self.applied.applied.offset + 1, event))
-            await event.wait()
+            await self._applied_waits.wait(self.applied.applied.offset + 1)
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> Awaitable[None] | None:
         last = batches[-1]
@@ -132,7 +129,7 @@ class MetadataPublisher:
         assert delta.after is image
         if self._appliers:
             self._queue.append(delta)
-            self._news.set()
+            self._queued.notify()
         else:
             self._in_force(delta)
 
@@ -140,11 +137,7 @@ class MetadataPublisher:
         self.applied = delta.after
         for subscriber in self._subscribers:
             subscriber(delta.after, delta)
-        reached = delta.after.applied.offset
-        ready = [event for offset, event in self._waiters if offset <= reached]
-        self._waiters = [waiter for waiter in self._waiters if waiter[0] > reached]
-        for event in ready:
-            event.set()
+        self._applied_waits.reach(delta.after.applied.offset)
 
 
 def snapshot_contents(image: MetadataImage) -> Iterator[list[Any]]:

@@ -19,6 +19,7 @@ from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import level_of
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
+from kwire.waits import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Snapshotter:
     publisher: MetadataPublisher
     cadence: SnapshotCadence
     clock: Clock
-    _news: trio.Event = attrs.field(factory=trio.Event)
+    _is_due: Signal = attrs.field(factory=Signal)
 
     def __attrs_post_init__(self) -> None:
         self.quorum.add_listener(self)
@@ -41,7 +42,7 @@ class Snapshotter:
         now = self.clock.now()
         self.cadence.committed(sum(batch.size_bytes for batch in batches), now)
         if was_idle or self.cadence.due(now):
-            self._news.set()
+            self._is_due.notify()
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
         self.cadence.taken()
@@ -58,9 +59,8 @@ class Snapshotter:
                 await self._make()
                 continue
             wait = self.cadence.deadline - now
-            self._news = trio.Event()
             with trio.move_on_after(wait if wait > 0 else float("inf")):
-                await self._news.wait()
+                await self._is_due.wait()
 
     async def _make(self) -> None:
         image = self.publisher.image

@@ -1,0 +1,155 @@
+"""Signals and waits for an offset: who is woken, in which order, and what a wait leaves behind."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import wait_all_tasks_blocked
+
+from kwire.waits import OffsetWaits, Signal
+
+
+class Waiting:
+    """Tasks that wait, and the numbers of those that were woken, in order."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.nursery = nursery
+        self.woken: list[int] = []
+
+    async def start(self, number: int, wait: Callable[..., Any], *arguments: Any) -> None:
+        async def run() -> None:
+            await wait(*arguments)
+            self.woken.append(number)
+
+        self.nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+
+    async def take_woken(self) -> list[int]:
+        await wait_all_tasks_blocked()
+        woken, self.woken = self.woken, []
+        return woken
+
+
+async def test_signal_that_is_set_ends_later_waits_until_it_is_cleared() -> None:
+    signal = Signal()
+    async with trio.open_nursery() as nursery:
+        tasks = Waiting(nursery)
+        await tasks.start(1, signal.wait)
+        assert await tasks.take_woken() == []
+        signal.set()
+        await tasks.start(2, signal.wait)
+        assert sorted(await tasks.take_woken()) == [1, 2]
+        signal.clear()
+        await tasks.start(3, signal.wait)
+        assert await tasks.take_woken() == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_notification_wakes_only_the_tasks_that_wait() -> None:
+    signal = Signal()
+    signal.notify()
+    async with trio.open_nursery() as nursery:
+        tasks = Waiting(nursery)
+        await tasks.start(1, signal.wait)
+        await tasks.start(2, signal.wait)
+        assert await tasks.take_woken() == []
+        signal.notify()
+        assert sorted(await tasks.take_woken()) == [1, 2]
+        await tasks.start(3, signal.wait)
+        assert await tasks.take_woken() == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_wait_for_a_set_signal_lets_other_tasks_run() -> None:
+    signal = Signal()
+    signal.set()
+    with trio.testing.assert_checkpoints():
+        await signal.wait()
+
+
+@given(moves=st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=15))
+async def test_offset_wakes_the_waits_up_to_it(moves: list[tuple[bool, int]]) -> None:
+    waits, waiting = OffsetWaits(), dict[int, int]()
+    async with trio.open_nursery() as nursery:
+        tasks = Waiting(nursery)
+        for number, (is_wait, offset) in enumerate(moves):
+            if is_wait:
+                await tasks.start(number, waits.wait, offset)
+                waiting[number] = offset
+            else:
+                waits.reach(offset)
+                expected = [n for n, end in waiting.items() if end <= offset]
+                assert sorted(await tasks.take_woken()) == expected
+                waiting = {n: end for n, end in waiting.items() if end > offset}
+            assert len(waits) == len(waiting)
+        waits.end_all()
+        assert sorted(await tasks.take_woken()) == sorted(waiting)
+        assert len(waits) == 0
+
+
+async def test_cancelled_waits_take_no_room_and_do_not_keep_others_from_waking() -> None:
+    waits, scope = OffsetWaits(), trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        tasks = Waiting(nursery)
+
+        async def wait_all_cancellable() -> None:
+            with scope:
+                async with trio.open_nursery() as many:
+                    for offset in range(1000):
+                        many.start_soon(waits.wait, offset)
+
+        nursery.start_soon(wait_all_cancellable)
+        for offset in range(0, 1000, 100):
+            await tasks.start(offset, waits.wait, offset)
+        assert len(waits) == 1010
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        assert len(waits) == 10
+        assert len(waits._heap) < 50
+        waits.reach(500)
+        assert sorted(await tasks.take_woken()) == [0, 100, 200, 300, 400, 500]
+        waits.end_all()
+        assert sorted(await tasks.take_woken()) == [600, 700, 800, 900]
+
+
+def steps(work: Callable[[], None]) -> int:
+    """Count the lines of Python that ``work`` runs; those of a loop count in each round."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+async def test_a_thousand_cancelled_waits_cost_a_thousand_times_one() -> None:
+    async def count_steps(waits_count: int) -> int:
+        waits = OffsetWaits()
+        async with trio.open_nursery() as nursery:
+            for _ in range(waits_count):
+                nursery.start_soon(waits.wait, 7)
+            await wait_all_tasks_blocked()
+            events = list(waits._events)
+
+            def drop_all() -> None:
+                for event in events:
+                    waits._drop(event)
+
+            step_count = steps(drop_all)
+            assert len(waits) == 0
+            nursery.cancel_scope.cancel()
+        return step_count
+
+    assert await count_steps(2000) < 20 * await count_steps(200)
