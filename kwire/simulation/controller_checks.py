@@ -12,7 +12,7 @@ import attrs
 from kwire.codec.messages import metadata_records as r
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
-from kwire.raftmeta.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from kwire.raftmeta.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
@@ -27,6 +27,16 @@ def demand(holds: bool, *said: Any) -> None:
     """Raise Violation with the words of ``said`` unless the invariant holds."""
     if not holds:
         raise Violation(" ".join(map(str, said)))
+
+
+def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, held: PartitionImage) -> bool:
+    """Whether a replica's broker is active, and the replica's directory online."""
+    broker, directory = brokers.get(replica), held.directory(replica)
+    return (
+        broker is not None
+        and broker.is_active
+        and (directory is None or broker.has_online(directory))
+    )
 
 
 @attrs.frozen
@@ -171,7 +181,30 @@ class ControllerChecks:
         self.unclean += 1
         self.safe[place] = set(new.isr)
 
+    def unclean_election(
+        self, brokers: Mapping[int, BrokerImage], old: PartitionImage, new: PartitionImage
+    ) -> None:
+        """Check an operator's unclean election of one partition (KIP-460).
+
+        It leaves a leader alone. Without one, an in-sync or eligible replica leads if one can,
+        otherwise any replica that can; only where none can, the partition stays without leader.
+        """
+        if old.leader != NO_LEADER:
+            demand(new == old, "an unclean election of a partition with a leader:", old, "->", new)
+            return
+        able = [replica for replica in old.replicas if _may_lead(brokers, replica, old)]
+        clean = [replica for replica in able if replica in (old.isr or old.elr)]
+        if clean:
+            demand(new.leader in clean, "not in sync, though", clean, "are:", old, "->", new)
+            demand(new.recovering == old.recovering, "a clean leader recovers:", old, "->", new)
+        else:
+            demand((new.leader in able) == bool(able), "could lead:", able, old, "->", new)
+
     # The whole -------------------------------------------------------------------------------
+
+    def end_step(self) -> None:
+        """Forget the operator's elections, whose records are written."""
+        self.by_hand.clear()
 
     def _partition(self, name: str, place: Place, held: PartitionImage) -> None:
         elr = self.image.features.get(ELR, 0) > 0

@@ -15,10 +15,10 @@ from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.partition_change import Elected, Election, PartitionChange
 from kwire.raftmeta.controller.partition_index import PartitionIndex
-from kwire.raftmeta.controller.state import ControllerState, Decision
+from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata import image_records
-from kwire.raftmeta.metadata.image import PartitionImage
+from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
 from kwire.simulation import controller_steps, controller_world
 from kwire.simulation.raft_mutations import Mutation
 
@@ -26,6 +26,7 @@ _whole_partition = image_records.partition_record
 _check_isr = partitions._check_isr
 _elect = PartitionChange._elect
 _retarget = partitions._retarget
+_elect_for_operator = partitions._elect
 
 
 def _anyone(change: PartitionChange) -> Elected:
@@ -36,6 +37,23 @@ def _anyone(change: PartitionChange) -> Elected:
 def _first_alive(change: PartitionChange) -> Elected:
     alive = [one for one in change.replicas if change.acceptable(one)]
     return Elected(alive[0]) if alive else _elect(change)
+
+
+def _elect_over_leader(
+    state: ControllerState, name: str, number: int, kind: int, records: list[Any]
+) -> Outcome:
+    topic = state.image.topic(name)
+    leader = NO_LEADER if topic is None else topic.partitions[number].leader
+    if topic is None or kind == partitions.PREFERRED or leader == NO_LEADER:
+        return _elect_for_operator(state, name, number, kind, records)
+    change = state.change(
+        topic.id, number, acceptable=lambda broker: broker != leader and state.is_active(broker)
+    )
+    change.election = Election.UNCLEAN
+    record = change.build()
+    if record is not None:
+        records.append(record)
+    return Outcome()
 
 
 def _every_directory(state: ControllerState, broker: int, directory: bytes) -> bool:
@@ -161,6 +179,11 @@ MUTATIONS: Final = (
         "leader-from-replicas",
         "the first replica alive leads, in sync or not",
         ((PartitionChange, "_elect", _first_alive),),
+    ),
+    Mutation(
+        "unclean-election-over-a-leader",
+        "an operator's unclean election replaces a leader that serves",
+        ((partitions, "_elect", _elect_over_leader),),
     ),
     Mutation(
         "offline-directory-leads",

@@ -10,8 +10,7 @@ from random import Random
 
 import attrs
 
-from kwire.codec.messages.elect_leaders import ElectLeadersRequest
-from kwire.raftmeta.controller.partitions import decide_elect_leaders
+from kwire.raftmeta.controller.partitions import UNCLEAN
 from kwire.simulation import controller_steps as steps
 from kwire.simulation.controller_checks import demand
 from kwire.simulation.controller_world import World
@@ -56,6 +55,7 @@ class ControllerSim:
         if world.random.random() < 0.01:
             world.fail_over()
         step(world, world.random.choice(list(world.brokers.values())))
+        world.checks.end_step()
         if world.random.random() < 0.8:
             world.sweep()
         world.checks.on_data(world.is_alive)
@@ -105,18 +105,12 @@ class ControllerSim:
         for topic_id, number in steps.leaderless(world):
             held = world.state.image.topics[topic_id].partitions[number]
             demand(not held.isr and not held.elr, "nobody leads, though somebody may:", held)
-            name = world.state.image.topics[topic_id].name
-            asked = ElectLeadersRequest.TopicPartitions(topic=name, partitions=[number])
-            world.checks.by_hand.add((topic_id, number))
-            world.ask(
-                decide_elect_leaders,
-                ElectLeadersRequest(election_type=1, topic_partitions=[asked], timeout_ms=1000),
-                once=True,
-            )
+            topic = world.state.image.topics[topic_id]
+            steps.request_election(world, topic, [number], UNCLEAN)
 
     def _check_calm(self) -> None:
         world = self.world
-        world.checks.by_hand.clear()
+        world.checks.end_step()
         demand(all(map(world.is_alive, world.brokers)), "a broker does not serve in calm")
         for topic in world.state.image.topics.values():
             for number, held in topic.partitions.items():

@@ -38,6 +38,8 @@ from kwire.raftmeta.controller.limits import (
 )
 from kwire.raftmeta.controller.partition_index import Place
 from kwire.raftmeta.controller.partitions import (
+    PREFERRED,
+    UNCLEAN,
     decide_alter_partition,
     decide_assign_directories,
     decide_elect_leaders,
@@ -58,7 +60,7 @@ from kwire.types import ZERO_UUID
 
 TOPICS: Final = ("orders", "a.b", "a_b", "clicks", "logs")
 MIN_ISR: Final = "min.insync.replicas"
-UNCLEAN: Final = "unclean.leader.election.enable"
+UNCLEAN_ENABLE: Final = "unclean.leader.election.enable"
 
 
 # Brokers ------------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ def create(world: World, body: SimBroker) -> None:
     random, asked = world.random, CreateTopicsRequest.CreatableTopic
     configs = []
     if random.random() < 0.2:
-        configs.append(asked.CreatableTopicConfig(name=UNCLEAN, value=random.choice(_BOOLS)))
+        configs.append(asked.CreatableTopicConfig(name=UNCLEAN_ENABLE, value=random.choice(_BOOLS)))
     topic = asked(
         name=random.choice(TOPICS),
         num_partitions=random.randrange(1, 4),
@@ -309,8 +311,8 @@ def configure(world: World, body: SimBroker) -> None:
     """Alter a setting of a topic or the cluster default, rarely of the controller's own node."""
     del body
     random = world.random
-    setting = random.choice((MIN_ISR, UNCLEAN))
-    value = random.choice(_BOOLS if setting == UNCLEAN else ("1", "2", "2", "3"))
+    setting = random.choice((MIN_ISR, UNCLEAN_ENABLE))
+    value = random.choice(_BOOLS if setting == UNCLEAN_ENABLE else ("1", "2", "2", "3"))
     resource = random.choice(
         ((TOPIC, random.choice(TOPICS)), (BROKER, ""), (BROKER, ""), (BROKER, "1"))
     )
@@ -383,14 +385,28 @@ def reassign(world: World, body: SimBroker) -> None:
 
 
 def elect(world: World, body: SimBroker) -> None:
-    """Request the election of the preferred leaders of a topic."""
+    """Request the election of a topic's leaders: mostly the preferred ones, sometimes any."""
+    del body
     topic = _draw_topic(world)
-    if topic is not None and topic.partitions:
-        asked = ElectLeadersRequest.TopicPartitions(
-            topic=topic.name, partitions=sorted(topic.partitions)
-        )
-        request = ElectLeadersRequest(election_type=0, topic_partitions=[asked], timeout_ms=1000)
-        world.ask(decide_elect_leaders, request, once=True)
+    if topic is None or not topic.partitions:
+        return
+    kind = UNCLEAN if world.random.random() < 0.3 else PREFERRED
+    request_election(world, topic, sorted(topic.partitions), kind)
+
+
+def request_election(world: World, topic: TopicImage, numbers: list[int], kind: int) -> None:
+    """Request an election as an operator, and check its result."""
+    checks = world.checks
+    if kind == UNCLEAN:
+        checks.by_hand.update((topic.id, number) for number in numbers)
+    named = ElectLeadersRequest.TopicPartitions(topic=topic.name, partitions=numbers)
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=[named], timeout_ms=1000)
+    brokers = world.state.image.brokers
+    world.ask(decide_elect_leaders, request, once=True)
+    after = world.state.image.topics[topic.id]
+    if kind == UNCLEAN:
+        for number in numbers:
+            checks.unclean_election(brokers, topic.partitions[number], after.partitions[number])
 
 
 def elr(world: World, body: SimBroker) -> None:
