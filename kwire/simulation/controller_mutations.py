@@ -146,7 +146,7 @@ def _former_life_joins(state: Any, broker: int, partition: Any, data: Any) -> No
     _check_isr(state, broker, partition, data)
 
 
-def _finished_anyway(commit: Commit, error: Exception | None = None) -> None:
+def _complete_without_error(commit: Commit, error: Exception | None = None) -> None:
     commit._event.set()
 
 
@@ -261,7 +261,7 @@ MUTATIONS: Final = (
     Mutation(
         "answer-after-losing-leadership",
         "what was decided and lost with the leadership is answered as if it were committed",
-        ((Commit, "_finish", _finished_anyway),),
+        ((Commit, "complete", _complete_without_error),),
         invariants=(48,),
     ),
     Mutation(
