@@ -5,7 +5,7 @@ connection's task runs: when that task waits for anything, :meth:`HeldBack.run` 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 import attrs
 import trio
@@ -15,7 +15,7 @@ from kwire.net.send import Part, Sender
 HELD_BACK_BYTES: Final = 4096
 
 
-def is_small(parts: Sequence[Part]) -> bool:
+def is_small(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes]]:
     """Whether an answer may be held back."""
     return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= HELD_BACK_BYTES
 

@@ -124,7 +124,7 @@ def make_core(
     services = Services(config=config, clock=clock, supported_features=SUPPORTED)
     net = NetService(build.limits(config), services.metrics, clock.now)
     if os.name == "posix":
-        net.last_descriptor = last_descriptor(raise_descriptor_limit())
+        net.acceptor.last_descriptor = last_descriptor(raise_descriptor_limit())
     logs: LogManager | None = None
     try:
         endpoints = _bind(config, services, net)

@@ -14,7 +14,7 @@ import trio
 from kwire.clock import Clock, SystemClock
 from kwire.configs.broker import BrokerConfig
 from kwire.configs.resource_types import BROKER
-from kwire.net.service import Address
+from kwire.net.listener import Address
 from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.controller_requests import register_controller

@@ -134,7 +134,7 @@ MUTATIONS = (
     Mutation(
         name="connections-take-the-last-descriptors",
         invariants=(90,),
-        path="kwire/net/service.py",
+        path="kwire/net/acceptor.py",
         old="        return descriptor > self.last_descriptor",
         new="        return False",
         test="tests/net/test_service.py::test_last_descriptors_are_left_to_files",

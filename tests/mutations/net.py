@@ -177,7 +177,7 @@ MUTATIONS = (
     Mutation(
         name="answer-ahead-into-memory",
         invariants=(101,),
-        path="kwire/net/service.py",
+        path="kwire/net/connection.py",
         old=" and sender.draining is None:",
         new=":",
         test=f"{ANSWERS}::test_small_answers_to_a_client_that_does_not_read_stay_few",
@@ -185,9 +185,9 @@ MUTATIONS = (
     Mutation(
         name="never-idle-during-an-answer",
         invariants=(101,),
-        path="kwire/net/service.py",
-        old="connection.busy = False\n            if parts",
-        new="connection.busy = True\n            if parts",
+        path="kwire/net/connection.py",
+        old="self.busy = False\n            if parts",
+        new="self.busy = True\n            if parts",
         test=f"{ANSWERS}::test_a_client_that_never_reads_its_answer_is_closed_as_idle",
     ),
     Mutation(
@@ -201,15 +201,15 @@ MUTATIONS = (
     Mutation(
         name="no-room-for-nodes-of-the-cluster",
         invariants=(102,),
-        path="kwire/net/service.py",
-        old="                if listener.protected:",
+        path="kwire/net/acceptor.py",
+        old="                if listener.protected and not self._is_full_itself(listener):",
         new="                if False:",
         test=f"{SERVICE}::test_nodes_of_the_cluster_get_in_when_it_is_full",
     ),
     Mutation(
         name="accept-all-in-one-turn",
         invariants=(102,),
-        path="kwire/net/service.py",
+        path="kwire/net/acceptor.py",
         old="for _ in range(ACCEPT_BATCH):",
         new="for _ in range(1000):",
         test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
@@ -249,7 +249,7 @@ MUTATIONS = (
     Mutation(
         name="go-on-reading-a-muted-connection",
         invariants=(104,),
-        path="kwire/net/service.py",
+        path="kwire/net/connection.py",
         old="await trio.sleep(self.session.muted_s)",
         new="await trio.sleep(0)",
         test=f"{ANSWERS}::test_a_muted_connection_takes_no_memory",
@@ -322,7 +322,7 @@ MUTATIONS = (
     Mutation(
         name="clients-that-hung-up-wait-for-memory",
         invariants=(95,),
-        path="kwire/net/service.py",
+        path="kwire/net/connection.py",
         old="            is_useless = self.nothing_to_receive()\n",
         new="            is_useless = False\n",
         test=f"{ANSWERS}::test_a_client_that_hung_up_does_not_wait_for_memory",
@@ -330,15 +330,15 @@ MUTATIONS = (
     Mutation(
         name="whole-requests-that-wait-for-memory-end-with-their-client",
         invariants=(95,),
-        path="kwire/net/service.py",
-        old="            connection.answering = frame\n            await connection.claim",
-        new="            await connection.claim",
+        path="kwire/net/connection.py",
+        old="            self.answering = frame\n            await self._claim",
+        new="            await self._claim",
         test=f"{ANSWERS}::test_a_change_that_waits_for_memory_is_made_after_a_hang_up",
     ),
     Mutation(
         name="muted-connections-outlive-their-clients",
         invariants=(104,),
-        path="kwire/net/service.py",
+        path="kwire/net/connection.py",
         old="is_useless = self.muted and self.nothing_unread()",
         new="is_useless = False",
         test=f"{ANSWERS}::test_a_muted_connection_ends_when_its_client_hangs_up",
@@ -346,7 +346,7 @@ MUTATIONS = (
     Mutation(
         name="hang-up-of-a-muted-connection-drops-its-requests",
         invariants=(104,),
-        path="kwire/net/service.py",
+        path="kwire/net/connection.py",
         old="is_useless = self.muted and self.nothing_unread()",
         new="is_useless = self.muted",
         test=f"{ANSWERS}::test_requests_before_a_hang_up_are_served_when_the_mute_ends",
@@ -354,7 +354,7 @@ MUTATIONS = (
     Mutation(
         name="muted-connections-are-never-idle",
         invariants=(104,),
-        path="kwire/net/service.py",
+        path="kwire/net/connection.py",
         old="self.busy, self.muted, self.last_active = False,",
         new="self.busy, self.muted, self.last_active = True,",
         test=f"{ANSWERS}::test_a_muted_connection_is_closed_when_it_is_idle",

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits
-from kwire.net.service import TURN_FRAMES
 from tests.support.net.node import BULK_BYTES, echo, framed, running, settled
 
 pytestmark = pytest.mark.usefixtures("each_way_to_wait")

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from kwire.net import arrivals
+from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.arrivals import DIRECT, HANG_UPS, WAKES
-from kwire.net.service import ACCEPT_BATCH
 from tests.support.net.node import Echo, Node, echo, framed, running
 
 pytestmark = pytest.mark.skipif(not arrivals._HAS_EPOLL, reason="needs epoll")

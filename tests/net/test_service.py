@@ -12,9 +12,11 @@ import pytest
 import trio
 import trio.testing
 
+from kwire.net.acceptor import ACCEPT_BATCH
 from kwire.net.arrivals import HANG_UPS
+from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits, last_descriptor
-from kwire.net.service import ACCEPT_BATCH, CLOSE_BATCH, TURN_FRAMES
+from kwire.net.service import CLOSE_BATCH
 from kwire.testing.wire import Closed, TrioWireClient
 from tests.support.net.node import Node, echo, framed, running, settled
 
@@ -339,13 +341,13 @@ async def test_last_descriptors_are_left_to_files(autojump_clock: trio.testing.M
     """Invariant 90: a served connection may need a file; those that wait come in later."""
     async with running() as node:
         node.listen()
-        node.service.last_descriptor = 1
+        node.service.acceptor.last_descriptor = 1
         first = await node.connect()
         late = await TrioWireClient.connect("127.0.0.1", node.port)
         await trio.sleep(60)
         assert len(node.service.connections) == 1
         assert await echo(first, b"served") == b"served"
-        node.service.last_descriptor = 10_000
+        node.service.acceptor.last_descriptor = 10_000
         await first.stream.aclose()
         assert await echo(late, b"late") == b"late"
         await late.stream.aclose()

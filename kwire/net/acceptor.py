@@ -1,0 +1,133 @@
+"""Accepts connections on a node's listeners, as its limits allow (KIP-402, KIP-612).
+
+A connection over the limits of its listener or the node waits in the kernel's backlog, as does one
+that would take a descriptor reserved for files; one over its address's limit is closed at once.
+"""
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+from trio.lowlevel import ParkingLot, wait_readable
+
+from kwire.net.limits import UNLIMITED, Admission, Limits, Rate
+from kwire.net.listener import Listener
+
+log = logging.getLogger(__name__)
+
+ACCEPT_BATCH: Final = 8
+"""Connections accepted in one turn of the loop; each has its first request ready in the next."""
+EXHAUSTED_PAUSE_S: Final = 0.25
+
+
+@attrs.define(eq=False)
+class Acceptor:
+    """The limits of one node's connections, and the tasks that accept them."""
+
+    admission: Admission
+    now: Callable[[], float]
+    open: Callable[[Listener, socket.socket, str], None]
+    """Called with each accepted socket and its peer's host."""
+    close_oldest: Callable[[], None]
+    """Closes an unprotected connection, so that a protected listener can accept one."""
+    last_descriptor: int = UNLIMITED
+    """Connections wait in the kernel while the next descriptor would be above this."""
+    _rate: Rate = attrs.field(init=False)
+    _closed: ParkingLot = attrs.field(factory=ParkingLot)
+    _relimited: ParkingLot = attrs.field(factory=ParkingLot)
+
+    def __attrs_post_init__(self) -> None:
+        self._rate = Rate(self.admission.node.max_connection_creation_rate)
+
+    def relimit(self, limits: Limits) -> None:
+        """Change the node's limits of connections and of their rate."""
+        self.admission.node = limits
+        self._rate.per_second = limits.max_connection_creation_rate
+        self._closed.unpark_all()
+        self._relimited.unpark_all()
+
+    def on_closed(self, listener: Listener, host: str) -> None:
+        """Note that an accepted connection ended."""
+        self.admission.closed(listener.name, host)
+        self._closed.unpark_all()
+
+    async def run(self, listener: Listener) -> None:
+        """Accept connections of one listener until it is closed."""
+        while listener.sock.fileno() >= 0:
+            try:
+                await wait_readable(listener.sock)
+                await self._wait_room(listener)
+                self._accept_some(listener)
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                if error.errno == errno.EBADF:
+                    return
+                log.warning("accept paused listener=%s reason=%s", listener.name, error)
+                await trio.sleep(EXHAUSTED_PAUSE_S)
+
+    async def _wait_room(self, listener: Listener) -> None:
+        """Wait until the limits allow one more connection."""
+        while True:
+            wait_s = max(self._rate.wait(self.now()), listener.rate.wait(self.now()))
+            if wait_s > 0:
+                with trio.move_on_after(wait_s):
+                    await self._relimited.park()
+            elif self._is_crowded(listener):
+                log.warning("accept paused listener=%s reason=descriptors", listener.name)
+                while self._is_crowded(listener):
+                    with trio.move_on_after(EXHAUSTED_PAUSE_S):
+                        await self._closed.park()
+            elif not self.admission.full(listener.name, listener.limits):
+                return
+            else:
+                if listener.protected and not self._is_full_itself(listener):
+                    self.close_oldest()
+                await self._closed.park()
+
+    def _is_crowded(self, listener: Listener) -> bool:
+        """Whether only the descriptors that are reserved for files are left."""
+        if 2 * self.admission.total < self.last_descriptor:
+            return False
+        try:
+            descriptor = os.dup(listener.sock.fileno())
+        except OSError:
+            return True
+        os.close(descriptor)
+        return descriptor > self.last_descriptor
+
+    def _is_full_itself(self, listener: Listener) -> bool:
+        return self.admission.per_listener[listener.name] >= listener.limits.max_connections
+
+    def _accept_some(self, listener: Listener) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, peer = listener.sock.accept()
+            except (BlockingIOError, ConnectionError):
+                return
+            host = peer[0]
+            if self.admission.crowded(host):
+                log.info("connection refused listener=%s peer=%s: too many", listener.name, host)
+                sock.close()
+                continue
+            self._rate.take()
+            listener.rate.take()
+            try:
+                self.open(listener, sock, host)
+            except BaseException:
+                sock.close()
+                raise
+            self.admission.opened(listener.name, host)
+            listener.connections_accepted.value += 1
+            now = self.now()
+            if (
+                self.admission.full(listener.name, listener.limits)
+                or self._rate.wait(now)
+                or listener.rate.wait(now)
+            ):
+                return

@@ -1,0 +1,212 @@
+"""One connection: its frames are answered one after the other.
+
+A connection's turn is at most 16 frames or a millisecond, then others have theirs; its next frame
+is read when the previous answer has been handed to the kernel, so a slow reader holds one answer
+and nothing more.  Only small answers to frames that came together are sent together, at the end of
+the turn or as soon as its task waits for anything.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+from trio.lowlevel import checkpoint
+
+from kwire.net.arrivals import Watched
+from kwire.net.framing import Framer, Spares
+from kwire.net.held_back import HeldBack, is_small
+from kwire.net.listener import Listener, Session
+from kwire.net.request_memory import Memory
+from kwire.net.send import Part, Sender
+
+TURN_FRAMES: Final = 16
+TURN_S: Final = 0.001
+RECEIVED_BYTES: Final = 64 << 10
+"""The most that one call receives, unless it is of a large frame."""
+
+
+@attrs.define(eq=False)
+class Connection:
+    """One accepted socket."""
+
+    sock: socket.socket
+    listener: Listener
+    host: str
+    session: Session
+    framer: Framer
+    sender: Sender
+    memory: Memory
+    spares: Spares
+    held_back: HeldBack
+    now: Callable[[], float]
+    last_active: float
+    arrivals: Watched = attrs.field(init=False)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    answering: memoryview | None = None
+    """The request that is being answered."""
+    busy: bool = False
+    """Whether the client waits for the broker, so that the connection is not idle."""
+    claiming: bool = False
+    """Whether memory is waited for, for the request to be answered or a frame in the making."""
+    muted: bool = False
+    """Whether nothing is read for as long as the client was told to wait."""
+    hung_up: bool = False
+    claimed: int = 0
+    """The bytes of memory counted for an incomplete frame."""
+    reason: str = ""
+
+    @property
+    def used_at(self) -> float:
+        """The time when the client last sent bytes, was answered, or took part of an answer."""
+        return max(self.last_active, self.sender.active_at)
+
+    def close(self, reason: str) -> None:
+        """End the connection as soon as its task can be interrupted."""
+        self.reason = reason
+        self.scope.cancel()
+
+    def noticed_hang_up(self) -> None:
+        """Close the connection if the peer closed its side while a mere read is answered.
+
+        Requests that change something go on, as do reads with more bytes received after them: a
+        producer without acknowledgements closes as soon as it has sent.
+        """
+        self.hung_up = True
+        request = self.answering
+        if request is not None:
+            is_useless = self.session.only_reads(request) and self.nothing_unread()
+        elif self.claiming:  # the rest of that frame will not come
+            is_useless = self.nothing_to_receive()
+        else:
+            is_useless = self.muted and self.nothing_unread()
+        if is_useless:
+            self.close("")
+
+    async def _claim(self, count: int) -> None:
+        """Count bytes of a frame, when there is room for them."""
+        self.busy = self.claiming = True
+        if self.hung_up:
+            self.noticed_hang_up()
+        await self.memory.claim(count, self)
+        self.busy = self.claiming = False
+
+    async def _wait_muted(self, now: float) -> None:
+        """Read nothing for as long as the session says; a client that is gone or idle is closed."""
+        self.busy, self.muted, self.last_active = False, True, now
+        if self.hung_up:
+            self.noticed_hang_up()
+        await trio.sleep(self.session.muted_s)
+        self.muted, self.session.muted_s = False, 0.0
+
+    def nothing_unread(self) -> bool:
+        return not self.framer.partial and self.nothing_to_receive()
+
+    def nothing_to_receive(self) -> bool:
+        try:
+            return not self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    async def converse(self) -> None:
+        """Read and answer until the peer hangs up."""
+        sock, framer = self.sock, self.framer
+        while True:
+            await self.arrivals.readable()
+            more = True
+            while more:
+                if framer.target() is not None and framer.held > self.claimed:
+                    await self._claim_grown()
+                try:
+                    count, more = _receive(sock, framer)
+                except BlockingIOError:
+                    break
+                if not count:
+                    return
+                self.last_active = self.now()
+                await self._turns()
+                if more:
+                    await checkpoint()
+
+    async def _claim_grown(self) -> None:
+        """Claim the memory by which the incomplete frame's buffer has grown."""
+        grown = self.framer.held - self.claimed
+        if grown > 0:
+            await self._claim(grown)
+            self.claimed += grown
+
+    async def _turns(self) -> None:
+        """Answer every whole frame that has arrived, in turns."""
+        framer, started, count = self.framer, self.last_active, 0
+        answered = False
+        while (frame := framer.take()) is not None:
+            await self._answer(frame)
+            answered = True
+            count += 1
+            if framer.ready and (count >= TURN_FRAMES or self.now() - started > TURN_S):
+                await checkpoint()
+                started, count = self.now(), 0
+        if self.sender.unsent:
+            await self.sender.send(())
+        if answered:
+            self.last_active = self.now()
+
+    async def _answer(self, frame: memoryview) -> None:
+        memory, sender = self.memory, self.sender
+        size = self.claimed or len(frame)
+        if self.claimed:
+            self.claimed = 0
+        elif memory.fits(size):
+            memory.used += size
+        else:
+            self.answering = frame
+            await self._claim(size)
+        try:
+            self.busy = True
+            parts = await self._decided(frame)
+            self.busy = False
+            if parts is not None:
+                if self.framer.ready and is_small(parts) and sender.draining is None:
+                    self.held_back.add(sender, parts)
+                else:
+                    await sender.send(parts)
+        finally:
+            memory.free(size, self)
+            buffer = frame.obj
+            if isinstance(buffer, bytearray):
+                frame.release()
+                self.spares.give(buffer)
+        if self.session.muted_s > 0:
+            if sender.unsent:
+                await sender.send(())
+            await self._wait_muted(self.now())
+
+    async def _decided(self, frame: memoryview) -> Sequence[Part] | None:
+        """Return the session's answer; a mere read is cancelled when the peer hangs up."""
+        self.memory.answering += 1
+        self.answering = frame
+        try:
+            if self.hung_up:
+                self.noticed_hang_up()
+            return await self.session.answer(frame)
+        finally:
+            self.answering = None
+            self.memory.answering -= 1
+
+
+def _receive(sock: socket.socket, framer: Framer) -> tuple[int, bool]:
+    """Receive once; return how many bytes came, and whether more may have arrived.
+
+    The caller keeps neither the bytes nor the buffer, since a connection can wait for long.
+    """
+    target = framer.target()
+    if target is None:
+        data = sock.recv(RECEIVED_BYTES)
+        framer.feed(data)
+        return len(data), len(data) == RECEIVED_BYTES
+    count = sock.recv_into(target)
+    framer.filled(count)
+    return count, count == len(target)

@@ -1,0 +1,88 @@
+"""A listening socket, with the limits of its connections and the sessions that answer on them."""
+
+import math
+import socket
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from kwire.metrics import Cell
+from kwire.net.limits import Limits, Rate
+from kwire.net.send import Part
+
+
+class Session(Protocol):
+    """Answers one connection's frames."""
+
+    muted_s: float
+
+    async def answer(self, frame: memoryview) -> Sequence[Part] | None:
+        """Return the parts to send, or None for no answer; Disconnect ends the connection."""
+
+    def only_reads(self, frame: memoryview) -> bool:
+        """Whether a request changes nothing and may be cancelled when its client is gone."""
+
+
+class Address(NamedTuple):
+    """The host and port of a listener on this machine."""
+
+    host: str
+    port: int
+
+
+@attrs.define(eq=False)
+class Listener:
+    """A bound socket, its limits, and the factory of the sessions that answer on it."""
+
+    name: str
+    sock: socket.socket
+    new_session: Callable[[str, str], Session]
+    """Called with the listener's name and the peer's host for each connection."""
+    limits: Limits
+    protected: bool
+    """Whether its connections replace idle ones of other listeners when the node has too many."""
+    rate: Rate
+    connections_accepted: Cell
+
+    @property
+    def idle_s(self) -> float:
+        idle_ms = self.limits.connections_max_idle_ms
+        return idle_ms / 1000 if idle_ms >= 0 else math.inf
+
+    @property
+    def address(self) -> Address:
+        host, port = self.sock.getsockname()[:2]
+        return Address(host, port)
+
+
+def listening_socket(host: str, port: int, limits: Limits) -> socket.socket:
+    """Return a listening socket; an empty host means every interface."""
+    family, address = _resolved(host, port)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if limits.socket_receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.socket_receive_buffer_bytes)
+        if limits.socket_send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.socket_send_buffer_bytes)
+        sock.bind(address)
+        sock.listen(limits.socket_listen_backlog_size)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _resolved(host: str, port: int) -> tuple[int, tuple[object, ...]]:
+    """Return the address family and the address to bind; IPv4 is preferred for a name."""
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", port)
+        return socket.AF_INET, ("0.0.0.0", port)
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = min(infos, key=lambda info: info[0] != socket.AF_INET)
+    return family, address
