@@ -22,7 +22,7 @@ Make = Callable[..., Cluster]
 @pytest.fixture(params=WORLDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes a cluster of the world at hand: ``make(others=(4,), fetch_timeout=30)``."""
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
 
     def build(
         voters: tuple[int, ...] = (1, 2, 3),
@@ -33,14 +33,14 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     ) -> Cluster:
         shape = Shape(voters, others, is_dynamic, settings)
         if request.param == "real":
-            made.append(RealCluster(shape, tmp_path))
+            clusters.append(RealCluster(shape, tmp_path))
         else:
             has_files = request.param == "files"
-            made.append(SimulatedCluster(shape, files=has_files, seed=SEED))
-        return made[-1]
+            clusters.append(SimulatedCluster(shape, files=has_files, seed=SEED))
+        return clusters[-1]
 
     yield build
-    for cluster in made:
+    for cluster in clusters:
         cluster.close()
 
 

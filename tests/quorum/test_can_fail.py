@@ -18,8 +18,8 @@ NOTICED_BY: Final[dict[str, Callable[[Any], None]]] = {
     "no-divergence-check": log.test_what_a_leader_wrote_alone_is_truncated,
     "send-before-fsync": log.test_a_crash_of_all_loses_nothing_acknowledged,
     "never-resign": elections.test_a_leader_without_a_majority_resigns,
-    "skip-pre-vote": elections.test_who_cannot_hear_the_leader_alone_disturbs_nobody,
-    "pre-vote-always": elections.test_who_cannot_hear_the_leader_alone_disturbs_nobody,
+    "skip-pre-vote": elections.test_voter_cut_off_from_its_leader_alone_disturbs_no_other,
+    "pre-vote-always": elections.test_voter_cut_off_from_its_leader_alone_disturbs_no_other,
     "ignore-directory-id": voters.test_a_voter_without_its_disk_does_not_vote_as_itself,
 }
 

@@ -12,11 +12,11 @@ def test_first_election(cluster: Cluster) -> None:
     """Out of nothing a majority elects one leader, which commits, and everybody follows it."""
     cluster.commit(3)
 
-    def agreed() -> bool:
-        known = {(cluster.state(n).epoch, cluster.state(n).leader_id) for n in cluster.nodes}
-        return len(known) == 1 and known == {(cluster.state(1).epoch, cluster.find_leader())}
+    def nodes_agree() -> bool:
+        leaders = {(cluster.state(n).epoch, cluster.state(n).leader_id) for n in cluster.nodes}
+        return len(leaders) == 1 and leaders == {(cluster.state(1).epoch, cluster.find_leader())}
 
-    cluster.until(agreed, "all to know who leads")
+    cluster.until(nodes_agree, "all to know who leads")
     cluster.finish()
 
 
@@ -67,7 +67,7 @@ def test_a_leader_without_a_majority_resigns(cluster: Cluster) -> None:
     cluster.finish()
 
 
-def test_who_cannot_hear_the_leader_alone_disturbs_nobody(make: Make) -> None:
+def test_voter_cut_off_from_its_leader_alone_disturbs_no_other(make: Make) -> None:
     """Pre-vote: it asks in vain as often as it likes; leader and epoch stay.
 
     On a machine so busy that the others lose the leader too, the scenario begins again.
@@ -79,11 +79,12 @@ def test_who_cannot_hear_the_leader_alone_disturbs_nobody(make: Make) -> None:
         epoch = cluster.state(leader).epoch
         lonely = next(n for n in cluster.nodes if n != leader)
         third = next(n for n in cluster.nodes if n not in (leader, lonely))
-        asked, stood = cluster.watch.sent[lonely, "PreVote"], cluster.watch.stood[lonely]
+        request_count = cluster.watch.sent[lonely, "PreVote"]
+        candidacy_count = cluster.watch.stood[lonely]
         others = cluster.watch.sent[third, "PreVote"]
         cluster.isolate(lonely, leader)
         cluster.until(
-            lambda n=lonely, before=asked: cluster.watch.sent[n, "PreVote"] >= before + 6,
+            lambda n=lonely, before=request_count: cluster.watch.sent[n, "PreVote"] >= before + 6,
             "the lonely one to ask",
         )
         cluster.heal()
@@ -91,12 +92,12 @@ def test_who_cannot_hear_the_leader_alone_disturbs_nobody(make: Make) -> None:
         cluster.catch_up(lonely)
         if cluster.watch.sent[third, "PreVote"] == others:
             break
-    assert cluster.watch.stood[lonely] == stood
+    assert cluster.watch.stood[lonely] == candidacy_count
     assert (cluster.leader(), cluster.state(leader).epoch) == (leader, epoch)
     cluster.finish()
 
 
-def test_a_follower_that_hears_but_is_not_heard_disturbs_nobody(cluster: Cluster) -> None:
+def test_follower_that_only_receives_disturbs_no_other(cluster: Cluster) -> None:
     """Cut in one direction: the leader's answers do not come, for it is not asked; then they do."""
     cluster.commit()
     leader = cluster.leader()
@@ -115,7 +116,7 @@ def test_a_follower_that_hears_but_is_not_heard_disturbs_nobody(cluster: Cluster
     cluster.finish()
 
 
-def test_a_leader_that_hears_nobody_is_replaced(cluster: Cluster) -> None:
+def test_leader_that_receives_nothing_is_replaced(cluster: Cluster) -> None:
     """Cut in one direction: it still sends, but no Fetch reaches it, so it resigns."""
     cluster.commit()
     leader = cluster.leader()

@@ -26,8 +26,8 @@ def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
     assert (after.epoch, after.leader_id) == (before.epoch, before.leader_id)
     if before.voted is not None:
         assert after.voted is not None
-        kept = after.voted if is_dynamic else before.voted  # version 0 of the file has no directory
-        assert (after.voted.id, kept) == (before.voted.id, before.voted)
+        vote = after.voted if is_dynamic else before.voted  # version 0 of the file has no directory
+        assert (after.voted.id, vote) == (before.voted.id, before.voted)
     cluster.finish()
 
 

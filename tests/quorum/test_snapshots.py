@@ -1,10 +1,10 @@
-"""Snapshots: taken, the log behind them cleaned, fetched by nodes too late for the log."""
+"""Snapshots: taken, the log behind them deleted, fetched by nodes too late for the log."""
 
 from tests.quorum.conftest import Make
 from tests.support.quorum.cluster import Cluster
 
 
-def cleaned(cluster: Cluster) -> None:
+def delete_log_start(cluster: Cluster) -> None:
     """Every voter takes two snapshots, and its log no longer begins at 0."""
     for _ in range(2):
         cluster.commit(10)
@@ -18,11 +18,11 @@ def cleaned(cluster: Cluster) -> None:
 
 
 def test_an_empty_node_fetches_a_snapshot_in_pieces(make: Make) -> None:
-    """A node that needs what was cleaned gets the snapshot instead, and then the log after it."""
+    """A node that needs what was deleted gets the snapshot instead, and then the log after it."""
     cluster = make(others=(4,))
     cluster.kill(4)
     cluster.wipe(4)
-    cleaned(cluster)
+    delete_log_start(cluster)
     cluster.commit(3)
     before = cluster.watch.sent[4, "FetchSnapshot"]
     cluster.start(4)
@@ -37,7 +37,7 @@ def test_a_voter_far_behind_fetches_a_snapshot_and_can_lead(cluster: Cluster) ->
     cluster.commit()
     behind = next(n for n in cluster.nodes if n != cluster.leader())
     cluster.kill(behind)
-    cleaned(cluster)
+    delete_log_start(cluster)
     cluster.start(behind)
     cluster.catch_up(behind)
     other = next(n for n in cluster.nodes if n not in (behind, cluster.leader()))
@@ -51,7 +51,7 @@ def test_the_leader_dies_while_a_snapshot_is_fetched(make: Make) -> None:
     cluster = make(others=(4,), snapshot_max_bytes=20)
     cluster.kill(4)
     cluster.wipe(4)
-    cleaned(cluster)
+    delete_log_start(cluster)
     before = cluster.watch.sent[4, "FetchSnapshot"]
     cluster.start(4)
     cluster.until(lambda: cluster.watch.sent[4, "FetchSnapshot"] > before + 2, "the first pieces")
@@ -64,7 +64,7 @@ def test_the_leader_dies_while_a_snapshot_is_fetched(make: Make) -> None:
 
 def test_a_node_starts_from_its_own_snapshot(cluster: Cluster) -> None:
     """After a restart the snapshot and the log after it hold the same as the whole log did."""
-    cleaned(cluster)
+    delete_log_start(cluster)
     cluster.commit(2)
     for node in cluster.nodes:
         cluster.kill(node)
@@ -78,7 +78,7 @@ def test_a_snapshot_that_was_damaged_on_its_way_is_fetched_again(make: Make) -> 
     """It is looked at before it takes the place of anything."""
     cluster = make(others=(4,))
     cluster.kill(4)
-    cleaned(cluster)
+    delete_log_start(cluster)
     while True:
         cluster.wipe(4)
         cluster.damage(cluster.leader(), 4, "value")

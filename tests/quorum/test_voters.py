@@ -4,11 +4,11 @@ import attrs
 
 from kwire.raftmeta.raft.voters import ReplicaKey
 from tests.quorum.conftest import Make
-from tests.quorum.test_snapshots import cleaned
+from tests.quorum.test_snapshots import delete_log_start
 from tests.support.quorum.cluster import Cluster, directory_of, endpoints_of
 
 
-def settled(cluster: Cluster, *ids: int) -> None:
+def commit_voters(cluster: Cluster, *ids: int) -> None:
     """Wait until every running node knows these voters."""
     for node in cluster.running:
         cluster.until(
@@ -22,9 +22,9 @@ def test_an_observer_becomes_a_voter(make: Make) -> None:
     cluster.commit()
     cluster.catch_up(3)
     cluster.add(3)
-    settled(cluster, 1, 2, 3)
-    gone = next(n for n in (1, 2) if n != cluster.leader())
-    cluster.kill(gone)
+    commit_voters(cluster, 1, 2, 3)
+    removed = next(n for n in (1, 2) if n != cluster.leader())
+    cluster.kill(removed)
     cluster.commit()
     cluster.finish()
 
@@ -50,14 +50,14 @@ def test_a_voter_is_removed(make: Make) -> None:
     """It becomes an observer; the majority is one of those that are left."""
     cluster = make(is_dynamic=True)
     cluster.commit()
-    gone = next(n for n in cluster.nodes if n != cluster.leader())
-    cluster.remove(ReplicaKey(gone, directory_of(gone)))
-    rest = tuple(n for n in (1, 2, 3) if n != gone)
-    settled(cluster, *rest)
-    cluster.kill(gone)
+    lost = next(n for n in cluster.nodes if n != cluster.leader())
+    cluster.remove(ReplicaKey(lost, directory_of(lost)))
+    rest = tuple(n for n in (1, 2, 3) if n != lost)
+    commit_voters(cluster, *rest)
+    cluster.kill(lost)
     cluster.commit()
     cluster.finish()
-    assert not cluster.is_leader(gone)
+    assert not cluster.is_leader(lost)
 
 
 def test_the_leader_is_removed(make: Make) -> None:
@@ -68,7 +68,7 @@ def test_the_leader_is_removed(make: Make) -> None:
     cluster.remove(ReplicaKey(leader, directory_of(leader)))
     cluster.leader(but=leader)
     cluster.commit()
-    settled(cluster, *(n for n in (1, 2, 3) if n != leader))
+    commit_voters(cluster, *(n for n in (1, 2, 3) if n != leader))
     cluster.finish()
     assert cluster.leader() != leader
 
@@ -80,7 +80,7 @@ def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
     leader = cluster.leader()
     behind, keeper = (n for n in cluster.nodes if n != leader)
     cluster.isolate(behind)
-    kept = cluster.commit(3)
+    committed = cluster.commit(3)
     leader = cluster.leader()
     keeper = next(n for n in (1, 2, 3) if n not in (leader, behind))
     cluster.kill(leader)
@@ -88,10 +88,10 @@ def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
     cluster.wipe(keeper)
     cluster.start(keeper)
     cluster.heal()
-    asked = cluster.watch.sent[behind, "PreVote"]
-    cluster.until(lambda: cluster.watch.sent[behind, "PreVote"] >= asked + 8, "it to ask often")
+    goal = cluster.watch.sent[behind, "PreVote"] + 8
+    cluster.until(lambda: cluster.watch.sent[behind, "PreVote"] >= goal, "it to ask often")
     assert cluster.find_leader() is None
-    assert not set(kept) & set(cluster.committed(behind))
+    assert not set(committed) & set(cluster.committed(behind))
     cluster.start(leader)
     cluster.commit()
     cluster.catch_up()
@@ -110,7 +110,7 @@ def test_a_voter_that_lost_its_disk_is_replaced(make: Make) -> None:
     cluster.remove(old)
     cluster.catch_up(lost)
     cluster.add(lost)
-    settled(cluster, 1, 2, 3)
+    commit_voters(cluster, 1, 2, 3)
     assert cluster.state(cluster.leader()).voters.has(cluster.nodes[lost].config.key)
     cluster.finish()
 
@@ -125,7 +125,7 @@ def test_kraft_version_is_raised(make: Make) -> None:
         if ticket.outcome:
             break
         before = sum(cluster.watch.sent.values())
-        cluster.until(lambda b=before: sum(cluster.watch.sent.values()) > b, "somebody to speak")
+        cluster.until(lambda b=before: sum(cluster.watch.sent.values()) > b, "a request to be sent")
     for node in cluster.nodes:
         cluster.until(
             lambda n=node: cluster.state(n).history.kraft_version == 1, f"version 1 on {node}"
@@ -134,7 +134,7 @@ def test_kraft_version_is_raised(make: Make) -> None:
     assert {v.key for v in voters} == {ReplicaKey(n, directory_of(n)) for n in (1, 2, 3)}
     cluster.catch_up(4)
     cluster.add(4)
-    settled(cluster, 1, 2, 3, 4)
+    commit_voters(cluster, 1, 2, 3, 4)
     cluster.finish()
 
 
@@ -142,16 +142,16 @@ def test_two_voters_become_one_and_two_again(make: Make) -> None:
     """The remaining voter commits alone; the other comes back as a voter and is needed."""
     cluster = make((1, 2), is_dynamic=True)
     cluster.commit()
-    gone = next(n for n in cluster.nodes if n != cluster.leader())
-    key = ReplicaKey(gone, directory_of(gone))
+    lost = next(n for n in cluster.nodes if n != cluster.leader())
+    key = ReplicaKey(lost, directory_of(lost))
     cluster.remove(key)
-    settled(cluster, *(n for n in (1, 2) if n != gone))
-    cluster.kill(gone)
+    commit_voters(cluster, *(n for n in (1, 2) if n != lost))
+    cluster.kill(lost)
     cluster.commit(2)
-    cluster.start(gone)
-    cluster.catch_up(gone)
-    cluster.add(gone)
-    settled(cluster, 1, 2)
+    cluster.start(lost)
+    cluster.catch_up(lost)
+    cluster.add(lost)
+    commit_voters(cluster, 1, 2)
     cluster.finish()
 
 
@@ -168,15 +168,15 @@ def test_of_two_voters_the_leader_is_removed(make: Make) -> None:
 
 
 def test_the_voters_stand_in_the_snapshot(make: Make) -> None:
-    """A node that loads a snapshot knows its voters, though their records are cleaned."""
+    """A node that loads a snapshot knows its voters, though their records are deleted."""
     cluster = make((1, 2), others=(3, 4), is_dynamic=True)
     cluster.kill(4)
     cluster.wipe(4)
     cluster.commit()
     cluster.catch_up(3)
     cluster.add(3)
-    settled(cluster, 1, 2, 3)
-    cleaned(cluster)
+    commit_voters(cluster, 1, 2, 3)
+    delete_log_start(cluster)
     cluster.start(4)
     cluster.catch_up(4)
     assert cluster.state(4).log.start_offset > 0
@@ -216,5 +216,5 @@ def test_the_leader_dies_while_a_voter_is_added(make: Make) -> None:
     )
     if 4 not in cluster.state(1).voters.ids:
         cluster.add(4)
-    settled(cluster, 1, 2, 3, 4)
+    commit_voters(cluster, 1, 2, 3, 4)
     cluster.finish()

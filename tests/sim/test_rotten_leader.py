@@ -11,7 +11,7 @@ SEEDS = (3, 25, 27, 29)
 """Without the leader's look at what it serves, each leaves a follower behind for ever."""
 
 
-def drilled(seed: int) -> bool:
+def run_drill(seed: int) -> bool:
     """Start a quorum and let its leader's disk rot; return whether it was one for that."""
     sim = RaftSim.of(seed)
     for node in sim.nodes.values():
@@ -23,7 +23,7 @@ def drilled(seed: int) -> bool:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_another_voter_leads_when_the_leaders_disk_rots(seed: int) -> None:
     """Invariant 44: the follower that needs the rotten batch gets it from the next leader."""
-    assert drilled(seed)
+    assert run_drill(seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -34,4 +34,4 @@ def test_leader_that_serves_what_rotted_is_noticed(
     monkeypatch.setattr(damage, "check_log", lambda *_: None)
     monkeypatch.setattr(damage, "check_snapshot", lambda *_: None)
     with pytest.raises(Violation, match="has not learnt of"):
-        drilled(seed)
+        run_drill(seed)

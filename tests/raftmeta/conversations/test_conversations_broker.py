@@ -29,18 +29,18 @@ from tests.support.raftmeta.broker_replay import (
     MOVED,
     ORDER,
     SAID,
-    Channelled,
+    ChannelRun,
     Comparison,
     Exchange,
-    channelled,
     config_of,
     exchanges,
     frame_of,
     in_turn,
     leaders,
     node_of,
-    played,
-    sent,
+    play_cluster,
+    request_bytes,
+    send_by_channel,
 )
 from tests.support.raftmeta.conversations import CLUSTERS, CONTROLLER, Frame, Happening, recording
 from tests.support.raftmeta.deviations import Deviation
@@ -53,17 +53,17 @@ FEATURES: Final = (
     "**Features in the order of their names.** In registrations they are a set; Kafka writes them "
     "in the order of a hash table."
 )
-BELIEVED: Final = (
-    "**A new leader is believed at once.** Kafka's broker asks the controller that it asked last, "
-    "until that one refuses, though its own quorum has heard of a new leader; kwire's asks the new "
+FOLLOWED: Final = (
+    "**A new leader is followed at once.** Kafka's broker asks the controller that it asked last, "
+    "until that one refuses, though its own quorum has found a new leader; kwire's asks the new "
     "one."
 )
 OFTEN: Final = (
     "**Again after 50 ms.** Refused by a controller that is none any more, Kafka's broker comes to "
     "the same one again 60 ms later or more, on a new connection; kwire's after 50 ms, or to "
-    "another leader as soon as it hears of it."
+    "another leader as soon as it learns of it."
 )
-DIFFERENCES: Final = (FEATURES, BELIEVED, OFTEN)
+DIFFERENCES: Final = (FEATURES, FOLLOWED, OFTEN)
 
 ELSEWHERE: Final = "compared where the quorum is"
 DECIDED: Final = "compared where the controller is"
@@ -109,10 +109,10 @@ TIMED: Final = {"first": 67, "second": 12, "third": 0, "fourth": 23}
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_says_what_was_recorded_when_it_was_due(cluster: str) -> None:
-    found = played(cluster)
-    wrong = [one for one in found.deviations if one.kind != ORDER]
+    comparison = play_cluster(cluster)
+    wrong = [deviation for deviation in comparison.deviations if deviation.kind != ORDER]
     assert not wrong, wrong[0]
-    assert found.compared == Counter({**COUNTS[cluster], "time": TIMED[cluster]})
+    assert comparison.compared == Counter({**COUNTS[cluster], "time": TIMED[cluster]})
 
 
 def other_requests(number: str) -> Iterable[Frame]:
@@ -143,52 +143,52 @@ def ours(frame: Frame) -> Any:
 
 
 async def never(request: Any) -> Any:
-    raise AssertionError("nobody is asked")
+    raise AssertionError("no node is asked")
 
 
 @cache
 def others() -> Comparison:
     """Registrations of controllers, and blocks of producer ids."""
-    found = Comparison()
+    comparison = Comparison()
     for number in NUMBERS:
         for frame in other_requests(number):
-            found.compare(number, frame, ours(frame))
-    return found
+            comparison.compare(number, frame, ours(frame))
+    return comparison
 
 
 def test_controllers_and_producer_ids() -> None:
-    found = others()
-    wrong = [one for one in found.deviations if one.kind != ORDER]
+    comparison = others()
+    wrong = [deviation for deviation in comparison.deviations if deviation.kind != ORDER]
     assert not wrong, wrong[0]
-    assert found.compared == {"ControllerRegistration": 15, "AllocateProducerIds": 4}
+    assert comparison.compared == {"ControllerRegistration": 15, "AllocateProducerIds": 4}
 
 
 # Receivers of requests, and repeats ---------------------------------------------------------
 async def passed_on(channel: ControllerChannel, frame: Frame) -> Any:
-    asked = frame.message()
-    host = str(ipaddress.ip_address(bytes(asked.client_host_address)))
-    return await channel.forward(bytes(asked.request_data), ("User", "ANONYMOUS"), host)
+    request = frame.message()
+    host = str(ipaddress.ip_address(bytes(request.client_host_address)))
+    return await channel.forward(bytes(request.request_data), ("User", "ANONYMOUS"), host)
 
 
 async def asked_for(channel: ControllerChannel, frame: Frame) -> Any:
     return await channel.ask(frame.message())
 
 
-async def by_kwire(exchange: Exchange) -> Channelled:
+async def by_kwire(exchange: Exchange) -> ChannelRun:
     if exchange.api == "Envelope":
-        return await channelled(exchange, passed_on, REQUEST_TIMEOUT)
-    return await channelled(exchange, asked_for, INTERVAL)
+        return await send_by_channel(exchange, passed_on, REQUEST_TIMEOUT)
+    return await send_by_channel(exchange, asked_for, INTERVAL)
 
 
 def stale(exchange: Exchange) -> list[int]:
     """Nodes that were asked although another leader was known."""
-    told = list(leaders(exchange.number, exchange.source))
-    asked = []
+    leader_times = list(leaders(exchange.number, exchange.source))
+    expected = []
     for frame in exchange.requests:
-        known = [leader for t, leader in told if t <= frame.t]
-        if known and node_of(frame.target) != known[-1]:
-            asked.append(node_of(frame.target))
-    return in_turn(asked)
+        earlier = [leader for t, leader in leader_times if t <= frame.t]
+        if earlier and node_of(frame.target) != earlier[-1]:
+            expected.append(node_of(frame.target))
+    return in_turn(expected)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -196,15 +196,15 @@ async def test_asks_whom_it_was_said_to(
     number: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     for exchange in exchanges(number):
-        found = await by_kwire(exchange)
+        run = await by_kwire(exchange)
         recorded = in_turn(node_of(frame.target) for frame in exchange.requests)
         late = stale(exchange)
-        assert found.asked == [node for node in recorded if node not in late], exchange
+        assert run.controllers == [node for node in recorded if node not in late], exchange
         first = exchange.frames[0]
-        for _, _, request in found.peers.said:
+        for _, _, request in run.peers.calls:
             assert frame_of(request, first, first.source) == bytes_of(exchange, request)
-        check_outcome(exchange, found)
-        check_pauses(exchange, found)
+        check_outcome(exchange, run)
+        check_pauses(exchange, run)
 
 
 def bytes_of(exchange: Exchange, request: Any) -> bytes:
@@ -212,37 +212,37 @@ def bytes_of(exchange: Exchange, request: Any) -> bytes:
     first = exchange.frames[0]
     if "features" in first.body:
         return frame_of(first.message(), first, first.source)
-    return sent(exchange.number)[first.key]
+    return request_bytes(exchange.number)[first.key]
 
 
-def check_outcome(exchange: Exchange, found: Channelled) -> None:
+def check_outcome(exchange: Exchange, run: ChannelRun) -> None:
     """The last answer is handed on, no later; without one the connection is given up."""
     last = exchange.frames[-1]
     if exchange.is_answered:
-        assert found.ended <= last.t + 1
+        assert run.ended <= last.t + 1
         answer = last.message()
         if exchange.api == "Envelope":
-            assert found.answer == answer.response_data
+            assert run.answer == answer.response_data
         else:
-            assert to_json(found.answer, last.version) == last.body
+            assert to_json(run.answer, last.version) == last.body
         return
-    assert found.timed_out
+    assert run.timed_out
     (closed,) = [
         entry.t
         for entry in recording(exchange.number).entries
         if isinstance(entry, Happening) and entry.text == "close" and entry.conn == last.conn
     ]
-    assert found.ended == pytest.approx(closed, abs=10)
-    dropped_at, dropped = found.peers.dropped[-1]
+    assert run.ended == pytest.approx(closed, abs=10)
+    dropped_at, dropped = run.peers.dropped[-1]
     assert dropped_at == pytest.approx(closed, abs=10)
     assert dropped == node_of(last.target)
 
 
-def check_pauses(exchange: Exchange, found: Channelled) -> None:
+def check_pauses(exchange: Exchange, run: ChannelRun) -> None:
     """Refused, it ends the connection and comes again a little sooner than Kafka's does."""
     refused = [f for f in exchange.frames if not f.is_request and f.body["errorCode"] == MOVED]
-    times = [t for t, _, _ in found.peers.said]
-    for (ended, _), again in zip(found.peers.dropped, times[1:], strict=False):
+    times = [t for t, _, _ in run.peers.calls]
+    for (ended, _), again in zip(run.peers.dropped, times[1:], strict=False):
         assert again - ended <= 51
     for answer in refused:
         later = [f for f in exchange.requests if f.t > answer.t and f.target == answer.source]
@@ -251,7 +251,7 @@ def check_pauses(exchange: Exchange, found: Channelled) -> None:
 
 def test_clients_requests_go_on_as_they_came() -> None:
     """The frame in the Envelope is the client's own, wherever that was recorded as well."""
-    found = 0
+    count = 0
     for number in NUMBERS:
         inner = {
             frame.message().request_data: frame.source
@@ -260,11 +260,11 @@ def test_clients_requests_go_on_as_they_came() -> None:
         }
         for frame in recording(number).frames:
             if frame.api == "CreateTopics" and frame.is_request and frame.source == "client":
-                assert inner[sent(number)[frame.key][4:]] == frame.target.replace(
+                assert inner[request_bytes(number)[frame.key][4:]] == frame.target.replace(
                     "broker-2", "controller-2"
                 )
-                found += 1
-    assert found == 4
+                count += 1
+    assert count == 4
 
 
 # All frames ---------------------------------------------------------------------------------
@@ -293,11 +293,14 @@ def test_no_frame_is_left_out() -> None:
     requests = Counter(f.api for f in frames if f.is_request and f.api in SAID)
     compared = others().compared.copy()
     for cluster in CLUSTERS:
-        for api, count in played(cluster).compared.items():
+        for api, count in play_cluster(cluster).compared.items():
             compared[api.split()[0]] += count
     del compared["time"]
     compared["Envelope"] = sum(
-        len(one.requests) for n in NUMBERS for one in exchanges(n) if one.api == "Envelope"
+        len(exchange.requests)
+        for number in NUMBERS
+        for exchange in exchanges(number)
+        if exchange.api == "Envelope"
     )
     assert compared == requests
     envelopes = sum(f.api == "Envelope" for f in frames)
@@ -305,14 +308,14 @@ def test_no_frame_is_left_out() -> None:
 
 
 # The page -----------------------------------------------------------------------------------
-def test_every_difference_is_met_and_told() -> None:
+def test_every_difference_occurs_and_is_documented() -> None:
     everything: list[Deviation] = list(others().deviations)
     for cluster in CLUSTERS:
-        everything += played(cluster).deviations
-    assert any(one.kind == ORDER for one in everything)
-    found = [exchange for number in NUMBERS for exchange in exchanges(number)]
-    assert any(stale(exchange) for exchange in found)
-    assert any(len(exchange.requests) > 1 and not stale(exchange) for exchange in found)
+        everything += play_cluster(cluster).deviations
+    assert any(deviation.kind == ORDER for deviation in everything)
+    all_exchanges = [exchange for number in NUMBERS for exchange in exchanges(number)]
+    assert any(stale(exchange) for exchange in all_exchanges)
+    assert any(len(exchange.requests) > 1 and not stale(exchange) for exchange in all_exchanges)
     page = " ".join(PAGE.read_text().split())
     assert [line for line in DIFFERENCES if line not in page] == []
     rows = [f"| {name} | {reason} |" for name, reason in NOT_COMPARED.items()]

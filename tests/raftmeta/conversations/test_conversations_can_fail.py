@@ -50,6 +50,6 @@ MISTAKES: Final[dict[str, tuple[str, Any, str, Callable[..., Any]]]] = {
 def test_is_noticed(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, where, function, wrong = MISTAKES[mistake]
     (scene,) = (scene for scene in SCENES if str(scene) == name)
-    assert not [found for found in play(scene).deviations if excuse(found) is None]
+    assert not [deviation for deviation in play(scene).deviations if excuse(deviation) is None]
     monkeypatch.setattr(where, function, wrong)
-    assert [found for found in play(scene).deviations if excuse(found) is None]
+    assert [deviation for deviation in play(scene).deviations if excuse(deviation) is None]

@@ -25,22 +25,22 @@ PAGE = Path(__file__).parents[3] / "docs" / "quorum-differences.md"
 
 
 @cache
-def played(scene: Scene) -> Play:
+def play_scene(scene: Scene) -> Play:
     return play(scene)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_decides_as_recorded(scene: Scene) -> None:
-    found = played(scene)
-    print(scene, dict(found.compared))
-    assert found.wrong == []
-    assert sum(found.compared.values()) == COUNTS[str(scene)]
+    player = play_scene(scene)
+    print(scene, dict(player.compared))
+    assert player.wrong == []
+    assert sum(player.compared.values()) == COUNTS[str(scene)]
 
 
-def test_every_difference_is_met_and_told() -> None:
+def test_every_difference_occurs_and_is_documented() -> None:
     met: Counter[str] = Counter()
     for scene in SCENES:
-        met += played(scene).differing
+        met += play_scene(scene).differing
     assert set(met) == set(DIFFERENCES)
     page = " ".join(PAGE.read_text().split())
     assert [line for line in DIFFERENCES if f"- {line}" not in page] == []
@@ -52,18 +52,18 @@ def test_every_request_is_played() -> None:
     count = 0
     for number in (number for numbers in CLUSTERS.values() for number in numbers):
         for frame in recording(number).frames:
-            asked = frame.is_request and frame.target.startswith("controller-")
-            if asked and frame.api not in ELSEWHERE:
+            is_request = frame.is_request and frame.target.startswith("controller-")
+            if is_request and frame.api not in ELSEWHERE:
                 assert (number, frame.target) in here, (number, frame)
                 count += 1
     assert count == REQUESTS
-    assert sum(len(played(scene).heard) for scene in SCENES) == count
+    assert sum(len(play_scene(scene).requests) for scene in SCENES) == count
 
 
 def test_a_first_boot_that_only_a_snapshot_shows() -> None:
     """The writes of a lone controller were not recorded; its snapshot has what was in force."""
     (scene,) = (scene for scene in SCENES if scene.number == "06a")
-    image = played(scene).controller.state.image
+    image = play_scene(scene).controller.state.image
     ours = [pack(record) for group in snapshot_contents(image) for record in group]
     name = SnapshotId(51, 1)
     recorded = SnapshotReader(name, snapshots("second")[name]).records()

@@ -31,23 +31,24 @@ UNKNOWN = {"metadata.version": 7}
 """Levels that Kafka's controller answers as finalized before it has read any."""
 
 
-def asked(api: str) -> Iterator[tuple[str, Frame]]:
+def requests_of(api: str) -> Iterator[tuple[str, Frame]]:
     for number in (number for numbers in CLUSTERS.values() for number in numbers):
         for frame in recording(number).frames:
             if frame.is_request and frame.api == api and frame.target.startswith("controller-"):
                 yield number, frame
 
 
-def levels(told: ApiVersionsResponse) -> dict[str, int]:
-    return {feature.name: feature.max_version_level for feature in told.finalized_features}
+def levels(answer: ApiVersionsResponse) -> dict[str, int]:
+    return {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
 
-def supported(told: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
-    return {one.name: (one.min_version, one.max_version) for one in told.supported_features}
+def supported_features(answer: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
+    features = answer.supported_features
+    return {feature.name: (feature.min_version, feature.max_version) for feature in features}
 
 
-def apis(told: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
-    return {one.api_key: (one.min_version, one.max_version) for one in told.api_keys}
+def apis(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
+    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
 
 async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
@@ -62,24 +63,24 @@ async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
 
 async def test_controllers_tell_the_same_versions() -> None:
     """The APIs of Kafka's controllers as far as they are built, and all features."""
-    for number, frame in asked("ApiVersions"):
+    for number, frame in requests_of("ApiVersions"):
         frames = frames_of(number)
         if (frame.key, False) not in frames:
             continue
         _, theirs = read_response(18, 4, frames[frame.key, False])
         finalized = levels(theirs)
         kraft_version = finalized.pop("kraft.version", 0)
-        known = theirs.finalized_features_epoch >= 0
-        assert finalized == (LEVELS if known else UNKNOWN), (number, frame)
+        is_known = theirs.finalized_features_epoch >= 0
+        assert finalized == (LEVELS if is_known else UNKNOWN), (number, frame)
         image = MetadataImage()
-        if known:
+        if is_known:
             applied = Applied(theirs.finalized_features_epoch)
             image, _ = apply(image, feature_records(LEVELS), applied)
         answer = await ours(frames[frame.key, True], image, kraft_version)
-        told = levels(answer)
-        assert told.pop("kraft.version", 0) == kraft_version
-        assert told == (LEVELS if known else {})
-        assert supported(answer) == supported(theirs)
+        own = levels(answer)
+        assert own.pop("kraft.version", 0) == kraft_version
+        assert own == (LEVELS if is_known else {})
+        assert supported_features(answer) == supported_features(theirs)
         assert apis(answer).items() <= apis(theirs).items()
         assert apis(theirs).keys() - apis(answer).keys() <= UNSERVED.keys()
 
@@ -94,11 +95,11 @@ async def test_envelopes_are_packed_as_brokers_packed_them() -> None:
 
     nothing: Any = SimpleNamespace(add_listener=lambda listener: None)
     channel = Channel(nothing, nothing, nothing)
-    for number, frame in asked("Envelope"):
+    for number, frame in requests_of("Envelope"):
         inside = bytes(frame.message().request_data)
         await channel.forward(inside, ("User", "ANONYMOUS"), "127.0.0.1")
         assert frames_of(number)[frame.key, True].endswith(encode(sent[-1], 0))
 
 
 def test_all_of_them_are_there() -> None:
-    assert {api: len(list(asked(api))) for api in ASKED} == ASKED
+    assert {api: len(list(requests_of(api))) for api in ASKED} == ASKED

@@ -28,24 +28,24 @@ COUNTED = Path(__file__).parents[2] / "golden" / "conversations.txt"
 
 
 @cache
-def played(scene: Scene) -> Replay:
+def play_scene(scene: Scene) -> Replay:
     return play(scene)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
 def test_says_what_was_recorded(scene: Scene) -> None:
-    replay = played(scene)
-    unexcused = [found for found in replay.deviations if excuse(found) is None]
+    replay = play_scene(scene)
+    unexcused = [deviation for deviation in replay.deviations if excuse(deviation) is None]
     assert not unexcused, unexcused[0]
 
 
 def tally(scene: Scene) -> str:
     """Return the number of comparisons, and of the deviations that each difference excuses."""
-    replay = played(scene)
+    replay = play_scene(scene)
     met = Counter(
-        f"{row.name} ({found.api.split()[0]})"
-        for found in replay.deviations
-        if (row := excuse(found))
+        f"{row.name} ({deviation.api.split()[0]})"
+        for deviation in replay.deviations
+        if (row := excuse(deviation))
     )
     lines = [f"{times:4} {name}" for name, times in sorted(met.items())]
     return "\n".join([f"{scene}: {sum(replay.compared.values())} compared", *lines, ""])
@@ -53,14 +53,14 @@ def tally(scene: Scene) -> str:
 
 def test_as_much_differs_as_was_counted() -> None:
     """``KWIRE_REWRITE=1`` counts anew; the difference is then read in review."""
-    told = "".join(tally(scene) for scene in SCENES)
+    counts = "".join(tally(scene) for scene in SCENES)
     if os.environ.get("KWIRE_REWRITE"):
-        COUNTED.write_text(told)
-    assert COUNTED.read_text() == told
+        COUNTED.write_text(counts)
+    assert COUNTED.read_text() == counts
 
 
 def test_every_difference_is_met() -> None:
-    met = {excuse(found) for scene in SCENES for found in played(scene).deviations}
+    met = {excuse(deviation) for scene in SCENES for deviation in play_scene(scene).deviations}
     assert set(DIFFERENCES) <= met
 
 
@@ -70,7 +70,7 @@ def test_every_scenario_is_played() -> None:
 
 
 def test_the_pages_say_how_many() -> None:
-    total = sum(sum(played(scene).compared.values()) for scene in SCENES)
+    total = sum(sum(play_scene(scene).compared.values()) for scene in SCENES)
     for page in (PAGE, PAGE.with_name("testing.md")):
         text = " ".join(page.read_text().split())
         assert f"{len(SCENES)} scenes of one node each" in text
@@ -89,20 +89,20 @@ def test_every_frame_is_compared_or_accounted_for() -> None:
         if frame.is_raft and frame.source != "client"
         if frame.is_request or frame.api != "ApiVersions"
     ]
-    seen: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
     for scene in SCENES:
-        replay = played(scene)
-        seen["compared"] += sum(replay.compared.values()) - replay.compared["batch"]
+        replay = play_scene(scene)
+        kinds["compared"] += sum(replay.compared.values()) - replay.compared["batch"]
         own = f" {name_of(scene.node)}>"
-        seen.update(found.kind for found in replay.deviations if own in found.where)
+        kinds.update(deviation.kind for deviation in replay.deviations if own in deviation.where)
     passed = ("itself", "busy re-fetch", "overtaken", "asked before", "of an earlier life")
-    assert len(frames) == seen["compared"] + sum(seen[kind] for kind in passed)
+    assert len(frames) == kinds["compared"] + sum(kinds[kind] for kind in passed)
 
 
 def test_a_controller_alone() -> None:
     """06a: it leads at once, sends no request, and its voters move from the format into the log."""
     (scene,) = (scene for scene in SCENES if scene.alone)
-    replay = played(scene)
+    replay = play_scene(scene)
     assert replay.raft.state.leader_id == scene.node
     assert replay.raft.state.epoch == 1
     formatted = [message for _, message in control_records(standalone(), 0, parse(standalone()))]

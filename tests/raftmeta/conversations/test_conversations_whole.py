@@ -24,7 +24,7 @@ def lines_of(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A recording's first line, and its frames."""
     with gzip.open(path, "rt") as lines:
         head = json.loads(next(lines))
-        return head, [made for made in map(json.loads, lines) if "api" in made]
+        return head, [values for values in map(json.loads, lines) if "api" in values]
 
 
 def remade(frame: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -41,8 +41,8 @@ def remade(frame: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         read = read_request(head, data, pos)
         written = request_frame(key, version, correlation_id, client_id, body)
     else:
-        found, read = read_response(key, version, data)
-        assert found == correlation_id
+        message, read = read_response(key, version, data)
+        assert message == correlation_id
         written = b"".join(response_parts(key, version, correlation_id, body))
     return to_json(read, version), written
 

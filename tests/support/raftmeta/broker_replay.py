@@ -54,14 +54,14 @@ ORDER: Final = "order of features"
 
 
 @cache
-def sent(number: str) -> dict[tuple[int, int], bytes]:
+def request_bytes(number: str) -> dict[tuple[int, int], bytes]:
     """The bytes of every request of a scenario, by connection and correlation id."""
     (path,) = VECTORS.glob(f"{number}-*.jsonl.gz")
     with gzip.open(path, "rt") as lines:
-        made = [json.loads(line) for line in lines]
+        lines_read = [json.loads(line) for line in lines]
     return {
         (line["conn"], line["header"]["correlationId"]): bytes.fromhex(line["hex"])
-        for line in made
+        for line in lines_read
         if line.get("dir") == "request"
     }
 
@@ -105,19 +105,19 @@ class Comparison:
                 recorded["features"] = by_name
         for path, theirs, mine in differences(recorded, body):
             self.differs(frame, "field", path, theirs, mine)
-        made = frame_of(ours, frame, frame.source)
-        recorded_bytes = sent(number)[frame.key]
-        size = len(made) if "features" in recorded else None
-        if (made if size is None else sorted(made)) != (
+        ours_bytes = frame_of(ours, frame, frame.source)
+        recorded_bytes = request_bytes(number)[frame.key]
+        size = len(ours_bytes) if "features" in recorded else None
+        if (ours_bytes if size is None else sorted(ours_bytes)) != (
             recorded_bytes if size is None else sorted(recorded_bytes)
         ):
-            self.differs(frame, "bytes", "", recorded_bytes.hex(), made.hex())
+            self.differs(frame, "bytes", "", recorded_bytes.hex(), ours_bytes.hex())
 
 
 def registration_of(frame: Frame, previous_epoch: int) -> Any:
     """Return the registration that kwire sends for a broker with this one's facts."""
     body = frame.message()
-    made = broker_registration(
+    registration = broker_registration(
         config_of(body.broker_id),
         cluster_id=body.cluster_id,
         incarnation_id=body.incarnation_id,
@@ -125,8 +125,8 @@ def registration_of(frame: Frame, previous_epoch: int) -> Any:
         features=SUPPORTED,
         log_dirs=sorted(body.log_dirs),
     )
-    made.previous_broker_epoch = previous_epoch
-    return made
+    registration.previous_broker_epoch = previous_epoch
+    return registration
 
 
 @attrs.define
@@ -137,7 +137,7 @@ class Life:
     broker: BrokerState
     is_timed: bool = False
     """Whether the time of its next request is known: not at the beginning of a scenario."""
-    asked: Frame | None = None
+    pending: Frame | None = None
     """The request under way."""
     refused: bool = False
     """Whether a node that does not lead refused it: it sends the same request again."""
@@ -154,12 +154,12 @@ class Cluster:
 
     def play(self, number: str) -> None:
         for life in self.lives.values():
-            life.is_timed, life.asked = False, None
+            life.is_timed, life.pending = False, None
         for entry in recording(number).entries:
             if isinstance(entry, Happening):
                 self._happens(entry)
             elif entry.api in LIFE:
-                self._said(number, entry) if entry.is_request else self._answered(entry)
+                self._on_request(number, entry) if entry.is_request else self._on_answer(entry)
 
     def _happens(self, entry: Happening) -> None:
         what, _, name = entry.text.partition(" ")
@@ -179,11 +179,11 @@ class Cluster:
         if life is not None:
             return life
         if frame.api == "BrokerRegistration":
-            made = registration_of(frame, self.ended.pop(frame.source, -1))
-            life = Life(frame.source, BrokerState(registration=made, interval=INTERVAL))
+            registration = registration_of(frame, self.ended.pop(frame.source, -1))
+            life = Life(frame.source, BrokerState(registration=registration, interval=INTERVAL))
         else:  # it started where nothing was recorded
             body = frame.message()
-            made = broker_registration(
+            registration = broker_registration(
                 config_of(body.broker_id),
                 cluster_id="",
                 incarnation_id=bytes(16),
@@ -191,33 +191,33 @@ class Cluster:
                 features={},
                 log_dirs=[],
             )
-            broker = BrokerState(registration=made, interval=INTERVAL, state=State.RUNNING)
+            broker = BrokerState(registration=registration, interval=INTERVAL, state=State.RUNNING)
             broker.epoch, broker.registered = body.broker_epoch, True
             broker.ready_to_unfence(0.0)
             life = Life(frame.source, broker)
         self.lives[frame.source] = life
         return life
 
-    def _said(self, number: str, frame: Frame) -> None:
+    def _on_request(self, number: str, frame: Frame) -> None:
         life = self._life(frame)
         if life.refused:  # the channel decides which node it asks now
-            assert life.asked is not None
-            if frame.body != life.asked.body:
-                self.comparison.differs(frame, "again", "", frame.body, life.asked.body)
+            assert life.pending is not None
+            if frame.body != life.pending.body:
+                self.comparison.differs(frame, "again", "", frame.body, life.pending.body)
             self.comparison.compared[f"{frame.api} again"] += 1
-            life.asked, life.refused = frame, False
+            life.pending, life.refused = frame, False
             return
         broker = life.broker
-        if life.asked is not None:
-            broker.failed(errors.RequestTimedOut(), life.asked.t / 1000 + INTERVAL)
+        if life.pending is not None:
+            broker.failed(errors.RequestTimedOut(), life.pending.t / 1000 + INTERVAL)
         if frame.body.get("wantFence") is False and broker.request(0).want_fence:  # type: ignore[union-attr]
             broker.ready_to_unfence(frame.t / 1000)
-        self._timed(life, frame)
+        self._check_time(life, frame)
         offset = frame.body.get("currentMetadataOffset", -1)
         self.comparison.compare(number, frame, broker.request(offset))
-        life.asked, life.is_timed = frame, True
+        life.pending, life.is_timed = frame, True
 
-    def _timed(self, life: Life, frame: Frame) -> None:
+    def _check_time(self, life: Life, frame: Frame) -> None:
         """kwire is never later than the recorded broker, nor earlier than two cores explain."""
         late = frame.t / 1000 - life.broker.due
         if not life.is_timed:
@@ -232,16 +232,16 @@ class Cluster:
         if not -EARLY <= late <= allowed:
             self.comparison.differs(frame, "time", "", frame.t, life.broker.due * 1000)
 
-    def _answered(self, frame: Frame) -> None:
+    def _on_answer(self, frame: Frame) -> None:
         life = self.lives.get(frame.target)
-        if life is None or life.asked is None or life.asked.key != frame.key:
+        if life is None or life.pending is None or life.pending.key != frame.key:
             return
         code = frame.body["errorCode"]
         now = frame.t / 1000
         life.refused = code == MOVED
         if code == MOVED:
             return
-        life.asked = None
+        life.pending = None
         if code:
             life.broker.failed(errors.BY_CODE[code](), now)
         else:
@@ -249,12 +249,12 @@ class Cluster:
 
 
 @cache
-def played(cluster: str) -> Comparison:
+def play_cluster(cluster: str) -> Comparison:
     """Return the comparison of all requests of a cluster's brokers about themselves."""
-    made = Cluster(Comparison())
+    cluster_played = Cluster(Comparison())
     for number in CLUSTERS[cluster]:
-        made.play(number)
-    return made.comparison
+        cluster_played.play(number)
+    return cluster_played.comparison
 
 
 # Receivers of requests ----------------------------------------------------------------------
@@ -289,26 +289,26 @@ class Exchange:
 
 def exchanges(number: str) -> list[Exchange]:
     """Return the requests of nodes to controllers; attempts at the same one are one exchange."""
-    found: list[Exchange] = []
+    ordered: list[Exchange] = []
     running: dict[tuple[str, str], Exchange] = {}
     for frame in recording(number).frames:
         if frame.api not in SAID:
             continue
         if frame.is_request:
-            known = running.get((frame.source, frame.api))
-            if known is None or not _again(known, frame):
-                known = running[frame.source, frame.api] = Exchange(number, [])
-                found.append(known)
-            known.frames.append(frame)
+            exchange = running.get((frame.source, frame.api))
+            if exchange is None or not _again(exchange, frame):
+                exchange = running[frame.source, frame.api] = Exchange(number, [])
+                ordered.append(exchange)
+            exchange.frames.append(frame)
         elif (frame.target, frame.api) in running:
             running[frame.target, frame.api].frames.append(frame)
-    return found
+    return ordered
 
 
-def _again(known: Exchange, frame: Frame) -> bool:
-    last = known.frames[-1]
+def _again(exchange: Exchange, frame: Frame) -> bool:
+    last = exchange.frames[-1]
     moved = not last.is_request and last.body["errorCode"] == MOVED
-    return moved and known.frames[0].body == frame.body
+    return moved and exchange.frames[0].body == frame.body
 
 
 def leaders(number: str, node: str) -> Iterator[tuple[float, int]]:
@@ -350,7 +350,7 @@ class Peers:
     began: float
     timeout_s: float = INTERVAL
     started: float = attrs.field(factory=trio.current_time)
-    said: list[tuple[float, int, Any]] = attrs.field(factory=list)
+    calls: list[tuple[float, int, Any]] = attrs.field(factory=list)
     dropped: list[tuple[float, int]] = attrs.field(factory=list)
     used: set[tuple[int, int]] = attrs.field(factory=set)
 
@@ -360,20 +360,20 @@ class Peers:
         return self.began + (trio.current_time() - self.started) * 1000
 
     async def call(self, host: str, port: int, request: Any) -> Any:
-        self.said.append((self.now, port, request))
-        there = [f for f in self.exchange.requests if node_of(f.target) == port]
-        if not there:
+        self.calls.append((self.now, port, request))
+        recorded = [f for f in self.exchange.requests if node_of(f.target) == port]
+        if not recorded:
             raise OutOfReach(host)
-        left = [f for f in there if f.key not in self.used]
-        asked = left[0] if left else there[-1]
-        self.used.add(asked.key)
-        answer = self.exchange.answer(asked)
+        unused = [f for f in recorded if f.key not in self.used]
+        frame = unused[0] if unused else recorded[-1]
+        self.used.add(frame.key)
+        answer = self.exchange.answer(frame)
         if answer is None:
             await trio.sleep(self.timeout_s)
             self.drop(host, port)
             raise OutOfReach(host)
-        took = answer.t - asked.t
-        if len(left) > 1 and self.now < asked.t:  # an attempt that the recording does not have
+        took = answer.t - frame.t
+        if len(unused) > 1 and self.now < frame.t:  # an attempt that the recording does not have
             took = 1.0
         await trio.sleep(took / 1000)
         return answer.message()
@@ -384,7 +384,7 @@ class Peers:
 
 
 @attrs.define
-class Channelled:
+class ChannelRun:
     """An exchange as kwire's channel had it."""
 
     peers: Peers
@@ -393,9 +393,9 @@ class Channelled:
     timed_out: bool = False
 
     @property
-    def asked(self) -> list[int]:
+    def controllers(self) -> list[int]:
         """Ids of the controllers that it asked, in order."""
-        return in_turn(node for _, node, _ in self.peers.said)
+        return in_turn(node for _, node, _ in self.peers.calls)
 
 
 def in_turn(nodes: Iterable[int]) -> list[int]:
@@ -406,17 +406,17 @@ def in_turn(nodes: Iterable[int]) -> list[int]:
 Way = Callable[[ControllerChannel, Frame], Awaitable[Any]]
 
 
-async def channelled(exchange: Exchange, way: Way, timeout_s: float) -> Channelled:
+async def send_by_channel(exchange: Exchange, way: Way, timeout_s: float) -> ChannelRun:
     """Send an exchange's request by kwire's channel, on a clock that jumps over waits."""
     first = exchange.frames[0]
     peers = Peers(exchange, first.t, timeout_s)
     quorum = RaftService()
     channel = ControllerChannel(quorum, peers, peers)  # type: ignore[arg-type]
-    told = list(leaders(exchange.number, exchange.source))
-    known = [leader for t, leader in told if t <= first.t] or [node_of(first.target)]
-    quorum.leader = Node(known[-1], "h", known[-1])
-    news = [(t, leader) for t, leader in told if t > first.t and leader != known[-1]]
-    found = Channelled(peers)
+    leader_times = list(leaders(exchange.number, exchange.source))
+    earlier = [leader for t, leader in leader_times if t <= first.t] or [node_of(first.target)]
+    quorum.leader = Node(earlier[-1], "h", earlier[-1])
+    changes = [(t, leader) for t, leader in leader_times if t > first.t and leader != earlier[-1]]
+    run = ChannelRun(peers)
 
     async def announce(t: float, leader: int) -> None:
         await trio.sleep(max(0.0, (t - peers.now) / 1000))
@@ -424,12 +424,12 @@ async def channelled(exchange: Exchange, way: Way, timeout_s: float) -> Channell
         channel.on_leadership(LeaderAndEpoch(leader, 1))
 
     async with trio.open_nursery() as nursery:
-        for t, leader in news:
+        for t, leader in changes:
             nursery.start_soon(announce, t, leader)
         try:
-            found.answer = await way(channel, first)
+            run.answer = await way(channel, first)
         except errors.RequestTimedOut:
-            found.timed_out = True
-        found.ended = peers.now
+            run.timed_out = True
+        run.ended = peers.now
         nursery.cancel_scope.cancel()
-    return found
+    return run

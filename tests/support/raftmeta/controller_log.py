@@ -57,7 +57,7 @@ def log_of(cluster: str, epoch: int) -> list[Entry]:
     It includes records that the leader wrote and no later leader has.
     """
     starts = epoch_starts(cluster)
-    found = []
+    entries = []
     for (batch_epoch, base), data in sorted(batches(cluster).items(), key=_by_offset):
         header = parse(data)
         ends = [start for later, start in starts.items() if batch_epoch < later <= epoch]
@@ -67,8 +67,8 @@ def log_of(cluster: str, epoch: int) -> list[Entry]:
             value = bytes(record.value or b"")
             entry = Entry(record.offset, batch_epoch, value, header.max_timestamp)
             if entry.kind != NO_OP:
-                found.append(entry)
-    return found
+                entries.append(entry)
+    return entries
 
 
 def _by_offset(item: tuple[tuple[int, int], bytes]) -> tuple[int, int]:
@@ -93,11 +93,12 @@ def snapshots(cluster: str) -> dict[SnapshotId, bytes]:
                 data = b64decode(part["unalignedRecords"])
                 pieces.setdefault(name, {})[part["position"]] = data
     return {
-        name: b"".join(data for _, data in sorted(found.items())) for name, found in pieces.items()
+        name: b"".join(data for _, data in sorted(chunks.items()))
+        for name, chunks in pieces.items()
     }
 
 
-def published(cluster: str, log: list[Entry], place: int) -> MetadataPublisher:
+def published_before(cluster: str, log: list[Entry], place: int) -> MetadataPublisher:
     """Return the metadata in force before the log's entry at ``place``."""
     publisher = MetadataPublisher()
     start = log[place].offset if place < len(log) else inf
@@ -113,7 +114,7 @@ def published(cluster: str, log: list[Entry], place: int) -> MetadataPublisher:
     return publisher
 
 
-def applied(entry: Entry) -> Applied:
+def applied_entry(entry: Entry) -> Applied:
     return Applied(entry.offset, entry.epoch, entry.stamp)
 
 
@@ -129,13 +130,13 @@ def began(number: str) -> float:
 @cache
 def frames_of(number: str) -> dict[tuple[Key, bool], bytes]:
     """Whole frames without their size, by key and whether it is the request."""
-    found = {}
+    frames = {}
     (path,) = VECTORS.glob(f"{number}-*.jsonl.gz")
     with gzip.open(path, "rt") as lines:
         next(lines)
         for line in lines:
-            made = json.loads(line)
-            if "event" not in made:
-                key = made["conn"], made["header"]["correlationId"]
-                found[key, made["dir"] == "request"] = bytes.fromhex(made["hex"])[4:]
-    return found
+            fields = json.loads(line)
+            if "event" not in fields:
+                key = fields["conn"], fields["header"]["correlationId"]
+                frames[key, fields["dir"] == "request"] = bytes.fromhex(fields["hex"])[4:]
+    return frames

@@ -82,49 +82,49 @@ class RecordedQuorum:
             commit.complete(errors.NotController())  # as the quorum does
 
     def append_nowait(
-        self, made: Sequence[Any], epoch: int, level: int, packed: object = None
+        self, decided: Sequence[Any], epoch: int, level: int, packed: object = None
     ) -> Commit:
         """Take the decided records from the recorded log, perhaps after those of others."""
         base = self.next_offset
-        values = [pack(record, level) for record in made]
+        values = [pack(record, level) for record in decided]
         if self.unseen:
             self.log += [Entry(base + n, epoch, value, 0) for n, value in enumerate(values)]
         ahead = self.log[self.place : self.place + AHEAD]
-        left = [entry.value for entry in ahead]
-        if any(values.count(value) > left.count(value) for value in values):
+        ahead_values = [entry.value for entry in ahead]
+        if any(values.count(value) > ahead_values.count(value) for value in values):
             recorded = [entry.record for entry in ahead[: len(values)]]
-            self.wrong.append(("records", recorded, list(made)))
-            return self._committed(Commit(base, base, epoch))
-        found = [ahead[left.index(value)] for value in values]
-        in_order = sorted(found, key=lambda entry: entry.offset)
-        if [entry.kind for entry in found] != [entry.kind for entry in in_order]:
-            self.wrong.append(("order", [entry.record for entry in in_order], list(made)))
+            self.wrong.append(("records", recorded, list(decided)))
+            return self._finish_commit(Commit(base, base, epoch))
+        taken = [ahead[ahead_values.index(value)] for value in values]
+        in_order = sorted(taken, key=lambda entry: entry.offset)
+        if [entry.kind for entry in taken] != [entry.kind for entry in in_order]:
+            self.wrong.append(("order", [entry.record for entry in in_order], list(decided)))
         if not self.unseen:
-            self._check_time(found)
-        self.reordered |= found != in_order
-        for entry in found:
+            self._check_time(taken)
+        self.reordered |= taken != in_order
+        for entry in taken:
             self.log.remove(entry)
             self.log.insert(self.place, entry)
-            self._heard(entry)
+            self._on_entry(entry)
             self.compared["record"] += 1
-        commit = Commit(base, found[-1].offset, epoch)
-        if found[-1].offset >= self.lost_from:
+        commit = Commit(base, taken[-1].offset, epoch)
+        if taken[-1].offset >= self.lost_from:
             self._waiting.append(commit)
             return commit
-        return self._committed(commit)
+        return self._finish_commit(commit)
 
-    def _check_time(self, found: list[Entry]) -> None:
+    def _check_time(self, entries: list[Entry]) -> None:
         least, most = self.within
-        for entry in found:
+        for entry in entries:
             after = entry.stamp - self.clock.began - self.clock.t
             if not least <= after <= most:
                 self.wrong.append(("written at another time", after, entry.record))
 
-    def _committed(self, commit: Commit) -> Commit:
+    def _finish_commit(self, commit: Commit) -> Commit:
         commit.complete()
         return commit
 
-    def _heard(self, entry: Entry) -> None:
+    def _on_entry(self, entry: Entry) -> None:
         """The next entry is known here, and published if it is ever committed."""
         self.place += 1
         if entry.offset < self.lost_from:
@@ -133,5 +133,5 @@ class RecordedQuorum:
     def skip(self) -> Entry:
         """Take the next entry as it is recorded."""
         entry = self.log[self.place]
-        self._heard(entry)
+        self._on_entry(entry)
         return entry

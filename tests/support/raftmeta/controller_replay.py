@@ -40,12 +40,12 @@ from kwire.storage_format.format import feature_records
 from tests.support.raftmeta import scenes, stage
 from tests.support.raftmeta.clusters import node_config
 from tests.support.raftmeta.controller_log import (
-    applied,
+    applied_entry,
     began,
     committed_end,
     frames_of,
     log_of,
-    published,
+    published_before,
 )
 from tests.support.raftmeta.controller_quorum import PROMPT, RecordedQuorum, ReplayClock
 from tests.support.raftmeta.conversations import RAFT, Frame, Happening, cluster_of, recording
@@ -84,12 +84,12 @@ ORDER: Final = (
     "**An order of topics that can be repeated.** When a broker comes or goes, kwire changes "
     "partitions in the order in which the broker got them; Kafka's order is that of a hash table."
 )
-OFFICE: Final = (
-    "**Out of office at once.** A leader that was taken out of the voters goes on answering "
-    "heartbeats in Kafka, until it next tries to write (up to 0.5 s); kwire's answers "
+RESIGNED: Final = (
+    "**Not the leader any more at once.** A leader that was taken out of the voters goes on "
+    "answering heartbeats in Kafka, until it next tries to write (up to 0.5 s); kwire's answers "
     "NOT_CONTROLLER from its farewell on, and the broker asks the next one."
 )
-DIFFERENCES: Final = (ORDER, RETURN, TWICE, OFFICE)
+DIFFERENCES: Final = (ORDER, RETURN, TWICE, RESIGNED)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -129,7 +129,7 @@ class Play:
     dispatcher: Dispatcher
     clock: ReplayClock
     frames: list[Frame]
-    heard: list[Frame] = attrs.field(factory=list)
+    requests: list[Frame] = attrs.field(factory=list)
     answers: dict[tuple[int, int], tuple[float, bytes]] = attrs.field(factory=dict)
     compared: Counter[str] = attrs.field(factory=Counter)
     differing: Counter[str] = attrs.field(factory=Counter)
@@ -166,7 +166,7 @@ class Play:
     # Requests -------------------------------------------------------------------------------
 
     def _hear(self, frame: Frame, nursery: trio.Nursery) -> None:
-        self.heard.append(frame)
+        self.requests.append(frame)
         recorded = self._answer_to(frame)
         if recorded is not None and recorded.body.get("errorCode") == DUPLICATE:
             reply = decide_register_broker(self.state, frame.message(), self.clock.now()).reply
@@ -177,7 +177,7 @@ class Play:
         self._draw(data)
         nursery.start_soon(self._ask, frame, data)
 
-    def described(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         """Return the answer of kwire's raft in this leader's place, after the same frames."""
         mine = self.scene.number, self.scene.node
         replay = stage.open_scene(next(s for s in scenes.SCENES if (s.number, s.node) == mine))
@@ -202,14 +202,14 @@ class Play:
             self._draw(bytes(request.request_data))
         if not self.controller.is_active or not isinstance(request, CreateTopicsRequest):
             return
-        (asked,) = request.topics
+        (topic,) = request.topics
         state, chance = self.state, self.state.random
         assert isinstance(chance, Drawn)
         ahead = self.quorum.log[self.quorum.place :]
-        made = next(
-            e.record for e in ahead if e.kind == "TopicRecord" and e.record.name == asked.name
+        topic_record = next(
+            e.record for e in ahead if e.kind == "TopicRecord" and e.record.name == topic.name
         )
-        chance.drawn = made.topic_id
+        chance.drawn = topic_record.topic_id
         recorded = {entry.value for entry in ahead}
         for start in range(len(state.image.brokers)):
             state.placement = start
@@ -250,7 +250,7 @@ class Play:
             if not (again and is_change) or entry.stamp - self.clock.began > t:
                 return
             quorum.skip()
-            self.state.apply([entry.record], applied(entry))
+            self.state.apply([entry.record], applied_entry(entry))
             self.differing[TWICE] += 1
 
     async def _try_to_fence(self) -> None:
@@ -270,7 +270,7 @@ class Play:
         for frame in self.frames:
             if frame.is_request:
                 self._compare_answer(frame, self._answer_to(frame))
-        self.wrong += [(str(self.scene), *found) for found in self.quorum.wrong]
+        self.wrong += [(str(self.scene), *difference) for difference in self.quorum.wrong]
         self.compared += self.quorum.compared
         self.differing[ORDER] += self.quorum.reordered
 
@@ -278,7 +278,7 @@ class Play:
         where = str(self.scene), frame.t, frame.api
         t, data = self.answers.get(frame.key, (inf, b""))
         if recorded is None:
-            if t < self._closed(frame.conn):
+            if t < self._closed_at(frame.conn):
                 self.wrong.append((*where, "answered", t))
             self.compared[f"{frame.api} unanswered"] += 1
             return
@@ -293,13 +293,13 @@ class Play:
         after = frame.t - self.scene.ends
         codes = recorded.body.get("errorCode"), answer.get("errorCode")
         if 0 < after < RENOUNCED and codes == (errors.NONE, NOT_CONTROLLER):
-            self.differing[OFFICE] += 1
+            self.differing[RESIGNED] += 1
             return
         self.compared[f"{frame.api} response"] += 1
-        for path, said, ours in differences(_answer(request, theirs), answer):
-            self.wrong.append((*where, path, said, ours))
+        for path, value, ours in differences(_answer(request, theirs), answer):
+            self.wrong.append((*where, path, value, ours))
 
-    def _closed(self, conn: int) -> float:
+    def _closed_at(self, conn: int) -> float:
         for entry in recording(self.scene.number).entries:
             if isinstance(entry, Happening) and entry.conn == conn and entry.text == "close":
                 return entry.t
@@ -313,12 +313,12 @@ def _beats(frame: Frame, epoch: int) -> bool:
 def _answer(request: bytes, data: bytes) -> dict[str, Any]:
     """An answer's fields, and those of the answer inside an Envelope."""
     head, pos = read_header(request)
-    correlation, made = read_response(head.api_key, head.api_version, data)
-    body = to_json(made, head.api_version)
-    if isinstance(made, EnvelopeResponse) and made.response_data is not None:
+    correlation, response = read_response(head.api_key, head.api_version, data)
+    body = to_json(response, head.api_version)
+    if isinstance(response, EnvelopeResponse) and response.response_data is not None:
         inner = bytes(read_request(head, request, pos).request_data)
-        body["responseData"] = _answer(inner, bytes(made.response_data))
-    if isinstance(made, DescribeQuorumResponse):
+        body["responseData"] = _answer(inner, bytes(response.response_data))
+    if isinstance(response, DescribeQuorumResponse):
         _without_times(body)
     return {**body, "correlationId": correlation}
 
@@ -327,7 +327,7 @@ def _without_times(body: dict[str, Any]) -> None:
     """Remove the times, sort the observers, and keep whether a replica has fetched."""
     parts = [part for topic in body["topics"] for part in topic["partitions"]]
     for part in parts:
-        part["observers"].sort(key=lambda one: one["replicaId"])
+        part["observers"].sort(key=lambda observer: observer["replicaId"])
     for replica in (r for part in parts for r in (*part["currentVoters"], *part["observers"])):
         for name in ("lastFetchTimestamp", "lastCaughtUpTimestamp"):
             replica[name] = replica[name] > 0
@@ -335,16 +335,16 @@ def _without_times(body: dict[str, Any]) -> None:
 
 def open_scene(scene: Scene) -> Play:
     """Return the controller in its state when the scenario begins."""
-    found = recording(scene.number)
+    recorded = recording(scene.number)
     name = f"controller-{scene.node}"
-    asked = [f for f in found.of(name) if f.api not in NOT_PLAYED]
-    frames = [f for f in asked if (f.target if f.is_request else f.source) == name]
+    own = [f for f in recorded.of(name) if f.api not in NOT_PLAYED]
+    frames = [f for f in own if (f.target if f.is_request else f.source) == name]
     cluster = cluster_of(scene.number)
     unseen = scene.number in UNSEEN
     began_at = 0.0 if unseen else began(scene.number)
     log = [] if unseen else log_of(cluster, scene.epoch or 0)
     place = next((n for n, e in enumerate(log) if e.stamp >= began_at), len(log))
-    publisher = MetadataPublisher() if unseen else published(cluster, log, place)
+    publisher = MetadataPublisher() if unseen else published_before(cluster, log, place)
     lost = committed_end(cluster, scene.epoch) if scene.epoch is not None and not unseen else inf
     clock = ReplayClock(began=began_at)
     quorum = RecordedQuorum(log, publisher, clock, lost, place, unseen=unseen)
@@ -369,15 +369,15 @@ def open_scene(scene: Scene) -> Play:
         cluster_id=CLUSTER_ID,
         supported_features=SUPPORTED,
     )
-    made = Play(
+    player = Play(
         scene, quorum, controller, Dispatcher(services, ListenerType.CONTROLLER), clock, frames
     )
-    quorum.describe = made.described
-    return made
+    quorum.describe = player.describe_quorum
+    return player
 
 
 def play(scene: Scene) -> Play:
     """The whole scene."""
-    made = open_scene(scene)
-    trio.run(made.run)
-    return made
+    player = open_scene(scene)
+    trio.run(player.run)
+    return player

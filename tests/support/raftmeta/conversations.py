@@ -96,8 +96,8 @@ class Frame:
     def part(self) -> dict[str, Any]:
         """The one partition that a message of the quorum is about."""
         topics = self.body.get("topics") or self.body.get("responses") or [{}]
-        found: dict[str, Any] = (topics[0].get("partitions") or [{}])[0]
-        return found
+        partition: dict[str, Any] = (topics[0].get("partitions") or [{}])[0]
+        return partition
 
     @property
     def is_raft(self) -> bool:
@@ -164,20 +164,20 @@ def _node(name: str) -> str:
 
 
 def _entry(line: str) -> Entry:
-    made = json.loads(line)
-    source, target = _node(made.get("from", "")), _node(made.get("to", ""))
-    if "event" in made:
-        return Happening(made["t"], made["event"], made.get("conn", -1), source, target)
+    values = json.loads(line)
+    source, target = _node(values.get("from", "")), _node(values.get("to", ""))
+    if "event" in values:
+        return Happening(values["t"], values["event"], values.get("conn", -1), source, target)
     return Frame(
-        t=made["t"],
-        conn=made["conn"],
+        t=values["t"],
+        conn=values["conn"],
         source=source,
         target=target,
-        is_request=made["dir"] == "request",
-        api=made["api"],
-        version=made["version"],
-        correlation=made["header"]["correlationId"],
-        body=made["body"],
+        is_request=values["dir"] == "request",
+        api=values["api"],
+        version=values["version"],
+        correlation=values["header"]["correlationId"],
+        body=values["body"],
     )
 
 
@@ -188,12 +188,12 @@ def recording(number: str) -> Recording:
     with gzip.open(path, "rt") as lines:
         next(lines)
         entries = [_entry(line) for line in lines]
-    seen: set[tuple[int, bool]] = set()
+    sides: set[tuple[int, bool]] = set()
     for place, entry in enumerate(entries):
         if isinstance(entry, Frame) and entry.api == "ApiVersions":
             way = entry.conn, entry.is_request
-            entries[place] = attrs.evolve(entry, repeated=way in seen)
-            seen.add(way)
+            entries[place] = attrs.evolve(entry, repeated=way in sides)
+            sides.add(way)
     return Recording(path.name.split(".")[0], tuple(entries))
 
 
@@ -204,15 +204,15 @@ def cluster_of(number: str) -> str:
 @cache
 def batches(cluster: str) -> dict[tuple[int, int], bytes]:
     """Every batch of the metadata log that was seen on a cluster, by epoch and base offset."""
-    found: dict[tuple[int, int], bytes] = {}
+    pieces: dict[tuple[int, int], bytes] = {}
     for number in CLUSTERS[cluster]:
         for frame in recording(number).frames:
             if frame.is_raft and frame.api == "Fetch" and not frame.is_request:
                 data = frame.records
                 for pos, header in headers(data):
                     key = header.leader_epoch, header.base_offset
-                    found[key] = data[pos : pos + header.size]
-    return found
+                    pieces[key] = data[pos : pos + header.size]
+    return pieces
 
 
 @attrs.frozen
@@ -226,12 +226,12 @@ class Gap:
     """The first one after it."""
 
 
-def gaps(found: Recording, node: str) -> list[Gap]:
+def gaps(recorded: Recording, node: str) -> list[Gap]:
     """The gaps in the Fetches that a node sent or answered."""
     last: dict[int, Frame] = {}
     ends: dict[int, int] = {}
     gaps = []
-    for frame in found.of(node):
+    for frame in recorded.of(node):
         if frame.api != "Fetch" or not frame.is_raft:
             continue
         before = last.get(frame.conn)
@@ -259,13 +259,13 @@ class Refusals:
     answer: Frame
 
 
-def refusals(found: Recording, node: str) -> list[Refusals]:
+def refusals(recorded: Recording, node: str) -> list[Refusals]:
     """Return the times in which a node that knew no leader fetched again without pause."""
-    mine = [f for f in found.of(node) if f.source == node and f.is_request]
-    kept = {f.correlation for f in mine}
+    mine = [f for f in recorded.of(node) if f.source == node and f.is_request]
+    correlations = {f.correlation for f in mine}
     last: dict[int, tuple[Frame, Frame | None]] = {}
     series = []
-    for frame in found.of(node):
+    for frame in recorded.of(node):
         if frame.api != "Fetch" or not frame.is_raft or frame.source == frame.target:
             continue
         before = last.get(frame.conn)
@@ -273,7 +273,7 @@ def refusals(found: Recording, node: str) -> list[Refusals]:
             last[frame.conn] = before[0], frame
         elif frame.is_request and frame.source == node:
             if before is not None and before[1] is not None and before[1].part["errorCode"]:
-                dropped = set(range(before[0].correlation, frame.correlation)) - kept
+                dropped = set(range(before[0].correlation, frame.correlation)) - correlations
                 if dropped:
                     series.append(Refusals(before[1].t, frame.t, before[0], before[1]))
             last[frame.conn] = frame, None

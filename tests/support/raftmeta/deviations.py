@@ -57,29 +57,29 @@ def differences(recorded: Any, ours: Any, path: str = "") -> Iterator[tuple[str,
 
 def rounds(votes: list[Frame]) -> list[float]:
     """Return when this node began each round of pre-votes; a round asks each voter once."""
-    found: list[float] = []
-    heard: set[str] = set()
+    times: list[float] = []
+    senders: set[str] = set()
     for frame in votes:
         if not frame.is_request:
             continue
         if not frame.part["preVote"]:
-            heard.clear()
-        elif not heard or frame.target in heard:
-            found.append(frame.t)
-            heard = {frame.target}
+            senders.clear()
+        elif not senders or frame.target in senders:
+            times.append(frame.t)
+            senders = {frame.target}
         else:
-            heard.add(frame.target)
-    return found
+            senders.add(frame.target)
+    return times
 
 
-def ordered(data: bytes) -> list[Any]:
+def ordered_voters(data: bytes) -> list[Any]:
     """Return a control batch's messages, with the voters that granted sorted by id."""
-    found = []
+    voters = []
     for _, message in control_records(data, 0, parse(data)):
         if isinstance(message, LeaderChangeMessage):
             message.granting_voters.sort(key=lambda voter: voter.voter_id)
-        found.append(message)
-    return found
+        voters.append(message)
+    return voters
 
 
 def idle_log(library: dict[tuple[int, int], bytes], epoch: int, start: int, end: int) -> bytes:

@@ -25,12 +25,12 @@ class Difference:
     recorded: object = None
     """The value in Kafka's message, where only that one is excused."""
 
-    def excuses(self, found: Deviation) -> bool:
-        if found.kind != self.kind or not found.path.startswith(self.path):
+    def excuses(self, deviation: Deviation) -> bool:
+        if deviation.kind != self.kind or not deviation.path.startswith(self.path):
             return False
-        if found.api.split()[0] not in self.apis:
+        if deviation.api.split()[0] not in self.apis:
             return False
-        return self.recorded is None or found.recorded == self.recorded
+        return self.recorded is None or deviation.recorded == self.recorded
 
 
 OURS: Final = (
@@ -40,7 +40,7 @@ OURS: Final = (
         ("Fetch",),
         "",
         "Kafka's node without a leader draws among all voters, itself included; its own answer "
-        "tells it nothing.",
+        "names no leader.",
     ),
     Difference(
         "No busy fetching",
@@ -60,12 +60,12 @@ OURS: Final = (
         "refused or said again; kwire was waiting and asks once, in the new epoch.",
     ),
     Difference(
-        "A high watermark is not forgotten",
-        "told before",
+        "A high watermark stays known",
+        "sent before",
         ("Fetch",),
         "topics.partitions.highWatermark",
         "A leader that resigned, and a node that starts from a snapshot, fetch with -1 in Kafka; "
-        "kwire tells what it knows to be committed, which cannot be undone. A leader that knows "
+        "kwire sends what it knows to be committed, which cannot be undone. A leader that knows "
         "more answers either at once.",
         -1,
     ),
@@ -84,7 +84,7 @@ OURS: Final = (
         "field",
         ("ApiVersions",),
         "clientSoftware",
-        "In ApiVersions, by which a leader asks what a new voter supports, kwire tells its own "
+        "In ApiVersions, by which a leader asks what a new voter supports, kwire gives its own "
         "name and version.",
     ),
     Difference(
@@ -99,17 +99,17 @@ OURS: Final = (
         "again after a farewell",
         ("Vote",),
         "",
-        "Whoever refused may not have heard the farewell yet: the candidate stands again after "
-        "0.1 to 0.2 of the longest back-off; Kafka's waits for a whole fetch timeout.",
+        "A voter that refused may not have received the farewell yet: the candidate starts another "
+        "round after 0.1 to 0.2 of the longest back-off; Kafka's waits for a whole fetch timeout.",
     ),
     Difference(
-        "No answer without news",
-        "no news",
+        "No empty answer before its time",
+        "nothing new",
         ("Fetch",),
         "responses.partitions.records",
         "Kafka's leader lets go of held Fetches each time it has looked for records to append, "
         "even if there were none; kwire's has no such moment and holds them until there is "
-        "something to tell.",
+        "something to return.",
         "",
     ),
 )
@@ -118,10 +118,10 @@ OURS: Final = (
 CHANCE: Final = (
     Difference(
         "Whom a node without a leader asks",
-        "by lot",
+        "at random",
         ("Fetch",),
         "target",
-        "Both draw by lot among the controllers.",
+        "Both draw at random among the controllers.",
     ),
     Difference(
         "One node more",
@@ -174,5 +174,5 @@ CHANCE: Final = (
 DIFFERENCES: Final = (*OURS, *CHANCE)
 
 
-def excuse(found: Deviation) -> Difference | None:
-    return next((row for row in DIFFERENCES if row.excuses(found)), None)
+def excuse(deviation: Deviation) -> Difference | None:
+    return next((row for row in DIFFERENCES if row.excuses(deviation)), None)

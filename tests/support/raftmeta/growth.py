@@ -38,7 +38,7 @@ class Growth:
     """The wall clock when the scenario began, as far as the stamps of batches show."""
 
     def __attrs_post_init__(self) -> None:
-        found = self.replay.found
+        found = self.replay.recording
         self.library = batches(cluster_of(found.name.split("-")[0]))
         self._began_ms = max(
             (
@@ -80,8 +80,8 @@ class Growth:
                 header = parse(recorded)
                 if header.is_control:  # ours to write, and it was not
                     return
-                found = records(recorded, 0, header)
-                values = tuple(bytes(r.value) for r in found if r.value is not None)
+                stored = records(recorded, 0, header)
+                values = tuple(bytes(r.value) for r in stored if r.value is not None)
                 self._stamp_of(header.max_timestamp)
             self.replay.feed(Append("append", state.epoch, values))
 
@@ -100,7 +100,7 @@ class Growth:
 
     def fill_now(self) -> None:
         """Voters whose idle exchanges were not recorded have what the leader has."""
-        for gap in gaps(self.replay.found, self.replay.name):
+        for gap in gaps(self.replay.recording, self.replay.name):
             is_ours = gap.request.target == self.replay.name
             if is_ours and gap.start < self.replay.now < gap.request.t - 50:
                 self._fill_leader(gap, self.replay.now, 0.0)
@@ -115,10 +115,10 @@ class Growth:
                 break
         self.append_what_is_due()
         request = gap.request.message()
-        asked = request.topics[0].partitions[0]
+        partition = request.topics[0].partitions[0]
         end = state.log.end_offset
-        asked.fetch_offset = min(to if share else gap.request.part["fetchOffset"], end)
-        asked.current_leader_epoch = state.epoch
+        partition.fetch_offset = min(to if share else gap.request.part["fetchOffset"], end)
+        partition.current_leader_epoch = state.epoch
         request.max_wait_ms = 0
         self.replay.feed(Received(f"idle {t} {share}", request))
 
@@ -145,10 +145,10 @@ class Growth:
 
     def _fill_follower(self, gap: Gap, share: float) -> None:
         state = self.replay.raft.state
-        open_ones = (s for s in self.replay.said if s.api == "Fetch" and self.replay.is_open(s))
-        said = next(open_ones, None)
+        requests = self.replay.own_requests
+        own = next((r for r in requests if r.api == "Fetch" and self.replay.is_open(r)), None)
         role = state.role
-        if said is None or not isinstance(role, Follower) or said.target != gap.request.target:
+        if own is None or not isinstance(role, Follower) or own.target != gap.request.target:
             return
         part = gap.request.part
         end = state.log.end_offset
@@ -171,8 +171,8 @@ class Growth:
                 )
             ]
         )
-        self.replay.said.remove(said)
-        self.replay.feed(Answered(said.call_id, answer))
+        self.replay.own_requests.remove(own)
+        self.replay.feed(Answered(own.call_id, answer))
 
     def _idle_records(self, start: int, end: int) -> bytes:
         return idle_log(self.library, self.replay.raft.state.epoch, start, end)

@@ -23,8 +23,8 @@ class MetadataLog(NamedTuple):
 def class_of(kind: str) -> type:
     """``PARTITION_RECORD`` is PartitionRecord."""
     name = "".join(part.capitalize() for part in kind.split("_"))
-    found: type = getattr(metadata_records, name)
-    return found
+    record_type: type = getattr(metadata_records, name)
+    return record_type
 
 
 def load() -> list[MetadataLog]:

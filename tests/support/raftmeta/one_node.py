@@ -89,8 +89,8 @@ def vote(
     """A request for the vote of a node, from a candidate whose log ends at (epoch, offset)."""
     sender = node(candidate).state
     request = messages.vote_request(sender, ReplicaKey(to), pre_vote=pre)
-    asked = request.topics[0].partitions[0]
-    asked.replica_epoch, (asked.last_offset_epoch, asked.last_offset) = epoch, last
+    partition = request.topics[0].partitions[0]
+    partition.replica_epoch, (partition.last_offset_epoch, partition.last_offset) = epoch, last
     return request
 
 

@@ -37,7 +37,7 @@ class Reach:
     def has(self, name: str) -> bool:
         return name not in self.down and name not in self.cut
 
-    def started(self) -> None:
+    def on_start(self) -> None:
         """Note that it has started and knows no leader yet."""
         self.seeking, self.leader = True, (-1, -1)
 
@@ -60,8 +60,8 @@ class Reach:
                 self._lose(what.target)
             case ["cut", source, "->", target] if source == self.me:
                 lost = {target}
-            case ["cut", one, "<->", other] if self.me in (one, other):
-                lost = {one, other} - {self.me}
+            case ["cut", first, "<->", second] if self.me in (first, second):
+                lost = {first, second} - {self.me}
             case ["cut", name, "from", *_] if self.me in CONTROLLERS:
                 lost = set(CONTROLLERS - {name}) if name == self.me else {name}
             case ["heal", *_]:
@@ -90,10 +90,9 @@ class Reach:
                     part.get("snapshotId", {}).get("endOffset", -1),
                 }
             if frame.target == self.me:
-                said = part.get("currentLeader", {})
-                self._learn(
-                    said.get("leaderEpoch", -1), said.get("leaderId", -1), part["errorCode"]
-                )
+                leader_part = part.get("currentLeader", {})
+                epoch, leader = leader_part.get("leaderEpoch", -1), leader_part.get("leaderId", -1)
+                self._learn(epoch, leader, part["errorCode"])
         elif frame.target == self.me and "leaderId" in part:
             self._learn(part["leaderEpoch"], part["leaderId"], 1)
 
@@ -112,7 +111,7 @@ class Reach:
         """Note an answer that was no refusal, or that names a leader who was not known."""
         if epoch < self.leader[0]:
             return
-        is_news = leader >= 0 and (epoch, leader) != self.leader
+        is_new_leader = leader >= 0 and (epoch, leader) != self.leader
         if leader >= 0 or epoch > self.leader[0]:
             self.leader = epoch, leader
-        self.seeking = bool(error) and not is_news
+        self.seeking = bool(error) and not is_new_leader

@@ -45,7 +45,7 @@ from tests.support.raftmeta.conversations import (
     name_of,
     refusals,
 )
-from tests.support.raftmeta.deviations import Deviation, Said, differences, ordered
+from tests.support.raftmeta.deviations import Deviation, Said, differences, ordered_voters
 from tests.support.raftmeta.growth import Growth
 from tests.support.raftmeta.reach import CONTROLLERS, Reach
 from tests.support.raftmeta.timers import CHANCE_MS, FETCH_TIMEOUT_MS, LOAD_MS, Timers
@@ -65,7 +65,7 @@ STABLE: Final = {api.name: api.stable for api in APIS}
 class Replay:
     """A node of a recording."""
 
-    found: Recording
+    recording: Recording
     node: int
     raft: Raft
     disk: MemoryStorage
@@ -80,7 +80,7 @@ class Replay:
     stopping: bool = False
     compared: Counter[str] = attrs.field(factory=Counter)
     deviations: list[Deviation] = attrs.field(factory=list)
-    said: list[Said] = attrs.field(factory=list)
+    own_requests: list[Said] = attrs.field(factory=list)
     owed: list[Frame] = attrs.field(factory=list)
     bound: dict[Key, int] = attrs.field(factory=dict)
     early: dict[Key, Frame] = attrs.field(factory=dict)
@@ -88,7 +88,7 @@ class Replay:
     replies: dict[Hashable, dict[str, Any]] = attrs.field(factory=dict)
     unanswered: dict[Hashable, Frame] = attrs.field(factory=dict)
     """Recorded responses that kwire has not given yet."""
-    asked: dict[Key, Frame] = attrs.field(factory=dict)
+    requests: dict[Key, Frame] = attrs.field(factory=dict)
     due: list[tuple[float, int, Frame | None]] = attrs.field(factory=list)
     """Answers that are no frames of their own: when, to which call, and what (None: failed)."""
     reach: Reach = attrs.field(init=False)
@@ -101,12 +101,12 @@ class Replay:
     _refusals: list[Refusals] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        known = self.raft.state.election
-        leader = -1 if known.leader_id is None else known.leader_id
-        self.reach = Reach(self.name, seeking=not self.running, leader=(known.epoch, leader))
-        self._refusals = refusals(self.found, self.name)
+        election = self.raft.state.election
+        leader = -1 if election.leader_id is None else election.leader_id
+        self.reach = Reach(self.name, seeking=not self.running, leader=(election.epoch, leader))
+        self._refusals = refusals(self.recording, self.name)
         self.growth = Growth(self)
-        mine = self.found.of(self.name)
+        mine = self.recording.of(self.name)
         self._timers = Timers([f for f in mine if f.source == self.name and f.is_raft])
 
     @property
@@ -129,32 +129,32 @@ class Replay:
         for frame in self.owed:
             kind = "overtaken" if self._is_overtaken(frame) else "not said"
             self._deviate(kind, frame, "", frame.body, None)
-        for said in self.said:
-            self._deviate_said(self._why_alone(said), said)
+        for own in self.own_requests:
+            self._deviate_said(self._why_alone(own), own)
         for frame in self.unanswered.values():
             self._deviate("not answered", frame, "", frame.body, None)
-        self.owed, self.said, self.unanswered = [], [], {}
+        self.owed, self.own_requests, self.unanswered = [], [], {}
 
     def _is_overtaken(self, frame: Frame) -> bool:
         """Whether kwire waited and the request was refused as of an old epoch, or repeated."""
         answer = self.early.get(frame.key)
         if frame.key not in self.waited or answer is None:
             return False
-        later = (f for f in self.found.of(self.name) if f.is_request and f.t > frame.t)
+        later = (f for f in self.recording.of(self.name) if f.is_request and f.t > frame.t)
         is_repeated = any(f.api == "Fetch" and f.body == frame.body for f in later)
         return bool(answer.part["errorCode"] == FENCED or is_repeated)
 
-    def _why_alone(self, said: Said) -> str:
+    def _why_alone(self, own: Said) -> str:
         """Return the reason for a request of ours that the recording does not have."""
-        if said.api == "Fetch" and self.is_open(said) and self.now - said.at < LOAD_MS:
+        if own.api == "Fetch" and self.is_open(own) and self.now - own.at < LOAD_MS:
             return "under way at the end"
-        if said.api == "Fetch" and said.at <= 0:
+        if own.api == "Fetch" and own.at <= 0:
             return "asked before"
-        if said.target in self.reach.stopped or said.is_hanging:
+        if own.target in self.reach.stopped or own.is_hanging:
             return "to a node that is out of reach"
-        if said.by_chance:
+        if own.by_chance:
             return "asked meanwhile"
-        if said.api == "Vote" and 0 <= said.at - self.reach.farewell_at < FETCH_TIMEOUT_MS:
+        if own.api == "Vote" and 0 <= own.at - self.reach.farewell_at < FETCH_TIMEOUT_MS:
             return "again after a farewell"
         return "too much"
 
@@ -162,28 +162,28 @@ class Replay:
         """A leader holds the Fetches that were sent before the scenario began."""
         state = self.raft.state
         first: dict[int, Frame] = {}
-        for frame in self.found.of(self.name):
+        for frame in self.recording.of(self.name):
             if not frame.is_raft or frame.api != "Fetch":
                 continue
-            held = first.setdefault(frame.conn, frame)
-            if held.is_request or held.source != self.name or not frame.is_request:
+            earlier = first.setdefault(frame.conn, frame)
+            if earlier.is_request or earlier.source != self.name or not frame.is_request:
                 continue
             first[frame.conn] = frame
             request = frame.message()
-            asked = request.topics[0].partitions[0]
-            asked.fetch_offset, asked.last_fetched_epoch = state.log.end_offset, state.epoch
-            asked.current_leader_epoch = state.epoch
-            asked.high_watermark = state.high_watermark or -1
-            self.asked[held.key] = frame
-            self.feed(Received(held.key, request))
+            partition = request.topics[0].partitions[0]
+            partition.fetch_offset, partition.last_fetched_epoch = state.log.end_offset, state.epoch
+            partition.current_leader_epoch = state.epoch
+            partition.high_watermark = state.high_watermark or -1
+            self.requests[earlier.key] = frame
+            self.feed(Received(earlier.key, request))
 
     def _timeline(self) -> Iterator[tuple[float, Callable[[], None]]]:
-        for entry in self.found.entries:
+        for entry in self.recording.entries:
             t = entry.t
             if isinstance(entry, Frame) and entry.target == self.name:
                 t += self.late.get(entry.key, 0.0)
             yield t, partial(self._happen, entry, t)
-        for gap in gaps(self.found, self.name):
+        for gap in gaps(self.recording, self.name):
             steps = int((gap.request.t - gap.start) // 400) + 1
             for step in range(1, steps + 1):
                 t = gap.start + (gap.request.t - gap.start) * step / (steps + 1)
@@ -213,7 +213,7 @@ class Replay:
 
     def _count_asked_before(self, frame: Frame) -> None:
         """An answer whose request is not there: only the first frame of its connection."""
-        first = next(f for f in self.found.frames if f.conn == frame.conn)
+        first = next(f for f in self.recording.frames if f.conn == frame.conn)
         self._count("asked before" if first is frame else "answer to nothing", frame)
 
     def _count(self, kind: str, frame: Frame) -> None:
@@ -266,9 +266,9 @@ class Replay:
         self.compared["batch"] += 1
         if recorded == data:
             return effect
-        where = f"{self.found.name} n{self.node} batch {header.base_offset}"
+        where = f"{self.recording.name} n{self.node} batch {header.base_offset}"
         path = "records"
-        if header.is_control and ordered(recorded) == ordered(data):
+        if header.is_control and ordered_voters(recorded) == ordered_voters(data):
             path = "grantingVoters"
         self.deviations.append(Deviation("field", "batch", path, recorded, data, where))
         return AppendLog(recorded, effect.base_offset)
@@ -277,7 +277,7 @@ class Replay:
         api = type(sent.request).__name__.removesuffix("Request")
         version = STABLE[api]
         target = name_of(PORTS.get(sent.node.port, sent.node.port - 20820))
-        said = Said(
+        own = Said(
             call_id=sent.call_id,
             target=target,
             api=api,
@@ -290,46 +290,46 @@ class Replay:
         if not self.reach.has(target):
             self.due.append((self.now + 1, sent.call_id, None))
             kind = "to a node that is out of reach"
-            self._deviate_said(self._unless_too_soon(kind, said), said)
+            self._deviate_said(self._unless_too_soon(kind, own), own)
             return
         for frame in self.owed:
-            if self._fits(frame, said) and (
-                said.api != "Fetch" or not any(differences(frame.body, said.body))
+            if self._fits(frame, own) and (
+                own.api != "Fetch" or not any(differences(frame.body, own.body))
             ):
                 self.owed.remove(frame)
-                self._bind(frame, said)
+                self._bind(frame, own)
                 return
-        if not self._refused(said):
-            self.said.append(said)
+        if not self._is_in_a_series(own):
+            self.own_requests.append(own)
 
-    def _unless_too_soon(self, kind: str, said: Said) -> str:
+    def _unless_too_soon(self, kind: str, own: Said) -> str:
         """A node that refuses, or is out of reach, is not asked again at once."""
-        before = self.tried.get(said.target, -inf)
-        self.tried[said.target] = self.now
+        before = self.tried.get(own.target, -inf)
+        self.tried[own.target] = self.now
         return "too soon" if self.now - before < BACK_OFF_MS else kind
 
-    def _refused(self, said: Said) -> bool:
+    def _is_in_a_series(self, own: Said) -> bool:
         """One of a series that was not kept is answered as the others were."""
         for series in self._refusals:
             if (
                 series.start < self.now < series.end - REFUSED_MS
-                and series.request.target == said.target
-                and not any(differences(series.request.body, said.body))
+                and series.request.target == own.target
+                and not any(differences(series.request.body, own.body))
             ):
-                self.due.append((self.now + REFUSED_MS, said.call_id, series.answer))
-                self._deviate_said(self._unless_too_soon("one of a series", said), said)
+                self.due.append((self.now + REFUSED_MS, own.call_id, series.answer))
+                self._deviate_said(self._unless_too_soon("one of a series", own), own)
                 return True
         return False
 
-    def _fits(self, frame: Frame, said: Said) -> bool:
-        if frame.api != said.api:
+    def _fits(self, frame: Frame, own: Said) -> bool:
+        if frame.api != own.api:
             return False
-        return frame.target == said.target or said.by_chance
+        return frame.target == own.target or own.by_chance
 
     def _on_reply(self, token: Hashable, response: Any) -> None:
         if isinstance(token, str):  # an idle exchange that was not recorded
             return
-        frame = self.asked[token]  # type: ignore[index]
+        frame = self.requests[token]  # type: ignore[index]
         body = to_json(response, frame.version)
         recorded = self.unanswered.pop(token, None)
         if recorded is None:
@@ -339,7 +339,7 @@ class Replay:
 
     # What the recording has -----------------------------------------------------------------
     def _on_request(self, frame: Frame) -> None:
-        self.asked[frame.key] = frame
+        self.requests[frame.key] = frame
         if frame.api == "Fetch" and frame.part["currentLeaderEpoch"] == self.raft.state.epoch:
             if frame.part["lastFetchedEpoch"] == self.raft.state.epoch:
                 self.growth.append(frame.part["fetchOffset"])
@@ -348,7 +348,7 @@ class Replay:
         self.feed(Received(frame.key, frame.message()))
 
     def _on_own_response(self, frame: Frame) -> None:
-        if frame.key not in self.asked:
+        if frame.key not in self.requests:
             self._count_asked_before(frame)
             self.growth.append_up_to(frame)
             return
@@ -362,14 +362,14 @@ class Replay:
 
     def _on_own_request(self, frame: Frame) -> None:
         self._try_again(frame.target)
-        found = self._choose(frame)
-        if found is None:
+        own = self._choose(frame)
+        if own is None:
             self.owed.append(frame)
             if frame.api == "Fetch" and self._is_waiting():
                 self.waited.add(frame.key)
         else:
-            self.said.remove(found)
-            self._bind(frame, found)
+            self.own_requests.remove(own)
+            self._bind(frame, own)
 
     def _is_waiting(self) -> bool:
         """Whether the node waits for its turn to fetch, or for the answer of another node."""
@@ -384,10 +384,10 @@ class Replay:
         A request that was given up meanwhile may have been sent before: the recorded node's frames
         of different connections crossed each other.
         """
-        fits = [said for said in self.said if self._fits(frame, said)]
-        same = [said for said in fits if not any(differences(frame.body, said.body))]
-        same.sort(key=lambda said: not self.is_open(said))
-        still = [said for said in fits if self.is_open(said)]
+        fits = [own for own in self.own_requests if self._fits(frame, own)]
+        same = [own for own in fits if not any(differences(frame.body, own.body))]
+        same.sort(key=lambda own: not self.is_open(own))
+        still = [own for own in fits if self.is_open(own)]
         return next(iter([*same, *still]), None)
 
     def _try_again(self, name: str) -> None:
@@ -398,17 +398,17 @@ class Replay:
             calls.retry_at[node] = self.now / 1000
             self.feed(None)
 
-    def is_open(self, said: Said) -> bool:
-        return said.call_id in self.raft.state.calls.open
+    def is_open(self, own: Said) -> bool:
+        return own.call_id in self.raft.state.calls.open
 
-    def _bind(self, frame: Frame, said: Said) -> None:
+    def _bind(self, frame: Frame, own: Said) -> None:
         """The recorded request is this one of ours."""
-        if frame.target != said.target:
-            self._deviate("by lot", frame, "target", frame.target, said.target)
-        self.bound[frame.key] = said.call_id
-        if frame.version != said.version:
-            self._deviate("field", frame, "version", frame.version, said.version)
-        self._compare(frame, said.body)
+        if frame.target != own.target:
+            self._deviate("at random", frame, "target", frame.target, own.target)
+        self.bound[frame.key] = own.call_id
+        if frame.version != own.version:
+            self._deviate("field", frame, "version", frame.version, own.version)
+        self._compare(frame, own.body)
         answer = self.early.pop(frame.key, None)
         if answer is not None:
             self._on_response(answer)
@@ -427,11 +427,10 @@ class Replay:
             self.early[frame.key] = frame
         else:
             self._count_asked_before(frame)
-            first = next(
-                (s for s in self.said if s.api == frame.api and s.target == frame.source), None
-            )
+            own = (s for s in self.own_requests if s.api == frame.api and s.target == frame.source)
+            first = next(own, None)
             if first is not None:
-                self.said.remove(first)
+                self.own_requests.remove(first)
                 self.feed(Answered(first.call_id, frame.message()))
 
     def _compare(self, frame: Frame, body: dict[str, Any]) -> None:
@@ -444,12 +443,12 @@ class Replay:
         """Return the kind of a field's deviation, from what the recording shows."""
         field = path.rsplit(".", maxsplit=1)[-1]
         if frame.is_request and field == "highWatermark" and ours in self.reach.committed:
-            return "told before"
+            return "sent before"
         if field == "voteGranted" and frame.t < self.reach.farewell_at + FETCH_TIMEOUT_MS:
             return "after a farewell"
         if field == "records" and not frame.is_request:
-            asked = self.asked[frame.key].part["highWatermark"]
-            return "no news" if frame.part["highWatermark"] == asked else "field"
+            high_watermark = self.requests[frame.key].part["highWatermark"]
+            return "nothing new" if frame.part["highWatermark"] == high_watermark else "field"
         return "field"
 
     # What happens to the node and its connections -------------------------------------------
@@ -457,7 +456,7 @@ class Replay:
         me, words = self.name, what.text.split()
         if self.starting and what.source == me:  # a JVM takes its time
             self.starting, self.running = False, True
-            self.reach.started()
+            self.reach.on_start()
             self.raft = self.restart()
             self.feed(Started())
         for name in self.reach.note(what):
@@ -492,15 +491,15 @@ class Replay:
             self.feed(Shutdown())
 
     def _fail(self, name: str) -> None:
-        for said in [s for s in self.said if s.target == name]:
-            self.said.remove(said)
-            self.feed(Answered(said.call_id, None))
+        for own in [s for s in self.own_requests if s.target == name]:
+            self.own_requests.remove(own)
+            self.feed(Answered(own.call_id, None))
 
     # Deviations -----------------------------------------------------------------------------
     def _where(self, frame: Frame) -> str:
         what = "request" if frame.is_request else "response"
         return (
-            f"{self.found.name} n{self.node} {frame.t:.0f} ms {frame.source}>{frame.target} "
+            f"{self.recording.name} n{self.node} {frame.t:.0f} ms {frame.source}>{frame.target} "
             f"{frame.api} {what}"
         )
 
@@ -508,7 +507,7 @@ class Replay:
         api = f"{frame.api} {'request' if frame.is_request else 'response'}"
         self.deviations.append(Deviation(kind, api, path, recorded, ours, self._where(frame)))
 
-    def _deviate_said(self, kind: str, said: Said) -> None:
-        where = f"{self.found.name} n{self.node} {self.now:.0f} ms >{said.target} {said.api}"
-        api = f"{said.api} request"
-        self.deviations.append(Deviation(kind, api, "", None, said.body, where))
+    def _deviate_said(self, kind: str, own: Said) -> None:
+        where = f"{self.recording.name} n{self.node} {self.now:.0f} ms >{own.target} {own.api}"
+        api = f"{own.api} request"
+        self.deviations.append(Deviation(kind, api, "", None, own.body, where))

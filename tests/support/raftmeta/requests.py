@@ -13,16 +13,17 @@ IsrTopic = AlterPartitionRequest.TopicData
 
 
 def isr_request(cluster: Cluster, topic_id: bytes, isr: list[int], **more: Any) -> Any:
-    held = cluster.state.image.topics[topic_id].partitions[0]
-    broker = more.pop("broker", held.leader)
+    partition = cluster.state.image.topics[topic_id].partitions[0]
+    broker = more.pop("broker", partition.leader)
     epochs = more.pop("epochs", {})
     state = IsrTopic.PartitionData.BrokerState
     data = IsrTopic.PartitionData(
         partition_index=more.pop("partition", 0),
-        leader_epoch=more.pop("leader_epoch", held.leader_epoch),
-        partition_epoch=more.pop("partition_epoch", held.partition_epoch),
+        leader_epoch=more.pop("leader_epoch", partition.leader_epoch),
+        partition_epoch=more.pop("partition_epoch", partition.partition_epoch),
         new_isr_with_epochs=[
-            state(broker_id=one, broker_epoch=epochs.get(one, one * 100)) for one in isr
+            state(broker_id=replica, broker_epoch=epochs.get(replica, replica * 100))
+            for replica in isr
         ],
         **more,
     )
@@ -40,5 +41,5 @@ def unclean_config(kind: int, name: str, value: str) -> ConfigRecord:
 
 def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    asked = topic.ReassignablePartition(partition_index=0, replicas=replicas)
-    return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[asked])])
+    move = topic.ReassignablePartition(partition_index=0, replicas=replicas)
+    return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[move])])

@@ -38,13 +38,13 @@ from tests.support.raftmeta.scenes import EPOCHS, Scene
 
 def open_scene(scene: Scene) -> Replay:
     """Return the node in its state at the beginning, ready to play."""
-    found = recording(scene.number)
+    recorded = recording(scene.number)
     name = name_of(scene.node)
-    frames = [f for f in found.of(name) if f.is_raft and f.source != f.target]
+    frames = [f for f in recorded.of(name) if f.is_raft and f.source != f.target]
     library = batches(cluster_of(scene.number))
     config = RaftConfig(
         node_id=scene.node,
-        directory_id=_directories(found, newest=scene.fresh and not scene.alone)[scene.node],
+        directory_id=_directories(recorded, newest=scene.fresh and not scene.alone)[scene.node],
         cluster_id=_cluster_id(frames),
         endpoints=() if scene.is_broker else (_endpoint(scene.port or 20820 + scene.node),),
         bootstrap=tuple(Node(-1 - n, "127.0.0.1", 20820 + n) for n in (1, 2, 3)),
@@ -52,8 +52,8 @@ def open_scene(scene: Scene) -> Replay:
         **scene.changes,  # type: ignore[arg-type]
     )
     disk = MemoryStorage()
-    configured = _voters(found, scene) if not scene.dynamic else VoterSet()
-    history = _history(found, scene)
+    configured = _voters(recorded, scene) if not scene.dynamic else VoterSet()
+    history = _history(recorded, scene)
     if scene.alone:
         disk.store_snapshot(SnapshotId(0, 0), [standalone()])
     if scene.fresh:
@@ -61,7 +61,7 @@ def open_scene(scene: Scene) -> Replay:
         def start() -> Raft:
             return Raft(config, disk.load(configured), Fixed(0.5))
 
-        return Replay(found, scene.node, start(), disk, start, dict(scene.late), running=False)
+        return Replay(recorded, scene.node, start(), disk, start, dict(scene.late), running=False)
     if history.latest:  # the recording's old addresses are no other nodes
         config = attrs.evolve(config, bootstrap=())
     epoch, leader = _epoch(frames, scene) if scene.election is None else (0, None)
@@ -74,19 +74,21 @@ def open_scene(scene: Scene) -> Replay:
         disk.append(data, begin.end_offset)
     log = LogState(scene.start, end, list(starts), [scene.snapshot] if scene.snapshot else [])
     if scene.snapshot:
-        disk.store_snapshot(scene.snapshot, [_snapshot(found)])
+        disk.store_snapshot(scene.snapshot, [_snapshot(recorded)])
     election = scene.election or ElectionState(epoch, leader)
     raft = Raft(config, Recovered(election, log, history), Fixed(0.5))
 
     def restart() -> Raft:
-        kept = raft.state
+        state = raft.state
         kept_log = disk.load(configured).log
-        return Raft(config, Recovered(kept.election, kept_log, kept.history), Fixed(0.5))
+        return Raft(config, Recovered(state.election, kept_log, state.history), Fixed(0.5))
 
-    replay = Replay(found, scene.node, raft, disk, restart, dict(scene.late))
+    replay = Replay(recorded, scene.node, raft, disk, restart, dict(scene.late))
     if scene.snapshot:
         replay.reach.committed.add(scene.snapshot.end_offset)
-    committed = scene.committed if scene.committed is not None else _committed(frames, name, end)
+    committed = scene.committed
+    if committed is None:
+        committed = _high_watermark(frames, name, end)
     if scene.restarted:
         replay.running = False
         return replay
@@ -120,10 +122,10 @@ def play(scene: Scene) -> Replay:
     return replay
 
 
-def _directories(found: Recording, *, newest: bool = False) -> dict[int, bytes]:
+def _directories(recorded: Recording, *, newest: bool = False) -> dict[int, bytes]:
     """Everybody's directory id, from the requests that name it; a wiped node has a new one."""
     ids: dict[int, bytes] = {}
-    for frame in found.frames:
+    for frame in recorded.frames:
         if frame.is_request and frame.is_raft and frame.api in ("Fetch", "Vote"):
             part = frame.part
             node = part["replicaId"] if frame.api == "Vote" else _sender(frame)
@@ -131,7 +133,7 @@ def _directories(found: Recording, *, newest: bool = False) -> dict[int, bytes]:
             if newest:
                 ids[node] = directory
             ids.setdefault(node, directory)
-    for data in batches(cluster_of(found.name.split("-")[0])).values():
+    for data in batches(cluster_of(recorded.name.split("-")[0])).values():
         for _, message in control_records(data, 0, parse(data)) if parse(data).is_control else ():
             for voter in message.voters if isinstance(message, VotersRecord) else ():
                 ids.setdefault(voter.voter_id, voter.voter_directory_id)
@@ -145,10 +147,10 @@ def _sender(frame: Frame) -> int:
     return node
 
 
-def _snapshot(found: Recording) -> bytes:
+def _snapshot(recorded: Recording) -> bytes:
     """The snapshot that was fetched, from its pieces."""
     pieces: dict[int, bytes] = {}
-    for frame in found.frames:
+    for frame in recorded.frames:
         if frame.api == "FetchSnapshot" and not frame.is_request:
             part = frame.part
             pieces[part["position"]] = b64decode(part["unalignedRecords"])
@@ -165,8 +167,8 @@ def _cluster_id(frames: list[Frame]) -> str:
     return next((f.body["clusterId"] for f in frames if f.body.get("clusterId")), "")
 
 
-def _voters(found: Recording, scene: Scene) -> VoterSet:
-    ids = _directories(found)
+def _voters(recorded: Recording, scene: Scene) -> VoterSet:
+    ids = _directories(recorded)
     return VoterSet.of(
         Voter(
             ReplicaKey(n, ids[n]) if scene.dynamic else ReplicaKey(n),
@@ -176,13 +178,13 @@ def _voters(found: Recording, scene: Scene) -> VoterSet:
     )
 
 
-def _history(found: Recording, scene: Scene) -> VoterHistory:
+def _history(recorded: Recording, scene: Scene) -> VoterHistory:
     """Return the voters by offset: configured, or from the control records of the log so far."""
     if not scene.dynamic:
-        return VoterHistory([(-1, _voters(found, scene))])
+        return VoterHistory([(-1, _voters(recorded, scene))])
     if scene.fresh:
         return VoterHistory()
-    history = VoterHistory([(2, _voters(found, scene))], [(1, 1)])
+    history = VoterHistory([(2, _voters(recorded, scene))], [(1, 1)])
     for (_, offset), data in sorted(batches(cluster_of(scene.number)).items()):
         if scene.end is not None and offset < scene.end and parse(data).is_control:
             note_voters(history, data, 0, parse(data))
@@ -193,9 +195,9 @@ def _epoch(frames: list[Frame], scene: Scene) -> tuple[int, int | None]:
     """Epoch and leader, from the first answer that has them."""
     for frame in frames:
         if frame.api == "Fetch" and not frame.is_request:
-            known = frame.part["currentLeader"]
-            return known["leaderEpoch"], None if known["leaderId"] < 0 else known["leaderId"]
-    raise AssertionError(f"{scene}: nobody says who leads")
+            current = frame.part["currentLeader"]
+            return current["leaderEpoch"], None if current["leaderId"] < 0 else current["leaderId"]
+    raise AssertionError(f"{scene}: no frame names the leader")
 
 
 def _end(frames: list[Frame], name: str) -> int:
@@ -210,14 +212,14 @@ def _end(frames: list[Frame], name: str) -> int:
     raise AssertionError(f"{name}: no Fetch")
 
 
-def _committed(frames: list[Frame], name: str, end: int) -> int | None:
+def _high_watermark(frames: list[Frame], name: str, end: int) -> int | None:
     for frame in frames:
         if frame.api != "Fetch":
             continue
         if frame.is_request and frame.source == name:
-            known: int = frame.part["highWatermark"]
-            return min(known, end) if known >= 0 else None
-        told: int = frame.part["highWatermark"]
-        if not frame.is_request and frame.source == name and told >= 0:
-            return min(told, end)
+            from_request: int = frame.part["highWatermark"]
+            return min(from_request, end) if from_request >= 0 else None
+        from_answer: int = frame.part["highWatermark"]
+        if not frame.is_request and frame.source == name and from_answer >= 0:
+            return min(from_answer, end)
     return None

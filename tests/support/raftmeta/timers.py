@@ -26,15 +26,15 @@ LOAD_MS: Final = 300
 class Timers:
     """The timers of one node, from the frames that it sent and received."""
 
-    said: list[Frame]
+    frames: list[Frame]
     _answers: dict[Key, Frame] = attrs.field(init=False)
     _rounds: list[float] = attrs.field(init=False)
     _last: tuple[int, float] = (0, 0.0)
     """The role whose timer was set last, and to what."""
 
     def __attrs_post_init__(self) -> None:
-        self._answers = {f.key: f for f in self.said if not f.is_request}
-        self._rounds = rounds([f for f in self.said if f.api == "Vote"])
+        self._answers = {f.key: f for f in self.frames if not f.is_request}
+        self._rounds = rounds([f for f in self.frames if f.api == "Vote"])
 
     def snap(self, raft: Raft, now: float) -> None:
         """Set what may be set."""
@@ -53,7 +53,7 @@ class Timers:
         for replica in role.replicas.values():
             due, target = replica.begin_at * 1000, name_of(replica.key.id)
             at = _next(
-                (f for f in self.said if f.api == "BeginQuorumEpoch" and f.target == target), now
+                (f for f in self.frames if f.api == "BeginQuorumEpoch" and f.target == target), now
             )
             if due < at <= due + LOAD_MS:
                 replica.begin_at = at / 1000 - 1e-4
@@ -75,12 +75,12 @@ class Timers:
             role.deadline += CHANCE_MS / 1000  # nothing of the kind was recorded
         self._last = id(role), role.deadline
 
-    def _snap_resigned(self, role: Resigned, wanted: int, now: float) -> None:
+    def _snap_resigned(self, role: Resigned, epoch: int, now: float) -> None:
         """It leaves its epoch some time before it first names the next one."""
         naming = (
             f
             for f in self._answers.values()
-            if f.part.get("currentLeader", {}).get("leaderEpoch") == wanted
+            if f.part.get("currentLeader", {}).get("leaderEpoch") == epoch
         )
         at = _next(naming, now) - 1
         if abs(at - role.deadline * 1000) <= CHANCE_MS:
@@ -88,20 +88,20 @@ class Timers:
 
     def _snap_waiting(self, role: Leader) -> None:
         """A held Fetch ends when the recorded one did, if it brought nothing."""
-        for held in role.held.take_all():
-            self._snap_held(held)
-            role.held.add(held)
+        for fetch in role.held.take_all():
+            self._snap_held(fetch)
+            role.held.add(fetch)
 
-    def _snap_held(self, held: HeldFetch) -> None:
-        frame = self._answers.get(cast("Key", held.token))
+    def _snap_held(self, fetch: HeldFetch) -> None:
+        frame = self._answers.get(cast("Key", fetch.token))
         if frame is None:
             return
         is_empty = not frame.part["records"] and frame.part["errorCode"] == 0
-        due = held.deadline * 1000
+        due = fetch.deadline * 1000
         if is_empty and abs(frame.t - due) < LOAD_MS:
-            held.deadline = frame.t / 1000 - 1e-4
+            fetch.deadline = frame.t / 1000 - 1e-4
         elif not is_empty and frame.t > due - 1:
-            held.deadline = frame.t / 1000 + 0.1
+            fetch.deadline = frame.t / 1000 + 0.1
 
 
 def _next(frames: Iterable[Frame], now: float) -> float:
