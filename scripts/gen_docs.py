@@ -1,4 +1,4 @@
-"""Write the generated documents: compatibility, configuration, invariants, metrics, protocol.
+"""Write the generated documents: the reference pages, the invariants, the roles of raft.
 
 ``python scripts/gen_docs.py`` writes them, ``--check`` says whether they are up to date.
 """
@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from gen_compatibility import compatibility  # noqa: E402
 from gen_invariants import invariants  # noqa: E402
+from gen_raft_roles import raft_roles  # noqa: E402
 
 from kwire import metrics  # noqa: E402
 from kwire.codec.apis import APIS, Api, ListenerType  # noqa: E402
@@ -124,6 +125,7 @@ DOCUMENTS = {
     "docs/invariants.md": invariants,
     "docs/metrics.md": metrics_table,
     "docs/protocol.md": protocol,
+    "docs/raft-roles.md": raft_roles,
 }
 
 

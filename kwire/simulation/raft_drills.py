@@ -66,6 +66,32 @@ def isolated_leader(sim: "RaftSim") -> bool:
     return True
 
 
+def suspended_leader(sim: "RaftSim") -> bool:
+    """Suspend the leader's process until another leads; it must follow that one at once.
+
+    It learns of the later epoch by a request for its vote, or only by the next leader's own.
+    """
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader]
+    if len(others) < voters.majority:
+        return False
+    is_cut_off = sim.random.random() < 0.5
+    if is_cut_off:
+        sim.isolate(leader)
+    leader.pause()
+    sim.wait(ELECTION_SECONDS)
+    if not sim.leaders():
+        raise Violation(f"no leader while n{leader.id} is suspended")
+    sim.network.cut.clear()
+    sim.wait(3)
+    leader.resume()
+    sim.wait(1)
+    if len(sim.leaders()) > 1:
+        raise Violation(f"n{leader.id} leads beside another")
+    sim.calm()
+    return True
+
+
 def strangers(sim: "RaftSim") -> bool:
     """Check KIP-853: fetches of a voter's id on an empty disk do not keep a leader active."""
     leader, voters = one_leader(sim)
@@ -241,6 +267,7 @@ def dead_minority(sim: "RaftSim") -> bool:
 DRILLS: Final[tuple[Callable[["RaftSim"], bool], ...]] = (
     lost_sight,
     isolated_leader,
+    suspended_leader,
     strangers,
     lost_disk,
     removed_leader,

@@ -19,11 +19,12 @@ from kwire.raftmeta.raft import (
     progress,
     reconfig,
     replication,
+    transitions,
     voting,
 )
 from kwire.raftmeta.raft.events import CleanLog, SnapshotTaken, TruncateLog
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId, Valid
-from kwire.raftmeta.raft.roles import Leader
+from kwire.raftmeta.raft.roles import Leader, Role
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterHistory, VoterSet
 from kwire.raftmeta.storage import storage_turn
@@ -180,6 +181,10 @@ def _no_pre_vote(state: RaftState) -> None:
         election.become_candidate(state)
 
 
+def _any_transition(source: type[Role], target: type[Role]) -> None:
+    """Allow every change of role, so that the drills have to find the mistake."""
+
+
 def _always_would_vote(state: RaftState) -> bool:
     return True
 
@@ -323,7 +328,10 @@ MUTATIONS: Final = (
     Mutation(
         "skip-pre-vote",
         "a node that lost its leader raises the epoch at once",
-        ((election, "become_prospective", _no_pre_vote),),
+        (
+            (election, "become_prospective", _no_pre_vote),
+            (transitions, "check", _any_transition),
+        ),
         (44,),
     ),
     Mutation(

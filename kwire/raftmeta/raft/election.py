@@ -35,13 +35,12 @@ _MOOT: Final = frozenset(("VoteRequest", "FetchRequest", "FetchSnapshotRequest")
 # Moving between roles -----------------------------------------------------------------------
 def enter(state: RaftState, role: Role) -> None:
     """Leave the present role, whose requests no longer matter, and take another."""
-    if isinstance(state.role, Leader):
-        old, state.role = state.role, role
-        if old.held or old.change is not None:
-            from kwire.raftmeta.raft.pending_replies import dismiss_all
+    old = state.role
+    state.change_role(role)
+    if isinstance(old, Leader) and (old.held or old.change is not None):
+        from kwire.raftmeta.raft.pending_replies import dismiss_all
 
-            dismiss_all(state, old)
-    state.role = role
+        dismiss_all(state, old)
     state.calls.give_up(_MOOT)
 
 

@@ -3,7 +3,7 @@
 from math import inf
 
 from kwire.raftmeta.raft import progress
-from kwire.raftmeta.raft.election import become_prospective, become_resigned
+from kwire.raftmeta.raft.election import become_prospective, become_resigned, enter
 from kwire.raftmeta.raft.roles import Follower, Leader, Role, Unattached
 from kwire.raftmeta.raft.state import RaftState
 
@@ -20,13 +20,11 @@ def on_started(state: RaftState) -> None:
         become_resigned(state, ())
     elif leader_id is not None and leader_id != own_id and node is not None:
         timeout = state.config.fetch_timeout
-        state.role = Follower(
-            node,
-            state.now + timeout if state.is_voter else inf,
-            update_voter_at=state.now + timeout if state.config.can_vote else inf,
-        )
+        deadline = state.now + timeout if state.is_voter else inf
+        update_at = state.now + timeout if state.config.can_vote else inf
+        enter(state, Follower(node, deadline, update_voter_at=update_at))
     else:
-        state.role = Unattached(state.random_election_timeout() if state.is_voter else inf)
+        enter(state, Unattached(state.random_election_timeout() if state.is_voter else inf))
 
 
 def resign(state: RaftState, epoch: int) -> None:

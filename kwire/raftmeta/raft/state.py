@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import attrs
 
+from kwire.raftmeta.raft import transitions
 from kwire.raftmeta.raft.events import Committed, Effect, SaveElection, Send
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId
 from kwire.raftmeta.raft.quorum_state import ElectionState
@@ -160,7 +161,7 @@ class RaftState:
     log: LogState
     history: VoterHistory
     election: ElectionState = attrs.field(factory=ElectionState)
-    role: Role = attrs.field(factory=Unattached)
+    _role: Role = attrs.field(factory=Unattached)
     high_watermark: int | None = None
     calls: Calls = attrs.field(factory=Calls)
     effects: list[Effect] = attrs.field(factory=list)
@@ -173,6 +174,15 @@ class RaftState:
     @property
     def key(self) -> ReplicaKey:
         return self.config.key
+
+    @property
+    def role(self) -> Role:
+        return self._role
+
+    def change_role(self, role: Role) -> None:
+        """Take another role; IllegalTransitionError unless the table of transitions allows it."""
+        transitions.check(type(self._role), type(role))
+        self._role = role
 
     @property
     def epoch(self) -> int:

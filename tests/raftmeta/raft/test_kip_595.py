@@ -15,7 +15,7 @@ from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.vote import VoteRequest
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.control_records import control_records
-from kwire.raftmeta.raft.election import become_candidate, become_leader
+from kwire.raftmeta.raft.election import become_candidate, become_leader, become_prospective
 from kwire.raftmeta.raft.events import (
     Answered,
     Append,
@@ -236,6 +236,7 @@ def test_a_node_that_does_not_know_that_it_votes_gives_its_vote() -> None:
 def test_the_first_record_of_an_epoch_is_leader_change() -> None:
     """It names the leader, all voters and those that granted; its commit commits older records."""
     raft = node(log=of_epoch_1(), saved=ElectionState(1))
+    become_prospective(raft.state)
     become_candidate(raft.state)
     become_leader(raft.state, frozenset((1, 3)))
     written = next(e for e in raft.step(None, 0.1, 0) if isinstance(e, AppendLog))
@@ -250,6 +251,7 @@ def test_the_first_record_of_an_epoch_is_leader_change() -> None:
 def test_a_leader_tells_each_voter_until_it_fetches() -> None:
     """BeginQuorumEpoch goes to all other voters, and again to those that do not fetch."""
     raft = node(log=of_epoch_1(), saved=ElectionState(1))
+    become_prospective(raft.state)
     become_candidate(raft.state)
     become_leader(raft.state, frozenset((1, 2)))
     told = sends(raft.step(None, 0.0, 0), BeginQuorumEpochRequest)
@@ -296,6 +298,7 @@ def test_a_candidate_that_lost_waits_at_most_the_back_off() -> None:
     """A lost election is followed by a random wait of up to election.backoff.max, not by another
     one at once."""
     raft = node()
+    become_prospective(raft.state)
     become_candidate(raft.state)
     raft.step(None, 0.1, 0)
     for voter in (2, 3):

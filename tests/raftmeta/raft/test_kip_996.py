@@ -84,6 +84,7 @@ def test_who_has_no_leader_grants_a_pre_vote(role: type) -> None:
     elif role is Prospective:
         become_prospective(raft.state)
     elif role is Candidate:
+        become_prospective(raft.state)
         become_candidate(raft.state)
     else:
         raft = leader()

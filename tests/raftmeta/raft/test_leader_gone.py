@@ -27,7 +27,7 @@ def follower(number: int) -> tuple[Raft, int]:
     history = VoterHistory([(-1, voters_of(1, 2, 3))])
     raft = Raft(config_of(number), Recovered(ElectionState(1), LogState(), history), Fixed(0.5))
     leader = Raft(config_of(1), Recovered(ElectionState(1), LogState(), history), Fixed(0.5))
-    leader.state.role = Leader(0, frozenset((1,)))
+    leader.state.change_role(Leader(0, frozenset((1,))))
     request = messages.begin_request(leader.state, raft.state.voters.key_of(number))
     assert isinstance(request, BeginQuorumEpochRequest)
     effects = raft.step(Received("begin", request), 0.0, 0)

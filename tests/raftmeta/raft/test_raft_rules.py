@@ -129,6 +129,7 @@ def test_an_observer_never_stands() -> None:
 def test_a_record_of_an_earlier_epoch_is_not_committed_by_counting() -> None:
     """Raft 5.4.2: only log entries of the leader's current term are committed by counting."""
     raft = node(log=LogState(0, 5, [EpochEnd(1, 0)]), saved=ElectionState(1))
+    election.become_prospective(raft.state)
     election.become_candidate(raft.state)
     election.become_leader(raft.state, frozenset((1, 2)))
     raft.step(None, 0.1, 0)
@@ -249,6 +250,7 @@ def test_who_refuses_a_fetch_may_still_be_asked_for_its_vote() -> None:
 def leader_of_epoch_2() -> Raft:
     raft = node(log=LogState(0, 5, [EpochEnd(1, 0)]), saved=ElectionState(1))
     raft.state.high_watermark = 5
+    election.become_prospective(raft.state)
     election.become_candidate(raft.state)
     election.become_leader(raft.state, frozenset((1, 2)))
     raft.step(None, 0.1, 0)

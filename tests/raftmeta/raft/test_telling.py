@@ -29,6 +29,7 @@ def test_names_of_states() -> None:
     seen = [state_name(follower().state), state_name(follower(9).state)]
     raft = node()
     seen.append(state_name(raft.state))
+    election.become_prospective(raft.state)
     election.become_candidate(raft.state)
     seen.append(state_name(raft.state))
     assert vote(raft.state) == 1

@@ -45,6 +45,7 @@ def of_epoch_1(end_offset: int = 5) -> LogState:
 def leader(**changes: Any) -> Raft:
     """Node 1, which leads epoch 2 since offset 5; nothing is committed in it yet."""
     raft = node(log=of_epoch_1(), saved=ElectionState(1), **changes)
+    election.become_prospective(raft.state)
     election.become_candidate(raft.state)
     election.become_leader(raft.state, frozenset((1, 2)))
     raft.step(None, 0.1, 0)

@@ -97,7 +97,7 @@ def open_scene(scene: Scene) -> Replay:
     if election.leader_id == scene.node:
         check_at = config.fetch_timeout * CHECK_QUORUM_FACTOR
         role = Leader(starts[-1].end_offset, frozenset((scene.node,)), check_at, is_active=True)
-        raft.state.role = role
+        raft.state.change_role(role)
         for voter in raft.state.voters:
             progress.replica_of(raft.state, role, voter.key).begin_at = config.fetch_timeout
         if scene.primed:

@@ -1,0 +1,20 @@
+"""The transitions between raft roles, under simulation."""
+
+import pytest
+
+from kwire.simulation.raft_sim import simulate
+from kwire.simulation.raft_transitions import missing, recorded_changes
+
+SEEDS = range(1, 60)
+"""Far more than the simulation needs: some 15 seeds."""
+
+
+@pytest.mark.slow
+def test_simulation_makes_every_legal_transition() -> None:
+    """A transition that no run makes is not needed, or not tested."""
+    with recorded_changes() as changes:
+        for seed in SEEDS:
+            simulate(seed, 3000, trace_length=10)
+            if not missing(changes):
+                return
+    assert missing(changes) == []
