@@ -32,7 +32,7 @@ class Transition:
     target: type[Role]
     when: str
     kafka: str = ""
-    """How Apache Kafka 4.3 differs."""
+    """The differences from Apache Kafka 4.3."""
 
 
 _ALONE: Final = "its only voter becomes Prospective and Candidate on the way"
