@@ -105,12 +105,12 @@ def add_serve(commands: "argparse._SubParsersAction[Parser]") -> None:
     """Add the command that runs a node, with its options."""
     serve = commands.add_parser(
         "serve",
-        help="run a node until it is told to stop",
+        help="run a node until a signal stops it",
         description="Run a node until SIGTERM or SIGINT. It prints `kwire ready on HOST:PORT` when "
         "every request would be answered; its log goes to stderr.",
         epilog="Without --config it is a broker and its own controller, for clients on this "
         "machine. Exit codes: 0 stopped in order, 1 bad usage or configuration, 2 the data or an "
-        "address cannot be had.",
+        "address is not available.",
     )
     serve.add_argument(
         "--config",
@@ -223,15 +223,15 @@ def port(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
-    asked = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     run = {"serve": serve, "format": format_, "dump-log": dump_log, "random-uuid": random_uuid}
     try:
-        run[asked.command](asked)
+        run[options.command](options)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
 
 
-def serve(asked: argparse.Namespace) -> None:
+def serve(options: argparse.Namespace) -> None:
     """Run a node until a signal stops it.
 
     Imported objects are never garbage, so the collector is off during the imports and ignores these
@@ -239,26 +239,26 @@ def serve(asked: argparse.Namespace) -> None:
     """
     gc.disable()
     gc.set_threshold(*COLLECTOR)
-    if asked.metrics_host is not None and asked.metrics_port is None:
+    if options.metrics_host is not None and options.metrics_port is None:
         fail("--metrics-host shows nothing by itself; give --metrics-port too")
     logging.basicConfig(
-        level=asked.log_level,
+        level=options.log_level,
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     from kwire.node.run import StopSignals
 
-    with StopSignals() as signals, data_directory(asked.ephemeral, signals) as directory:
-        run_node(asked, serve_properties(asked, directory), signals)
+    with StopSignals() as signals, data_directory(options.ephemeral, signals) as directory:
+        run_node(options, serve_properties(options, directory), signals)
 
 
 def run_node(
-    asked: argparse.Namespace, properties: Mapping[str, str], signals: "StopSignals"
+    options: argparse.Namespace, properties: Mapping[str, str], signals: "StopSignals"
 ) -> None:
     """Run the node that the properties describe until a signal."""
     from kwire.configs.declare import ConfigError
 
-    config = judged(properties, asked.config, asked.override)
+    config = parse_config(properties, options.config, options.override)
     from kwire.node.run import run_until_signal
     from kwire.node.server import (
         CannotOpenError,  # imports every part of a node before the collector is on
@@ -266,12 +266,14 @@ def run_node(
 
     def ready(host: str, number: int) -> None:
         gc.freeze()
-        told = f"[{host}]" if ":" in host else host
+        shown_host = f"[{host}]" if ":" in host else host
         try:
-            print(f"kwire ready on {told}:{number}", flush=True)
+            print(f"kwire ready on {shown_host}:{number}", flush=True)
         except OSError as error:
             sys.stdout = None  # otherwise Python fails again at its exit
-            log.warning("ready, but stdout is closed address=%s:%d error=%s", told, number, error)
+            log.warning(
+                "ready, but stdout is closed address=%s:%d error=%s", shown_host, number, error
+            )
 
     gc.freeze()
     gc.enable()
@@ -279,13 +281,13 @@ def run_node(
         run_until_signal(
             config,
             signals,
-            cluster_id=asked.cluster_id,
-            metrics_port=asked.metrics_port,
-            metrics_host=asked.metrics_host,
+            cluster_id=options.cluster_id,
+            metrics_port=options.metrics_port,
+            metrics_host=options.metrics_host,
             ready=ready,
         )
     except ConfigError as error:
-        fail(f"{origin(str(error), None, asked.override)}{error}")
+        fail(f"{origin(str(error), None, options.override)}{error}")
     except CannotOpenError as error:
         fail(error, BAD_DATA)
 
@@ -294,42 +296,42 @@ def run_node(
 def data_directory(ephemeral: bool, signals: "StopSignals") -> Iterator[Path | None]:
     """Make a directory that is removed when the node ends; None for the configured one.
 
-    The signal handlers are installed already: a signal that comes while the directory is made ends
-    nothing until the directory to remove is known.
+    The signal handlers are installed already: a signal that arrives while the directory is made
+    takes effect when the directory to remove is known.
     """
     if not ephemeral:
         signals.end_at_once_by(lambda: None)
         yield None
         return
     try:
-        made = tempfile.TemporaryDirectory(prefix="kwire-", ignore_cleanup_errors=True)
+        temporary = tempfile.TemporaryDirectory(prefix="kwire-", ignore_cleanup_errors=True)
     except OSError as error:
         fail(
             f"cannot make a temporary directory: {error.strerror}; name another place in TMPDIR",
             BAD_DATA,
         )
-    with made as path:
-        signals.end_at_once_by(made.cleanup)
+    with temporary as path:
+        signals.end_at_once_by(temporary.cleanup)
         yield Path(path)
 
 
-def serve_properties(asked: argparse.Namespace, directory: Path | None) -> dict[str, str]:
+def serve_properties(options: argparse.Namespace, directory: Path | None) -> dict[str, str]:
     """Return the properties of the file, or :data:`ALONE`, with the changes of the options."""
-    properties = dict(ALONE) if asked.config is None else read_properties(asked.config)
-    for override in asked.override:
+    properties = dict(ALONE) if options.config is None else read_properties(options.config)
+    for override in options.override:
         key, separator, value = override.partition("=")
         if not separator or not key.strip():
             fail(f"--override {override}: expected KEY=VALUE")
         properties[key.strip()] = value.strip()
-    if asked.port is not None:
-        properties.update(moved(properties, asked.port))
+    if options.port is not None:
+        properties.update(listeners_on(properties, options.port))
     if directory is not None:
         properties.pop("metadata.log.dir", None)
         properties["log.dirs"] = str(directory / "data")
     return properties
 
 
-def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
+def listeners_on(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
     """Return the listeners with clients on ``client_port`` and the controller on any free port."""
     controllers = {
         name.strip() for name in properties.get("controller.listener.names", "").split(",")
@@ -346,7 +348,7 @@ def moved(properties: Mapping[str, str], client_port: int) -> dict[str, str]:
     changed = {"listeners": ",".join(result)}
     if "advertised.listeners" in properties:
         changed["advertised.listeners"] = ",".join(
-            one for one in result if one.partition("://")[0] not in controllers
+            listener for listener in result if listener.partition("://")[0] not in controllers
         )
     return changed
 
@@ -365,7 +367,7 @@ def read_properties(path: Path) -> dict[str, str]:
         fail(f"{path}: {error}")
 
 
-def judged(
+def parse_config(
     properties: Mapping[str, str], file: Path | None, overrides: Sequence[str]
 ) -> "BrokerConfig":
     """Return the settings, or exit with one line that names the source of the wrong one."""
@@ -387,24 +389,24 @@ def origin(message: str, file: Path | None, overrides: Sequence[str]) -> str:
     return "" if file is None else f"{file}: "
 
 
-def format_(asked: argparse.Namespace) -> None:
+def format_(options: argparse.Namespace) -> None:
     from kwire.configs.declare import ConfigError
     from kwire.raftmeta.controller.features import RAISABLE
     from kwire.storage_format.directories import CannotOpenError, format_node
     from kwire.storage_format.releases import BadLevelError, feature_levels
 
-    if asked.add_scram:
+    if options.add_scram:
         fail("--add-scram: kwire does not authenticate clients yet")
-    config = judged(read_properties(asked.config), asked.config, ())
+    config = parse_config(read_properties(options.config), options.config, ())
     try:
-        how = asked.initial_controllers
-        how = "standalone" if asked.standalone else how
-        how = "none" if asked.no_initial_controllers else how
+        how = options.initial_controllers
+        how = "standalone" if options.standalone else how
+        how = "none" if options.no_initial_controllers else how
         features = feature_levels(
-            asked.release_version, asked.feature, RAISABLE, dynamic=not config.voters
+            options.release_version, options.feature, RAISABLE, dynamic=not config.voters
         )
         for line in format_node(
-            config, asked.cluster_id, asked.ignore_formatted, how=how, features=features
+            config, options.cluster_id, options.ignore_formatted, how=how, features=features
         ):
             print(line)
     except (ConfigError, BadLevelError) as error:
@@ -413,23 +415,25 @@ def format_(asked: argparse.Namespace) -> None:
         fail(error, BAD_DATA)
 
 
-def random_uuid(asked: argparse.Namespace) -> None:
+def random_uuid(options: argparse.Namespace) -> None:
     from kwire import types
 
     print(types.uuid_text(types.random_uuid(os.urandom)))
 
 
-def dump_log(asked: argparse.Namespace) -> None:
+def dump_log(options: argparse.Namespace) -> None:
     from kwire.log.dump import dump
     from kwire.raftmeta.storage.records import unpack
     from kwire.types import METADATA_TOPIC
 
-    for path in asked.files:
+    for path in options.files:
         of_metadata = path.suffix == ".checkpoint" or path.absolute().parent.name == (
             f"{METADATA_TOPIC}-0"
         )
         try:
-            for line in dump(path, records=asked.records, meaning=unpack if of_metadata else None):
+            for line in dump(
+                path, records=options.records, meaning=unpack if of_metadata else None
+            ):
                 print(line)
             sys.stdout.flush()
         except BrokenPipeError:

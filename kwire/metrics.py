@@ -156,7 +156,7 @@ RAFT_LEADER: Final = gauge(
 )
 RAFT_VOTE: Final = gauge(
     "kafka_server_raft_metrics_current_vote",
-    "Whom this node voted for in this epoch; -1 is nobody.",
+    "Whom this node voted for in this epoch; -1 is no voter.",
 )
 RAFT_EPOCH: Final = gauge("kafka_server_raft_metrics_current_epoch", "The quorum's epoch.")
 RAFT_HIGH_WATERMARK: Final = gauge(
@@ -251,8 +251,8 @@ class Metrics:
 
     _cells: dict[Metric, dict[tuple[str, ...], Cell]] = attrs.field(factory=dict)
     _histograms: dict[Metric, dict[tuple[str, ...], Histogram]] = attrs.field(factory=dict)
-    _asked: dict[Metric, dict[tuple[str, ...], Callable[[], float]]] = attrs.field(factory=dict)
-    _listed: dict[Metric, Callable[[], Labelled]] = attrs.field(factory=dict)
+    _functions: dict[Metric, dict[tuple[str, ...], Callable[[], float]]] = attrs.field(factory=dict)
+    _label_functions: dict[Metric, Callable[[], Labelled]] = attrs.field(factory=dict)
 
     def cell(self, metric: Metric, *labels: str) -> Cell:
         """Return the cell to add to; callers take it once and keep it."""
@@ -260,24 +260,24 @@ class Metrics:
 
     def histogram(self, metric: Metric, *labels: str) -> Histogram:
         """Return the histogram to observe into; callers take it once and keep it."""
-        found = self._histograms.setdefault(metric, {})
-        if labels not in found:
-            found[labels] = Histogram(metric.bounds)
-        return found[labels]
+        histograms = self._histograms.setdefault(metric, {})
+        if labels not in histograms:
+            histograms[labels] = Histogram(metric.bounds)
+        return histograms[labels]
 
     def ask(self, metric: Metric, value: Callable[[], float], *labels: str) -> None:
         """Register a function that returns a gauge's value when metrics are read."""
-        self._asked.setdefault(metric, {})[labels] = value
+        self._functions.setdefault(metric, {})[labels] = value
 
     def ask_all(self, metric: Metric, values: Callable[[], Labelled]) -> None:
         """Register a function that returns all values of a gauge whose label sets come and go."""
-        self._listed[metric] = values
+        self._label_functions[metric] = values
 
     def declare(self, metrics: Iterable[Metric]) -> None:
         """Show these metrics even without values: without labels as 0, with labels only by name."""
         for metric in metrics:
-            known = (self._cells, self._histograms, self._asked, self._listed)
-            if any(metric in values for values in known):
+            all_values = (self._cells, self._histograms, self._functions, self._label_functions)
+            if any(metric in values for values in all_values):
                 continue
             if metric.labels:
                 self._cells[metric] = {}
@@ -288,7 +288,7 @@ class Metrics:
 
     def forget(self, metric: Metric, *labels: str) -> None:
         """Drop the value of a subject that no longer exists (a deleted topic)."""
-        for values in (self._cells, self._histograms, self._asked):
+        for values in (self._cells, self._histograms, self._functions):
             values.get(metric, {}).pop(labels, None)
 
     def text(self) -> str:
@@ -297,17 +297,22 @@ class Metrics:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of :meth:`text`; values may change between two lines."""
-        for metric in {**self._cells, **self._asked, **self._histograms, **self._listed}:
+        for metric in {
+            **self._cells,
+            **self._functions,
+            **self._histograms,
+            **self._label_functions,
+        }:
             yield f"# HELP {metric.name} {metric.doc}"
             yield f"# TYPE {metric.name} {metric.kind.value}"
             for labels, cell in list(self._cells.get(metric, {}).items()):
                 yield _line(metric, labels, cell.value)
-            for labels, value in list(self._asked.get(metric, {}).items()):
+            for labels, value in list(self._functions.get(metric, {}).items()):
                 yield _line(metric, labels, value())
             for labels, spread in list(self._histograms.get(metric, {}).items()):
                 yield from _spread(metric, labels, spread)
-            listed = self._listed.get(metric)
-            for labels, number in () if listed is None else listed():
+            list_values = self._label_functions.get(metric)
+            for labels, number in () if list_values is None else list_values():
                 yield _line(metric, labels, number)
 
 
@@ -328,7 +333,7 @@ def _line(
     more: tuple[tuple[str, str], ...] = (),
 ) -> str:
     pairs = (*zip(metric.labels, labels, strict=True), *more)
-    shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in pairs)
+    shown = ",".join(f'{name}="{_escape(text)}"' for name, text in pairs)
     return (
         f"{metric.name}{suffix}{{{shown}}} {value:.17g}"
         if shown
@@ -336,5 +341,5 @@ def _line(
     )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

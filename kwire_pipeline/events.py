@@ -75,27 +75,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     top.add_argument(
         "--seed", type=int, default=1, help="same seed, same events (default: %(default)s)"
     )
-    asked = top.parse_args(arguments)
-    if not 0 <= asked.damaged <= 1:
+    options = top.parse_args(arguments)
+    if not 0 <= options.damaged <= 1:
         top.error("--damaged: a share from 0 to 1")
 
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
     try:
-        sent = send(KafkaProducer, asked)
+        sent = send(KafkaProducer, options)
     except KafkaError as error:
         top.exit(1, f"kwire-events: {error}\n")
-    print(f"{sent} events in {asked.topic}")
+    print(f"{sent} events in {options.topic}")
 
 
-def send(producers: Callable[..., Any], asked: argparse.Namespace) -> int:
+def send(producers: Callable[..., Any], options: argparse.Namespace) -> int:
     """Send the events and return their number; raise KafkaError unless all are acknowledged."""
     now = datetime.datetime.now(datetime.UTC)
-    producer = producers(bootstrap_servers=asked.bootstrap_servers, acks="all", linger_ms=20)
-    start_ms = int(now.timestamp() * 1000) - asked.count * 250
-    made = events(asked.count, seed=asked.seed, damaged=asked.damaged, start_ms=start_ms)
-    sent = [producer.send(asked.topic, key=key, value=value) for key, value in made]
+    producer = producers(bootstrap_servers=options.bootstrap_servers, acks="all", linger_ms=20)
+    start_ms = int(now.timestamp() * 1000) - options.count * 250
+    generated = events(options.count, seed=options.seed, damaged=options.damaged, start_ms=start_ms)
+    sent = [producer.send(options.topic, key=key, value=value) for key, value in generated]
     for future in sent:
         future.get(timeout=60)
     producer.close()

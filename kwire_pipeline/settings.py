@@ -92,43 +92,43 @@ def parser() -> argparse.ArgumentParser:
     )
     how.add_argument("--master", help="Spark master (default: Spark's own, or local[*])")
     how.add_argument("--warehouse", help="folder of a file-based Iceberg catalog named `kwire`")
-    for option, told in (
+    for option, meaning in (
         ("--source-option", "of Spark's Kafka source, such as maxOffsetsPerTrigger=10000"),
         ("--sink-option", "of the table's writer"),
         ("--conf", "of the Spark session"),
     ):
-        how.add_argument(option, action="append", default=[], metavar="KEY=VALUE", help=told)
+        how.add_argument(option, action="append", default=[], metavar="KEY=VALUE", help=meaning)
     return top
 
 
 def read(arguments: Sequence[str] | None = None) -> Settings:
     """Read settings from the command line; exit with a message on bad usage."""
     top = parser()
-    asked = top.parse_args(arguments)
-    schema: str = asked.schema
+    options = top.parse_args(arguments)
+    schema: str = options.schema
     if schema.startswith("@"):
         try:
             schema = Path(schema[1:]).read_text()
         except OSError as error:
             top.error(f"--schema {schema}: {error.strerror}")
-    if asked.format == "iceberg" and asked.warehouse is None and not asked.conf:
+    if options.format == "iceberg" and options.warehouse is None and not options.conf:
         top.error("--format iceberg needs --warehouse, or a catalog given by --conf")
     try:
         return Settings(
-            bootstrap_servers=asked.bootstrap_servers,
-            topic=asked.topic,
+            bootstrap_servers=options.bootstrap_servers,
+            topic=options.topic,
             schema=" ".join(schema.split()),
-            table=asked.table,
-            dead_letters=asked.dead_letters,
-            checkpoint=asked.checkpoint,
-            format=asked.format,
-            partition_by=tuple(map(Partition.parse, asked.partition_by)),
-            trigger=asked.trigger,
-            master=asked.master,
-            warehouse=asked.warehouse,
-            source_options=pairs(asked.source_option),
-            sink_options=pairs(asked.sink_option),
-            conf=pairs(asked.conf),
+            table=options.table,
+            dead_letters=options.dead_letters,
+            checkpoint=options.checkpoint,
+            format=options.format,
+            partition_by=tuple(map(Partition.parse, options.partition_by)),
+            trigger=options.trigger,
+            master=options.master,
+            warehouse=options.warehouse,
+            source_options=pairs(options.source_option),
+            sink_options=pairs(options.sink_option),
+            conf=pairs(options.conf),
         )
     except ValueError as error:
         top.error(str(error))

@@ -18,7 +18,7 @@ def start(
     frame: DataFrame, settings: Settings, *, name: str, table: str, partition_by: Sequence[str]
 ) -> StreamingQuery:
     """Start to append ``frame`` to ``table``; the query has a checkpoint folder of its own."""
-    writer = triggered(frame.writeStream.queryName(name), settings.trigger)
+    writer = with_trigger(frame.writeStream.queryName(name), settings.trigger)
     writer = (
         writer.outputMode("append")
         .option("checkpointLocation", f"{settings.checkpoint.rstrip('/')}/{name}")
@@ -32,7 +32,7 @@ def start(
     return writer.format("iceberg").option("fanout-enabled", "true").toTable(table)
 
 
-def triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
+def with_trigger(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
     if trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=trigger)

@@ -81,7 +81,7 @@ def family(name: str) -> tuple[str, ...]:
     """
     if name == "log.flush.interval.ms":
         return (name, "log.flush.scheduler.interval.ms")
-    return next((one for one in _FAMILIES if name in one), (name,))
+    return next((family for family in _FAMILIES if name in family), (name,))
 
 
 class BrokerConfig(Config):
@@ -96,13 +96,13 @@ class BrokerConfig(Config):
     )
     node_id = integer(-1, "This node's number in the cluster.", low=0)
     broker_id = integer(-1, "An older name of node.id.")
-    broker_rack = optional_string("Where the broker stands; replicas are spread over racks.")
+    broker_rack = optional_string("The rack of the broker; replicas are spread over racks.")
     listeners = strings(
         ("PLAINTEXT://:9092",), "Addresses the node listens on, NAME://host:port each.",
         scope=PER_BROKER, filled=True
     )
     advertised_listeners = optional_strings(
-        "Addresses that clients and other nodes are told; by default the listeners.", filled=True
+        "Addresses that clients and other nodes connect to; by default the listeners.", filled=True
     )
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -190,7 +190,7 @@ class BrokerConfig(Config):
         604_800_000, "Age above which the snapshot before the newest is not kept either."
     )
     broker_heartbeat_interval_ms = integer(
-        2000, "How often a broker tells the controller that it lives."
+        2000, "How often a broker sends a heartbeat to the controller."
     )
     broker_session_timeout_ms = integer(
         9000, "How long the controller waits for that before it fences the broker."
@@ -511,8 +511,8 @@ class BrokerConfig(Config):
         texts = self.static
         for layer in (self.cluster, self.own):
             hidden = {other for name in layer for other in family(name)}
-            kept = {name: text for name, text in texts.items() if name not in hidden}
-            texts = {**kept, **layer}
+            visible = {name: text for name, text in texts.items() if name not in hidden}
+            texts = {**visible, **layer}
         super().__init__(texts)
 
     def with_dynamic(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> Self:
@@ -533,7 +533,7 @@ class BrokerConfig(Config):
 
     def fallback(self, key: Key[T]) -> T:
         """Return the default; of ``node.id`` and ``broker.id`` the default is the other's value."""
-        value: T = self._values.get(_TWINS.get(key.name, ""), key.default)
+        value: T = self._values.get(_OTHER_NAME.get(key.name, ""), key.default)
         return value
 
     def raw(self, name: str) -> Any:
@@ -597,7 +597,7 @@ class BrokerConfig(Config):
     def protocols(self) -> dict[str, str]:
         """The protocol by listener name; controllers' default to plaintext, as in Kafka."""
         protocols = parse_protocol_map(self.listener_security_protocol_map)
-        if not self.given("listener.security.protocol.map"):
+        if not self.is_set("listener.security.protocol.map"):
             for name in self.controller_listener_names:
                 protocols.setdefault(name.upper(), "PLAINTEXT")
         return protocols
@@ -624,10 +624,12 @@ class BrokerConfig(Config):
         """The advertised addresses; a controller listener without one has its own address."""
         if not self.advertised_listeners:
             return self.endpoints
-        told = parse_listeners("advertised.listeners", self.advertised_listeners, self.protocols)
-        names = {endpoint.name for endpoint in told}
+        advertised = parse_listeners(
+            "advertised.listeners", self.advertised_listeners, self.protocols
+        )
+        names = {endpoint.name for endpoint in advertised}
         own = tuple(e for e in self.controller_endpoints if e.name not in names)
-        return told + own
+        return advertised + own
 
     @property
     def inter_broker_listener(self) -> str:
@@ -646,7 +648,7 @@ class BrokerConfig(Config):
         return tuple(parse_address(setting, t) for t in self.controller_quorum_bootstrap_servers)
 
 
-_TWINS: Final = {"node.id": "broker.id", "broker.id": "node.id"}
+_OTHER_NAME: Final = {"node.id": "broker.id", "broker.id": "node.id"}
 
 
 @functools.cache

@@ -88,7 +88,7 @@ def _check_roles(config: BrokerConfig) -> None:
     roles = config.process_roles
     _require_given("process.roles", bool(roles))
     _require_given("node.id", config.node_id >= 0)
-    if config.given("broker.id") and config.broker_id >= 0:
+    if config.is_set("broker.id") and config.broker_id >= 0:
         _require(
             config.broker_id == config.node_id,
             "node.id and broker.id must be the same; remove broker.id, the older name",
@@ -150,8 +150,8 @@ def _check_controller_listeners(config: BrokerConfig) -> None:
 def _check_broker_listeners(config: BrokerConfig) -> None:
     own = {endpoint.name for endpoint in config.broker_endpoints}
     controllers = {name.upper() for name in config.controller_listener_names}
-    told = [e for e in config.advertised_endpoints if e.name not in controllers]
-    names = {endpoint.name for endpoint in told}
+    advertised = [e for e in config.advertised_endpoints if e.name not in controllers]
+    names = {endpoint.name for endpoint in advertised}
     _require(
         bool(own),
         "listeners has none for clients: all are in controller.listener.names; "
@@ -173,9 +173,9 @@ def _check_broker_listeners(config: BrokerConfig) -> None:
     )
     both = ("inter.broker.listener.name", "security.inter.broker.protocol")
     _require(
-        not all(map(config.given, both)), f"Only one of {_join(both)} should be set; remove one"
+        not all(map(config.is_set, both)), f"Only one of {_join(both)} should be set; remove one"
     )
-    for endpoint in told:
+    for endpoint in advertised:
         _require(
             not (config.advertised_listeners or config.listeners) or endpoint.host != "0.0.0.0",
             "advertised.listeners cannot use the address 0.0.0.0, nor listeners without it; "

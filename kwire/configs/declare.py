@@ -176,8 +176,8 @@ class Key(Generic[T]):
         if self.high is not None and value > self.high:
             return f"Value must be no more than {self.high}"
         if self.choices:
-            for one in value if isinstance(value, tuple) else (value,):
-                if one not in self.choices:
+            for item in value if isinstance(value, tuple) else (value,):
+                if item not in self.choices:
                     return f"String must be one of: {', '.join(self.choices)}"
         return self.check(value) if self.check is not None else None
 
@@ -240,11 +240,11 @@ class Config:
     @classmethod
     def keys(cls) -> dict[str, Key[Any]]:
         """Return the settings of the table, by property name."""
-        found: dict[str, Key[Any]] | None = cls.__dict__.get("_keys")
-        if found is None:
-            found = {key.name: key for key in vars(cls).values() if isinstance(key, Key)}
-            cls._keys = found  # type: ignore[attr-defined]
-        return found
+        keys: dict[str, Key[Any]] | None = cls.__dict__.get("_keys")
+        if keys is None:
+            keys = {key.name: key for key in vars(cls).values() if isinstance(key, Key)}
+            cls._keys = keys  # type: ignore[attr-defined]
+        return keys
 
     def value(self, key: Key[T]) -> T:
         """Return the value in force."""
@@ -255,7 +255,7 @@ class Config:
         """Return the value of a setting that was not given."""
         return key.default
 
-    def given(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         """Whether the setting was given a value."""
         return name in self._values
 

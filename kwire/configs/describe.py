@@ -52,11 +52,11 @@ class Entry:
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
     """Return a topic's settings, sorted by name."""
-    return _overridden(_inherited(broker), overrides, broker)
+    return _override(_inherit(broker), overrides, broker)
 
 
 @lru_cache(maxsize=4)
-def _inherited(broker: BrokerConfig) -> tuple[Entry, ...]:
+def _inherit(broker: BrokerConfig) -> tuple[Entry, ...]:
     """Return the settings of a topic without its own; thousands of topics share the result."""
     config = TopicConfig({}, broker)
     entries = []
@@ -69,7 +69,7 @@ def _inherited(broker: BrokerConfig) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _overridden(
+def _override(
     inherited: tuple[Entry, ...], overrides: Mapping[str, str], broker: BrokerConfig
 ) -> list[Entry]:
     """Return the inherited settings with a topic's own in their place, sorted by name."""
@@ -132,13 +132,13 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[E
     entries = []
     for name, key in sorted(GroupConfig.keys().items()):
         server = f"group.{name}" if f"group.{name}" in all_broker_keys() else None
-        given = name in overrides
-        found = config.value(key) if given or server is None else broker.raw(server)
-        value = key.text(found)
-        synonyms = [Synonym(name, value, GROUP_SOURCE)] if given else []
+        is_override = name in overrides
+        raw = config.value(key) if is_override or server is None else broker.raw(server)
+        value = key.text(raw)
+        synonyms = [Synonym(name, value, GROUP_SOURCE)] if is_override else []
         if server is not None:
             synonyms += _broker_synonyms(server, broker, sensitive=False)
-        elif not given:
+        elif not is_override:
             synonyms = [Synonym(name, value, DEFAULT)]
         entries.append(_entry(key, value, synonyms))
     return entries
@@ -150,24 +150,24 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Entry]:
     entries = []
     for name, key in sorted(ClientMetricsConfig.keys().items()):
         value = key.text(config.value(key))
-        given = name in overrides
-        synonyms = [Synonym(name, value, CLIENT_METRICS_SOURCE)] if given else []
+        is_override = name in overrides
+        synonyms = [Synonym(name, value, CLIENT_METRICS_SOURCE)] if is_override else []
         entries.append(_entry(key, value, synonyms))
     return entries
 
 
 def describe_new_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[Entry]:
     """Return the settings in CreateTopics's answer, whose source may be a synonym in any unit."""
-    return _overridden(_inherited_new(broker), overrides, broker)
+    return _override(_inherit_new(broker), overrides, broker)
 
 
 @lru_cache(maxsize=4)
-def _inherited_new(broker: BrokerConfig) -> tuple[Entry, ...]:
+def _inherit_new(broker: BrokerConfig) -> tuple[Entry, ...]:
     return tuple(
         attrs.evolve(entry, source=_first_source(SYNONYMS[entry.name], broker))
         if entry.name in SYNONYMS
         else entry
-        for entry in _inherited(broker)
+        for entry in _inherit(broker)
     )
 
 
@@ -195,8 +195,8 @@ def _entry(key: Key[Any], value: str | None, synonyms: list[Synonym]) -> Entry:
 
 
 def _value(broker: BrokerConfig, name: str, key: Key[Any]) -> Any:
-    known = BrokerConfig.keys().get(name)
-    return broker.raw(name) if known is None else broker.value(known)
+    own_key = BrokerConfig.keys().get(name)
+    return broker.raw(name) if own_key is None else broker.value(own_key)
 
 
 def _broker_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> list[Synonym]:
@@ -204,7 +204,7 @@ def _broker_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> lis
     static = dict(broker.static)
     if "node.id" in static:
         static["broker.id"] = static["node.id"]
-    found: Iterator[Synonym] = (
+    synonyms: Iterator[Synonym] = (
         Synonym(other, None if sensitive else texts[other], source)
         for texts, source in (
             (broker.own, DYNAMIC_BROKER),
@@ -215,7 +215,7 @@ def _broker_synonyms(name: str, broker: BrokerConfig, *, sensitive: bool) -> lis
         for other in names
         if other in texts
     )
-    return list(dropwhile(lambda synonym: synonym.name != name, found))
+    return list(dropwhile(lambda synonym: synonym.name != name, synonyms))
 
 
 _NO_DEFAULT: Final = frozenset({"node.id", "process.roles", "controller.listener.names"})

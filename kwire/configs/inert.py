@@ -3,7 +3,7 @@
 They are checked, kept and shown like all others. A setting moves to the broker's table when
 kwire acts on it. One line each: name, type, default (``-`` none, ``''`` empty), bounds or
 choices, and flags: C and B can change at run time for the cluster or per broker, I is internal, F
-a list that is not empty; ``$`` stands for Kafka's package.
+a list that is not empty; ``$`` is Kafka's package.
 """
 
 import functools

@@ -59,13 +59,13 @@ def parse_listeners(
     """Parse the endpoints of ``listeners`` or ``advertised.listeners``."""
     endpoints = []
     for value in values:
-        found = _LISTENER.fullmatch(value)
-        if found is None:
+        match = _LISTENER.fullmatch(value)
+        if match is None:
             raise ConfigError(
                 f"{setting}: unable to parse {value!r} to a broker endpoint; "
                 "write NAME://HOST:PORT, as PLAINTEXT://127.0.0.1:9092"
             )
-        name, host, port = found[1].upper(), found[2].strip("[]"), int(found[3])
+        name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])
         if not 0 <= port <= 65535:
             raise ConfigError(f"{setting}: the port of {value!r} is not from 0 to 65535")
         if name not in protocols:
@@ -88,10 +88,10 @@ def _refuse_duplicates(setting: str, endpoints: list[Endpoint]) -> None:
 
 def parse_address(setting: str, text: str) -> Address:
     """Parse ``host:port``."""
-    found = _HOST_PORT.fullmatch(text.strip())
-    if found is None or not 0 <= int(found[2]) <= 65535:
+    match = _HOST_PORT.fullmatch(text.strip())
+    if match is None or not 0 <= int(match[2]) <= 65535:
         raise ConfigError(f"Invalid value {text} for configuration {setting}: want host:port")
-    return Address(found[1].strip("[]"), int(found[2]))
+    return Address(match[1].strip("[]"), int(match[2]))
 
 
 def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
@@ -99,11 +99,11 @@ def parse_voters(values: tuple[str, ...]) -> dict[int, Address]:
     setting = "controller.quorum.voters"
     voters: dict[int, Address] = {}
     for value in values:
-        found = _VOTER.fullmatch(value)
-        if found is None:
+        match = _VOTER.fullmatch(value)
+        if match is None:
             raise ConfigError(
                 f"Invalid value {value} for configuration {setting}: "
                 "want {id}@{host}:{port} for each voter"
             )
-        voters[int(found[1])] = parse_address(setting, found[2])
+        voters[int(match[1])] = parse_address(setting, match[2])
     return voters

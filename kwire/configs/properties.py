@@ -21,9 +21,9 @@ def parse_properties(text: str) -> dict[str, str]:
     """Return the properties of the file; the last one of a name counts."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
-        found = _KEY.match(line)
-        assert found is not None, "every part of the pattern may be empty"
-        properties[_unescape(found.group(1))] = _unescape(line[found.end() :])
+        match = _KEY.match(line)
+        assert match is not None, "every part of the pattern may be empty"
+        properties[_unescape(match.group(1))] = _unescape(line[match.end() :])
     return properties
 
 
@@ -48,8 +48,8 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 
-def _character(found: re.Match[str]) -> str:
-    code = found.group(1)
+def _character(match: re.Match[str]) -> str:
+    code = match.group(1)
     if len(code) == 5:
         return chr(int(code[1:], 16))
     if code == "u":

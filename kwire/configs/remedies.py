@@ -41,13 +41,13 @@ def remedy(key: Key[Any]) -> str:
         return _ADVICE[key.name]
     default = key.text(key.default)
     meaning = f", which means {default}" if default and not key.sensitive else ""
-    return f"give it {_expected(key)}, or leave it out{meaning}"
+    return f"give it {_valid_values(key)}, or leave it out{meaning}"
 
 
-def _expected(key: Key[Any]) -> str:
+def _valid_values(key: Key[Any]) -> str:
     if key.choices:
-        one = "one or more" if key.kind is Kind.LIST else "one"
-        return f"{one} of {', '.join(key.choices)}"
+        quantity = "one or more" if key.kind is Kind.LIST else "one"
+        return f"{quantity} of {', '.join(key.choices)}"
     if key.kind is Kind.BOOLEAN:
         return "true or false"
     if key.kind is Kind.DOUBLE:

@@ -33,9 +33,9 @@ class BrokerHalf:
     replicas: ReplicaService = attrs.field(init=False)
     groups: GroupCoordinator = attrs.field(init=False)
     lifecycle: BrokerLifecycle = attrs.field(init=False)
-    opened: bool = False
+    has_opened_logs: bool = False
     """Whether the logs have been opened; unopened logs cannot be recorded as cleanly closed."""
-    caught_up: bool = False
+    is_caught_up: bool = False
     """Whether the metadata includes all records that were committed before this node started."""
 
     def __attrs_post_init__(self) -> None:
@@ -45,7 +45,7 @@ class BrokerHalf:
         self.lifecycle = self._make_lifecycle()
         services.producer_ids = ProducerIds(self._allocate_producer_ids)
         core.publisher.add_applier(self.replicas.applier.apply)
-        core.publisher.subscribe(self._in_force)
+        core.publisher.subscribe(self._on_image_published)
 
     def _make_replicas(self) -> ReplicaService:
         core, config = self.core, self.core.config
@@ -61,10 +61,12 @@ class BrokerHalf:
             metrics=core.services.metrics,
             lag_max_s=config.replica_lag_time_max_ms / 1000,
         )
-        core.logs.subscribe(on_written=replicas.on_log_written, on_offline=self._directory_failed)
+        core.logs.subscribe(
+            on_written=replicas.on_log_written, on_offline=self._on_directory_failed
+        )
         return replicas
 
-    def _directory_failed(self, directory: LogDirectory) -> None:
+    def _on_directory_failed(self, directory: LogDirectory) -> None:
         self.replicas.partitions.on_directory_failed(directory)
         self.lifecycle.directory_failed(directory.directory_id)
 
@@ -94,7 +96,7 @@ class BrokerHalf:
             config=lambda: core.services.config,
             partitions=partitions,
             new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
-            topic_ids=lambda: core.publisher.image.topic_ids if self.caught_up else None,
+            topic_ids=lambda: core.publisher.image.topic_ids if self.is_caught_up else None,
         )
         self.replicas.roles.subscribe(groups.role_changed)
         return groups
@@ -123,15 +125,15 @@ class BrokerHalf:
         raise_for_code(reply.error_code)
         return reply.producer_id_start, reply.producer_id_len
 
-    def _in_force(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        if delta.deleted_topics and self.caught_up:
+    def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
+        if delta.deleted_topics and self.is_caught_up:
             self.groups.topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Open the logs, apply the metadata, join the cluster; then clients can be served."""
         core = self.core
         await core.logs.open(self.log_config)
-        self.opened = True
+        self.has_opened_logs = True
         core.logs.strays(self._is_known)
         await nursery.start(core.logs.run)
         await nursery.start(self.groups.service.run)
@@ -142,7 +144,7 @@ class BrokerHalf:
             await core.publisher.wait_applied(core.quorum.next_offset - 1)
         else:
             await core.publisher.wait_for(self._serves)
-        self.caught_up = True
+        self.is_caught_up = True
         self.groups.metadata_caught_up()
         await nursery.start(self.lifecycle.run)
 

@@ -43,8 +43,8 @@ def limits(config: BrokerConfig) -> Limits:
 
 def _buffer(config: BrokerConfig, name: str) -> int:
     """Return the configured buffer size, -1 for the kernel's choice; else one for large answers."""
-    given: int = getattr(config, name.replace(".", "_"))
-    return given if config.given(name) else _SOCKET_BUFFER_BYTES
+    size: int = getattr(config, name.replace(".", "_"))
+    return size if config.is_set(name) else _SOCKET_BUFFER_BYTES
 
 
 def log_settings(config: BrokerConfig) -> LogSettings:
@@ -79,7 +79,7 @@ def snapshot_cadence(config: BrokerConfig) -> SnapshotCadence:
     )
 
 
-def advertised(
+def advertised_listeners(
     config: BrokerConfig, bound: Mapping[str, int], this_host: str
 ) -> tuple[AdvertisedListener, ...]:
     """Return the advertised addresses, with the ports that were really bound."""
@@ -93,14 +93,17 @@ def advertised(
 
 
 def raft_config(
-    config: BrokerConfig, identity: Identity, directory_id: bytes, told: tuple[Endpoint, ...]
+    config: BrokerConfig,
+    identity: Identity,
+    directory_id: bytes,
+    controller_endpoints: tuple[Endpoint, ...],
 ) -> RaftConfig:
-    """Return this node's quorum settings; ``told`` are its controller listeners."""
+    """Return this node's quorum settings; ``controller_endpoints`` are its own listeners."""
     return RaftConfig(
         node_id=config.node_id,
         directory_id=directory_id,
         cluster_id=identity.cluster_id,
-        endpoints=told,
+        endpoints=controller_endpoints,
         listener=_controller_listener(config),
         bootstrap=tuple(
             Node(_FIRST_BOOTSTRAP_ID - index, address.host, address.port)

@@ -103,13 +103,14 @@ class Core:
     @property
     def broker_listeners(self) -> list[build.AdvertisedListener]:
         """The addresses at which clients and other brokers reach this broker."""
-        told = self.controller_listeners
-        return [endpoint for endpoint in self.endpoints if endpoint not in told]
+        controllers = self.controller_listeners
+        return [endpoint for endpoint in self.endpoints if endpoint not in controllers]
 
     def registration(self) -> Any:
         """Return the request with which this controller registers with the active one."""
-        told = self.controller_listeners
-        return controller_registration(self.config, self.incarnation_id, told, SUPPORTED)
+        return controller_registration(
+            self.config, self.incarnation_id, self.controller_listeners, SUPPORTED
+        )
 
 
 def make_core(
@@ -243,7 +244,7 @@ def _bind(
         except OSError as error:
             raise CannotOpenError(_unbound(endpoint, error)) from error
         bound[endpoint.name] = address.port
-    return build.advertised(config, bound, socket.gethostname())
+    return build.advertised_listeners(config, bound, socket.gethostname())
 
 
 def _unbound(endpoint: build.AdvertisedListener, error: OSError) -> str:
@@ -282,9 +283,11 @@ def _make_quorum(
 ) -> RaftService:
     path = os.path.abspath(config.metadata_directory)
     names = {endpoint.name for endpoint in config.controller_endpoints}
-    told = tuple(Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names)
+    controller_endpoints = tuple(
+        Endpoint(e.name, e.host, e.port) for e in endpoints if e.name in names
+    )
     disk = next(d.disk for d in (*logs.directories, *logs.claimed) if d.name == path)
-    raft = build.raft_config(config, identity, identity.directories[path], told)
+    raft = build.raft_config(config, identity, identity.directories[path], controller_endpoints)
     links = ConnectionPool(
         network,
         f"raft-client-{config.node_id}",

@@ -35,17 +35,17 @@ def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     """Make a node's metrics show every declared metric."""
     metrics = core.services.metrics
     metrics.ask(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
-    _of_controller(metrics, core)
-    _of_quorum(metrics, core)
+    _add_controller_gauges(metrics, core)
+    _add_quorum_gauges(metrics, core)
     if broker is not None:
-        _of_broker(metrics, core, broker.replicas)
-        _of_directories(metrics, core)
+        _add_broker_gauges(metrics, core, broker.replicas)
+        _add_directory_gauges(metrics, core)
         add_group_gauges(metrics, broker.replicas, broker.groups)
     metrics.declare(value for value in vars(m).values() if isinstance(value, m.Metric))
 
 
-def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None:
-    def led() -> Iterator[Leader]:
+def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None:
+    def leaders() -> Iterator[Leader]:
         return (p.leader for p in replicas.partitions if p.leader is not None)
 
     def sizes() -> Iterator[tuple[tuple[str, ...], float]]:
@@ -53,12 +53,14 @@ def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None
             yield (partition.topic, str(partition.partition)), partition.log.size
 
     metrics.ask(m.PARTITIONS, lambda: len(replicas.partitions))
-    metrics.ask(m.LEADERS, lambda: _count(led()))
+    metrics.ask(m.LEADERS, lambda: _count(leaders()))
     metrics.ask(
-        m.UNDER_REPLICATED, lambda: _count(x for x in led() if len(x.isr) <= len(x.followers))
+        m.UNDER_REPLICATED, lambda: _count(x for x in leaders() if len(x.isr) <= len(x.followers))
     )
-    metrics.ask(m.UNDER_MIN_ISR, lambda: _count(x for x in led() if x.under_min_isr))
-    metrics.ask(m.AT_MIN_ISR, lambda: _count(x for x in led() if len(x.isr) == x.effective_min_isr))
+    metrics.ask(m.UNDER_MIN_ISR, lambda: _count(x for x in leaders() if x.under_min_isr))
+    metrics.ask(
+        m.AT_MIN_ISR, lambda: _count(x for x in leaders() if len(x.isr) == x.effective_min_isr)
+    )
     metrics.ask(m.OFFLINE_REPLICAS, lambda: replicas.partitions.offline_count)
     metrics.ask(m.FETCH_SESSIONS, lambda: len(replicas.sessions))
     metrics.ask(m.OFFLINE_DIRECTORIES, lambda: core.logs.statistics()["offline_directories"])
@@ -66,7 +68,7 @@ def _of_broker(metrics: m.Metrics, core: Core, replicas: ReplicaService) -> None
     metrics.ask_all(m.LOG_SIZE, sizes)
 
 
-def _of_directories(metrics: m.Metrics, core: Core) -> None:
+def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
     def spaces() -> Iterator[tuple[str, Space]]:
         for directory in core.logs.directories:
             with suppress(OSError):  # it may have failed
@@ -81,7 +83,7 @@ def add_group_gauges(
 ) -> None:
     """Show offsets of the groups that this node coordinates, of partitions that it leads."""
 
-    def committed() -> Iterator[tuple[tuple[str, str, str], int, int]]:
+    def group_offsets() -> Iterator[tuple[tuple[str, str, str], int, int]]:
         """Yield labels, committed offset and high watermark; groups may change meanwhile."""
         for machine in groups.service.machines():
             for group in machine.offsets.groups():
@@ -92,13 +94,16 @@ def add_group_gauges(
                             labels = (group, topic, str(number))
                             yield labels, value.offset, partition.high_watermark
 
-    metrics.ask_all(m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in committed()))
     metrics.ask_all(
-        m.GROUP_LAG, lambda: ((labels, max(0, end - offset)) for labels, offset, end in committed())
+        m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in group_offsets())
+    )
+    metrics.ask_all(
+        m.GROUP_LAG,
+        lambda: ((labels, max(0, end - offset)) for labels, offset, end in group_offsets()),
     )
 
 
-def _of_controller(metrics: m.Metrics, core: Core) -> None:
+def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
     """Add the gauges of a controller, active or not; a node without that role shows zeros."""
     metrics.ask(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
     if not core.config.is_controller:
@@ -125,7 +130,7 @@ def _of_controller(metrics: m.Metrics, core: Core) -> None:
     metrics.ask(m.LAST_COMMITTED, lambda: core.quorum.high_watermark - 1)
 
 
-def _of_quorum(metrics: m.Metrics, core: Core) -> None:
+def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
     state = core.quorum.state
 
     def states() -> Iterator[tuple[tuple[str, ...], float]]:
@@ -171,5 +176,5 @@ class Elections:
             self._since = None
 
 
-def _count(found: Iterable[object]) -> int:
-    return sum(1 for _ in found)
+def _count(items: Iterable[object]) -> int:
+    return sum(1 for _ in items)

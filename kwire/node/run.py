@@ -106,20 +106,20 @@ def run_until_signal(
         return
     try:
         trio.run(_until_signal, config, signals, cluster_id, metrics_port, metrics_host, ready)
-    except BaseExceptionGroup as failed:
-        errors = list(_leaves(failed))
+    except BaseExceptionGroup as group:
+        errors = list(_leaves(group))
         if isinstance(errors[0], CannotOpenError):
-            raise errors[0] from failed
+            raise errors[0] from group
         if _is_refused(errors[0]):
-            log.debug("the controller does not take this broker", exc_info=failed)
-            raise CannotOpenError(f"cannot go on: {_in_words(errors[0])}") from failed
+            log.debug("the controller does not take this broker", exc_info=group)
+            raise CannotOpenError(f"cannot go on: {_reason(errors[0])}") from group
         if not all(map(_is_of_the_disk, errors)):
             raise
-        log.debug("the disk failed", exc_info=failed)
-        raise CannotOpenError(f"cannot go on: {_in_words(errors[0])}") from failed
+        log.debug("the disk failed", exc_info=group)
+        raise CannotOpenError(f"cannot go on: {_reason(errors[0])}") from group
 
 
-def _in_words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     from kwire.storage_format.directories import refusal, with_remedy
 
     if isinstance(error, OSError) and error.filename:

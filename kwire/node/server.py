@@ -27,7 +27,7 @@ __all__ = ["CannotOpenError", "Server", "format_node"]
 
 log = logging.getLogger(__name__)
 
-WAITING_TOLD_SECONDS: Final = 5.0
+WAIT_LOG_SECONDS: Final = 5.0
 """The time after which a node first logs that it waits for a leader; later lines are rarer."""
 HAND_OVER_SECONDS: Final = 10.0
 """The time limit for handing over leaderships in a stop."""
@@ -56,7 +56,7 @@ class Server:
         self.ready = trio.Event()
         self._stop = trio.Event()
         self.core.publisher.add_applier(self._reconfigure)
-        self.core.publisher.subscribe(lambda image, delta: self._in_force(delta))
+        self.core.publisher.subscribe(lambda image, delta: self._on_image_published(delta))
         self.broker = BrokerHalf(self.core) if config.is_broker else None
 
     # Following the metadata -----------------------------------------------------------------
@@ -70,7 +70,7 @@ class Server:
             )
             self.core.net.relimit(build.limits(self.services.config))
 
-    def _in_force(self, delta: MetadataDelta) -> None:
+    def _on_image_published(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after
         if self.core.controller.has_decided(delta.after.applied.offset):
             for line in news(delta):
@@ -80,8 +80,8 @@ class Server:
     @property
     def address(self) -> Address:
         """The clients' address: the node's first broker listener, or else controller listener."""
-        told = self.config.broker_endpoints or self.config.controller_endpoints
-        return self.core.net.listeners[told[0].name].address
+        listeners = self.config.broker_endpoints or self.config.controller_endpoints
+        return self.core.net.listeners[listeners[0].name].address
 
     @property
     def is_serving(self) -> bool:
@@ -113,7 +113,7 @@ class Server:
             if self.ready.is_set():
                 await self._hand_over()
             nursery.cancel_scope.cancel()
-        if self.broker is None or not self.broker.opened:
+        if self.broker is None or not self.broker.has_opened_logs:
             self.core.logs.abandon()
         else:
             await self.core.logs.close(self.broker.lifecycle.epoch)
@@ -153,7 +153,7 @@ class Server:
             nursery.start_soon(register_controller, core.local.ask, core.registration())
         self._warn_of_other_voters()
         async with trio.open_nursery() as waiting:
-            waiting.start_soon(self._tell_of_waiting)
+            waiting.start_soon(self._log_waiting)
             await core.quorum.wait_caught_up()
             waiting.cancel_scope.cancel()
 
@@ -174,18 +174,18 @@ class Server:
             ",".join(f"{node.id}@{node.host}:{node.port}" for node in nodes) or "none",
         )
 
-    async def _tell_of_waiting(self) -> None:
+    async def _log_waiting(self) -> None:
         """Log that the node waits for others: after 5 seconds, then every 30."""
         quorum = self.core.quorum
-        await trio.sleep(WAITING_TOLD_SECONDS)
+        await trio.sleep(WAIT_LOG_SECONDS)
         while True:
             nodes = quorum.voter_nodes or quorum.state.config.bootstrap
-            asked = ",".join(f"{node.host}:{node.port}" for node in nodes)
+            addresses = ",".join(f"{node.host}:{node.port}" for node in nodes)
             if quorum.leader().leader_id is None:
-                log.warning("waiting for a leader of the quorum controllers=%s", asked)
+                log.warning("waiting for a leader of the quorum controllers=%s", addresses)
             else:
                 log.info("catching up with the quorum offset=%d", quorum.delivery.end_offset)
-            await trio.sleep(6 * WAITING_TOLD_SECONDS)
+            await trio.sleep(6 * WAIT_LOG_SECONDS)
 
     async def _hand_over(self) -> None:
         """Hand the leaderships over while requests are served, then end every waiting answer."""

@@ -81,35 +81,35 @@ class Identity:
     """Directory ids by path, in the configured order."""
 
 
-def examine(config: BrokerConfig, wanted: str | None) -> tuple[str | None, list[str]]:
+def examine(config: BrokerConfig, configured_id: str | None) -> tuple[str | None, list[str]]:
     """Return the cluster's id, None for a new cluster, and the directories to be formatted.
 
     Changes nothing. CannotOpenError or ConfigError gives the reason why the node cannot start.
     """
     paths = all_directories(config)
     _check_distinct(config)
-    found = {path: read_meta(path) for path in paths}
-    known = {path: meta for path, meta in found.items() if meta is not None}
-    missing = [path for path, meta in found.items() if meta is None]
+    metas = {path: read_meta(path) for path in paths}
+    formatted = {path: meta for path, meta in metas.items() if meta is not None}
+    missing = [path for path, meta in metas.items() if meta is None]
     metadata = os.path.abspath(config.metadata_directory)
     for path in missing:
-        if holds_logs(path) or (path == metadata and known):
+        if holds_logs(path) or (path == metadata and formatted):
             raise CannotOpenError(f"{path} holds data but lost its meta.properties; {_RESTORE}")
-    if known:
-        if metadata in known and is_alone(config) and not has_metadata_log(metadata):
+    if formatted:
+        if metadata in formatted and is_alone(config) and not has_metadata_log(metadata):
             raise CannotOpenError(
                 f"{metadata} lost its metadata log {METADATA_TOPIC}-0, and no other node has a "
                 f"copy; {_RESTORE}"
             )
-        return check(config, known, wanted), missing
+        return check(config, formatted, configured_id), missing
     if not is_single_voter(config):
         raise CannotOpenError(
             f"{config.metadata_directory} is empty and this node is not the single voter: run "
             "`kwire format --cluster-id ID --config FILE` with the cluster's id"
         )
-    if wanted is not None:
-        check_cluster_id(wanted)
-    return wanted, missing
+    if configured_id is not None:
+        check_cluster_id(configured_id)
+    return configured_id, missing
 
 
 def identify(
@@ -119,9 +119,9 @@ def identify(
     cluster_id, missing = examine(config, cluster_id)
     cluster_id = cluster_id or uuid_text(random_uuid(random_bytes))
     for path in missing:
-        made = random_uuid(random_bytes)
-        voters = standalone(config, made) if not config.voters else None
-        format_directory(config, path, cluster_id, made, voters)
+        new_id = random_uuid(random_bytes)
+        voters = standalone(config, new_id) if not config.voters else None
+        format_directory(config, path, cluster_id, new_id, voters)
     return Identity(cluster_id, {path: directory_id(path) for path in all_directories(config)})
 
 
@@ -223,10 +223,12 @@ def directory_id(path: str) -> bytes:
     return meta.directory_id
 
 
-def check(config: BrokerConfig, known: Mapping[str, MetaProperties], wanted: str | None) -> str:
+def check(
+    config: BrokerConfig, formatted: Mapping[str, MetaProperties], configured_id: str | None
+) -> str:
     """Return the cluster id of all directories; refuse those of another node or cluster."""
-    cluster_id = wanted or next(iter(known.values())).cluster_id
-    for path, meta in known.items():
+    cluster_id = configured_id or next(iter(formatted.values())).cluster_id
+    for path, meta in formatted.items():
         if meta.node_id != config.node_id:
             raise CannotOpenError(
                 f"{path} belongs to node.id {meta.node_id}, not {config.node_id}; "
@@ -247,11 +249,11 @@ def is_single_voter(config: BrokerConfig) -> bool:
     if config.voters:
         return set(config.voters) == {config.node_id}
     own = config.controller_endpoints
-    told = {Address(e.host, e.port) for e in own}
+    addresses = {Address(e.host, e.port) for e in own}
     ports = {e.port for e in own}
     servers = config.bootstrap_servers
     renamed = len(servers) == 1 and bool(ports & {servers[0].port, 0})
-    return set(servers) <= told or renamed
+    return set(servers) <= addresses or renamed
 
 
 def standalone(config: BrokerConfig, directory: bytes) -> VoterSet:
@@ -266,15 +268,15 @@ def parse_initial_controllers(config: BrokerConfig, text: str) -> VoterSet:
     """Parse ``ID@HOST:PORT:DIRECTORY,…``: a dynamic quorum's first voters, this node included."""
     listener = config.controller_listener_names[0].upper()
     voters: list[Voter] = []
-    for one in text.split(","):
-        node, _, rest = one.strip().partition("@")
+    for entry in text.split(","):
+        node, _, rest = entry.strip().partition("@")
         address, _, directory = rest.rpartition(":")
         try:
             host, port = parse_address("--initial-controllers", address)
             key = ReplicaKey(int(node), uuid_bytes(directory))
         except ValueError as error:
             raise ConfigError(
-                f"--initial-controllers: {one!r} is not ID@HOST:PORT:DIRECTORY ({error})"
+                f"--initial-controllers: {entry!r} is not ID@HOST:PORT:DIRECTORY ({error})"
             ) from None
         if node in {str(voter.id) for voter in voters}:
             raise ConfigError(f"--initial-controllers names node {node} more than once; remove one")
@@ -309,8 +311,8 @@ def first_voters(
     if how == "none":
         return random_uuid(random_bytes), None
     if how in (None, "standalone"):
-        made = random_uuid(random_bytes)
-        return made, standalone(config, made)
+        new_id = random_uuid(random_bytes)
+        return new_id, standalone(config, new_id)
     voters = parse_initial_controllers(config, how)
     return voters.key_of(config.node_id).directory_id, voters
 
@@ -319,20 +321,22 @@ def format_directory(
     config: BrokerConfig,
     path: str,
     cluster_id: str,
-    made: bytes,
+    new_id: bytes,
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_FEATURES,
 ) -> None:
     """Write the files of a new directory; ``meta.properties`` comes last and marks it formatted."""
-    wanted = Format(cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features)
+    parameters = Format(
+        cluster_id=cluster_id, node_id=config.node_id, voters=voters, features=features
+    )
     disk = RealDisk(path)
     try:
         disk.make_directory("")
         if path == os.path.abspath(config.metadata_directory):
             disk.make_directory(f"{METADATA_TOPIC}-0")
-            for name, data in metadata_files(wanted, 0).items():
+            for name, data in metadata_files(parameters, 0).items():
                 disk.replace(name, data, sync=True)
-        disk.replace(names.META_PROPERTIES, meta_properties(wanted, made), sync=True)
+        disk.replace(names.META_PROPERTIES, meta_properties(parameters, new_id), sync=True)
     except OSError as error:
         raise CannotOpenError(refusal(path, error)) from error
 
@@ -353,19 +357,19 @@ def format_node(
     check_cluster_id(cluster_id)
     paths = all_directories(config)
     _check_distinct(config)
-    known = {path: meta for path in paths if (meta := read_meta(path)) is not None}
-    formatted = list(known)
+    formatted = {path: meta for path in paths if (meta := read_meta(path)) is not None}
     if formatted and not ignore_formatted:
         raise ConfigError(
-            f"{formatted[0]} is already formatted; --ignore-formatted leaves such directories alone"
+            f"{next(iter(formatted))} is already formatted; "
+            "--ignore-formatted leaves such directories alone"
         )
-    check(config, known, cluster_id)
+    check(config, formatted, cluster_id)
     if len(formatted) == len(paths):
         yield "all directories are formatted already"
         return
     metadata, voters = first_voters(config, how, random_bytes)
     for path in paths:
-        if path not in known:
+        if path not in formatted:
             is_metadata = path == os.path.abspath(config.metadata_directory)
             own = metadata if is_metadata else random_uuid(random_bytes)
             format_directory(config, path, cluster_id, own, voters, features)

@@ -39,27 +39,32 @@ class Format:
     """Further bootstrap records, such as SCRAM users."""
 
 
-def meta_properties(wanted: Format, directory_id: bytes) -> bytes:
+def meta_properties(parameters: Format, directory_id: bytes) -> bytes:
     """Return the file that names a directory's owner."""
-    return MetaProperties(wanted.cluster_id, wanted.node_id, directory_id).to_text()
+    return MetaProperties(parameters.cluster_id, parameters.node_id, directory_id).to_text()
 
 
-def metadata_files(wanted: Format, now_ms: int) -> dict[str, bytes]:
+def metadata_files(parameters: Format, now_ms: int) -> dict[str, bytes]:
     """Return the further files of the metadata directory, by path."""
-    files = {BOOTSTRAP: bootstrap_checkpoint(wanted, now_ms)}
-    if wanted.voters is not None:
+    files = {BOOTSTRAP: bootstrap_checkpoint(parameters, now_ms)}
+    if parameters.voters is not None:
         chunks = snapshot_chunks(
-            _START, [], voters=wanted.voters, kraft_version=1, last_timestamp_ms=0, now_ms=now_ms
+            _START,
+            [],
+            voters=parameters.voters,
+            kraft_version=1,
+            last_timestamp_ms=0,
+            now_ms=now_ms,
         )
         files[f"{METADATA_DIRECTORY}/{checkpoint_name(_START)}"] = b"".join(chunks)
     return files
 
 
-def bootstrap_checkpoint(wanted: Format, now_ms: int) -> bytes:
+def bootstrap_checkpoint(parameters: Format, now_ms: int) -> bytes:
     """Return the records that the first controller begins with, in the form of a snapshot."""
     chunks = snapshot_chunks(
         _START,
-        [[*feature_records(wanted.features), *wanted.extra]],
+        [[*feature_records(parameters.features), *parameters.extra]],
         voters=VoterSet(),
         kraft_version=0,
         last_timestamp_ms=0,

@@ -53,7 +53,7 @@ def parse_feature(text: str) -> tuple[str, int]:
 
 def feature_levels(
     release: str | None,
-    asked: Iterable[str],
+    features: Iterable[str],
     supported: Mapping[str, tuple[int, int]],
     *,
     dynamic: bool,
@@ -63,7 +63,7 @@ def feature_levels(
     if release is not None:
         levels[METADATA_VERSION] = metadata_level(release)
     named: set[str] = set()
-    for name, level in map(parse_feature, asked):
+    for name, level in map(parse_feature, features):
         if name in named:
             raise BadLevelError(f"--feature {name} is given more than once")
         if name == METADATA_VERSION and release is not None:

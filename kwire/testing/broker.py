@@ -33,7 +33,7 @@ class BrokerProcess:
     host: str = ""
     port: int = 0
     """Any free port at the first start; the same one after a restart."""
-    said: list[str] = attrs.field(factory=list)
+    log_lines: list[str] = attrs.field(factory=list)
     """The lines of its log."""
     _process: subprocess.Popen[str] | None = None
     _reader: threading.Thread | None = None
@@ -57,7 +57,7 @@ class BrokerProcess:
                 self.port = int(port)
                 return
         self.stop()
-        raise NotReady("\n".join(self.said[-20:]))
+        raise NotReady("\n".join(self.log_lines[-20:]))
 
     def stop(self) -> int:
         """Send SIGTERM, wait for the end and return the exit code."""
@@ -82,7 +82,7 @@ class BrokerProcess:
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
-        self.said.extend(line.rstrip("\n") for line in process.stderr)
+        self.log_lines.extend(line.rstrip("\n") for line in process.stderr)
 
     def _end(self, how: signal.Signals) -> int:
         process, reader = self._process, self._reader

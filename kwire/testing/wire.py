@@ -99,7 +99,7 @@ class WireClient(_Numbered):
         (size,) = _INT32.unpack(self._exactly(4))
         return self._exactly(size)
 
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the server closes the connection within the timeout; False if bytes come."""
         try:
             return not self.sock.recv(1)
@@ -173,7 +173,7 @@ class TrioWireClient(_Numbered):
         (size,) = _INT32.unpack(await self._exactly(4))
         return await self._exactly(size)
 
-    async def closed(self) -> bool:
+    async def is_closed(self) -> bool:
         """Whether the server closes the connection; False if bytes come."""
         try:
             return not self._buffer and not await self.stream.receive_some(1)

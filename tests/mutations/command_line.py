@@ -10,7 +10,7 @@ MUTATIONS = (
         name="second-signal-leaves-ephemeral-data",
         invariants=(109,),
         path="kwire/cli.py",
-        old="        signals.end_at_once_by(made.cleanup)\n",
+        old="        signals.end_at_once_by(temporary.cleanup)\n",
         new="        signals.end_at_once_by(lambda: None)\n",
         test="tests/command_line/test_contract.py::test_second_signal_removes_ephemeral_data_too",
     ),
@@ -82,7 +82,7 @@ MUTATIONS = (
         name="formatting-adds-directories-of-another-cluster",
         invariants=(),
         path="kwire/storage_format/directories.py",
-        old="    check(config, known, cluster_id)\n    if len",
+        old="    check(config, formatted, cluster_id)\n    if len",
         new="    if len",
         test="tests/command_line/test_first_use.py::"
         "test_formatting_leaves_no_directory_to_another_cluster",

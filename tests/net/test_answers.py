@@ -31,7 +31,7 @@ async def test_answers_held_back_leave_before_the_connection_ends() -> None:
         async with await node.connect() as client:
             await client.send_bytes(framed(b"one", b"two", b"stop."))
             assert [await client.read_frame() for _ in range(2)] == [b"one", b"two"]
-            assert await client.closed()
+            assert await client.is_closed()
 
 
 async def test_answers_held_back_leave_when_the_last_is_none() -> None:

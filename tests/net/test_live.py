@@ -52,9 +52,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             assert [topic.error_code for topic in made.topics] == [0] * 4
             coordinate(client)
         yield process
-        assert process.alive, process.said[-20:]
-        bugs = [line for line in process.said if "Traceback" in line or "request failed" in line]
-        assert not bugs, "\n".join(process.said)
+        assert process.alive, process.log_lines[-20:]
+        bugs = [
+            line for line in process.log_lines if "Traceback" in line or "request failed" in line
+        ]
+        assert not bugs, "\n".join(process.log_lines)
 
 
 def coordinate(client: WireClient) -> None:
@@ -122,7 +124,7 @@ def replay(live: BrokerProcess, conversation: dict[str, Any]) -> None:
             assert correlation_id == unpack_from(">i", bytes.fromhex(raw), 4)[0], note
             same(name, to_json(response, version), expected["json"])
         if conversation["connection_after"] == "closed":
-            assert client.closed(), note
+            assert client.is_closed(), note
         else:
             assert client.call(ApiVersionsRequest(), 0).error_code == 0, note
 

@@ -78,7 +78,7 @@ async def test_a_bad_connection_ends_alone_with_one_line(
         async with await node.connect() as bad, await node.connect() as good:
             await bad.send_bytes(data)
             with trio.fail_after(10):
-                assert await bad.closed()
+                assert await bad.is_closed()
             assert await echo(good, b"fine") == b"fine"
         lines = [record for record in caplog.records if record.name.startswith("kwire")]
         assert len(lines) == 1, lines
@@ -93,7 +93,7 @@ async def test_a_bug_ends_the_connection_with_its_traceback(
         node.listen()
         async with await node.connect() as bad, await node.connect() as good:
             await bad.send_bytes(framed(b"crash"))
-            assert await bad.closed()
+            assert await bad.is_closed()
             assert await echo(good, b"fine") == b"fine"
         (line,) = (record for record in caplog.records if record.exc_info)
         assert line.exc_info is not None
@@ -181,7 +181,7 @@ async def test_what_was_sent_before_a_hang_up_is_done() -> None:
         assert not node.sessions[0].cancelled
         node.sessions[0].go.set()
         assert [await client.read_frame() for _ in range(3)] == [b"wait.", b"one", b"two"]
-        assert await client.closed()
+        assert await client.is_closed()
         await node.open_connections(0)
         await client.stream.aclose()
 
@@ -194,7 +194,7 @@ async def test_idle_connections_are_closed(autojump_clock: trio.testing.MockCloc
         for _ in range(4):
             await trio.sleep(20)
             assert await echo(busy, b"here") == b"here"
-        assert await idle.closed()
+        assert await idle.is_closed()
         await node.open_connections(2)
         for client in (idle, busy, waiting):
             await client.stream.aclose()
@@ -208,7 +208,7 @@ async def test_an_idle_node_is_not_woken(autojump_clock: trio.testing.MockClock)
         before = trio.lowlevel.current_statistics()
         assert before.seconds_to_next_deadline > 0.5
         await trio.sleep(2)
-        assert await client.closed()
+        assert await client.is_closed()
         await client.stream.aclose()
         await node.open_connections(0)
 
@@ -221,7 +221,7 @@ async def test_connections_over_an_address_limit_are_refused(
         node.listen()
         first, second, third = [await node.connect() for _ in range(3)]
         with trio.fail_after(10):
-            assert await third.closed()
+            assert await third.is_closed()
         assert await echo(first, b"fine") == b"fine"
         await first.stream.aclose()
         await node.open_connections(1)
@@ -288,7 +288,7 @@ async def test_nodes_of_the_cluster_get_in_when_it_is_full(
         peer = await node.connect(nodes_port)
         with trio.fail_after(10):
             assert await echo(peer, b"fine") == b"fine"
-        assert await second.closed(), "the one that was idle longest"
+        assert await second.is_closed(), "the one that was idle longest"
         for client in (first, second, peer):
             await client.stream.aclose()
 
