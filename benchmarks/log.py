@@ -28,7 +28,7 @@ class NoWrites:
     """A wrapper of the active file whose writes do nothing, to measure all other costs."""
 
     def __init__(self, log: PartitionLog) -> None:
-        self._file = log.active.file
+        self._file = log.segments.active.file
         self.path = self._file.path
         self.size, self.read, self.close = self._file.size, self._file.read, self._file.close
         self.pin, self.unpin, self.is_cached = (
@@ -72,7 +72,7 @@ def main() -> None:
                     disk.make_directory("t-0")
                     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)
                     if not real:
-                        log.active.file = NoWrites(log)
+                        log.segments.active.file = NoWrites(log)
                     total, work = produce(log, size, producer_id)
                     spent = cpu(work)
                     what = f"append {size} B" + (" idempotent" if producer_id >= 0 else "")

@@ -85,7 +85,7 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 def test_the_files_of_a_killed_log(tmp_path: Path) -> None:
     log = write_log(tmp_path)
-    log.release()  # As after kill -9: the active segment has no indexes.
+    log.segments.release()  # As after kill -9: the active segment has no indexes.
     files = sorted((tmp_path / "t-0").iterdir())
     output = dump(*(f for f in files if f.suffix in SUFFIXES))
     assert output.count("baseOffset:") == 800

@@ -54,7 +54,7 @@ async def _described(
         topic.partitions.append(
             Found(
                 partition_index=index,
-                partition_size=log.size,
+                partition_size=log.segments.size,
                 offset_lag=max(log.high_watermark - log.end_offset, 0),
                 is_future_key=False,
             )

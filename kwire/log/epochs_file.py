@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from kwire.log import epochs
 from kwire.log.formats import names
+from kwire.log.storage_errors import storage_errors
 from kwire.log.trouble import Trouble, trouble
 
 if TYPE_CHECKING:
@@ -20,24 +21,25 @@ def write(log: "PartitionLog") -> None:
     flush, which costs 2 ms per partition at each start. Without room for it the file is removed:
     recovery takes the epochs from the batches.
     """
-    path, text = f"{log.directory}/{names.EPOCHS_FILE}", log.epochs.to_text()
-    try:
-        if len(text) <= SECTOR:
-            log.disk.write(path, text)
-        else:
-            log.disk.replace(path, text, sync=False)
-            log.unsynced.names = True
-    except OSError as error:
-        if trouble(error) is not Trouble.NO_ROOM:
-            raise
-        log.disk.remove(path)
-    log.unsynced.lazy.add(names.EPOCHS_FILE)
+    path, text = f"{log.segments.directory}/{names.EPOCHS_FILE}", log.epochs.to_text()
+    with storage_errors(log.changes):
+        try:
+            if len(text) <= SECTOR:
+                log.disk.write(path, text)
+            else:
+                log.disk.replace(path, text, sync=False)
+                log.flush_state.unsynced.names = True
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM:
+                raise
+            log.disk.remove(path)
+    log.flush_state.unsynced.lazy.add(names.EPOCHS_FILE)
 
 
 def load(log: "PartitionLog") -> bool:
     """Read a log's epochs; return whether the file was valid and had entries."""
     try:
-        stored = epochs.from_text(log.disk.read(f"{log.directory}/{names.EPOCHS_FILE}"))
+        stored = epochs.from_text(log.disk.read(f"{log.segments.directory}/{names.EPOCHS_FILE}"))
     except (FileNotFoundError, ValueError):
         return False
     log.epochs.replace(stored)

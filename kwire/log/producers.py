@@ -171,14 +171,25 @@ class ProducerStates:
             self._open[base_offset] = header.producer_id
         return None
 
-    def replay(self, buf: Buffer, pos: int, header: BatchHeader) -> Aborted | None:
-        """Account for a batch that is already in this log, or was fetched from another."""
+    def append(
+        self, buf: Buffer, pos: int, header: BatchHeader, base_offset: int, timestamp: int
+    ) -> Aborted | None:
+        """Account for a batch in ``buf``, stored at ``base_offset``; may be a control batch."""
         if not header.attributes & CONTROL:
-            return self.update(header, header.base_offset, header.max_timestamp)
+            return self.update(header, base_offset, timestamp)
         marker = marker_of(buf, pos, header)
         if marker is None:
             return None
-        return self.update(header, header.base_offset, header.max_timestamp, marker)
+        return self.update(header, base_offset, timestamp, marker)
+
+    def replay(self, buf: Buffer, pos: int, header: BatchHeader) -> Aborted | None:
+        """Account for a batch that is already in this log, or was fetched from another."""
+        return self.append(buf, pos, header, header.base_offset, header.max_timestamp)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the last stable offset: below it every transaction has ended."""
+        unstable = self.first_unstable(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the start of the first transaction whose marker readers cannot see yet."""

@@ -11,13 +11,14 @@ crash: all steps can be repeated.
 
 import logging
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log import epochs_file, snapshots, timestamp_search
+from kwire.log import epochs_file
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR
@@ -150,31 +151,30 @@ def opening(
     if not files.segments:
         return _fresh(disk, directory, partition, now_ms, config, offsets, files)
     log = PartitionLog(disk, directory, partition, config)
-    log.snapshots = files.snapshots
+    log.snapshots.offsets = files.snapshots
     for base_offset, size, changed_ms in files.segments:
         segment = Segment(disk, directory, base_offset, size, config)
         segment.created_ms = segment.modified_ms = changed_ms
-        log.segments.append(segment)
-    log.active = log.segments[-1]
+        log.segments.add(segment)
     log.start_offset = max(offsets.start_offset, log.segments[0].base_offset)
-    log.indexed_end = MAX_OFFSET
-    log.unsynced.removed = (
-        not offsets.clean and offsets.start_offset >= log.segments[0].base_offset > 0
-    )
+    log.flush_state.indexed_end = MAX_OFFSET
+    first_offset = log.segments[0].base_offset
+    has_removed = not offsets.clean and offsets.start_offset >= first_offset > 0
+    log.flush_state.unsynced.removed = has_removed
     log.epochs.on_change = _later
     has_epochs = epochs_file.load(log)
     on_disk = set(log.epochs.entries())
-    end_offset = _clean_end(log.active, files.sizes) if offsets.clean else None
+    end_offset = _clean_end(log.segments.active, files.sizes) if offsets.clean else None
     if end_offset is not None:
         yield from _open_clean(log, files, end_offset, has_epochs, now_ms)
     else:
         yield from _recover(log, files, offsets, now_ms)
-    log.indexed_end = min(log.indexed_end, log.end_offset)
+    log.flush_state.indexed_end = min(log.flush_state.indexed_end, log.end_offset)
     _fit(log, offsets, now_ms)
-    log.epochs.on_change = log.write_epochs
+    log.epochs.on_change = partial(epochs_file.write, log)
     if set(log.epochs.entries()) - on_disk:  # Surplus entries are dropped at the next load.
-        log.write_epochs()
-        log.unsynced.files[names.EPOCHS_FILE] = None
+        epochs_file.write(log)
+        log.flush_state.unsynced.files[names.EPOCHS_FILE] = None
     return log
 
 
@@ -250,19 +250,18 @@ def _open_clean(
             segment.start_indexes()  # The files may describe truncated batches.
         elif not (_has_indexes(segment, files.sizes) and _has_sane_txn_index(segment, files.sizes)):
             yield from _rebuild(log, segment)
-    log.end_offset = log.written_offset = log.recovery_point = end_offset
+    log.end_offset = log.flush_state.recovery_point = log.writer.written_offset = end_offset
     if not has_epochs and end_offset > log.segments[0].base_offset:
         yield from _epochs_from_batches(log, log.segments, {})
     if end_offset > log.segments[0].base_offset:
-        timestamp_search.replay_producers(log, end_offset)
+        log.snapshots.replay(end_offset)
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
 
 
 def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int) -> Iterator[None]:
     """Recover a log: read every segment that may be torn, and cut at the first bad batch."""
     point = min(offsets.recovery_point, MAX_OFFSET)
-    log.end_offset = point  # so that segment_index() finds the segment that holds it
-    first = log.segment_index(point)
+    first = log.segments.index_of(point)
     for segment in log.segments[:first]:
         if segment.size and not _has_sane_indexes(segment, files.sizes):
             yield from _rebuild(log, segment)
@@ -271,10 +270,9 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
     log.epochs.truncate_end(base_offset)
     if not _has_all_epochs(log, log.segments[:first]):
         yield from _epochs_from_batches(log, log.segments[:first], noted)
-    timestamp_search.replay_producers(log, base_offset)
+    log.snapshots.replay(base_offset)
     # Snapshots above this offset cover batches that may be torn.
-    for snapshot in [s for s in log.snapshots if s > base_offset]:
-        snapshots.remove(log, snapshot)
+    log.snapshots.remove_after(base_offset)
     end_offset = base_offset
     for index in range(first, len(log.segments)):
         segment = log.segments[index]
@@ -283,7 +281,7 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             _cut(log, index, 0, end_offset, point, problem)
             break
         if index > first:
-            snapshots.take(log, segment.base_offset)
+            log.snapshots.take(segment.base_offset)
         size = segment.file.size()
         end_offset, problem = yield from _walk_segment(log, segment, point, noted)
         if segment.size < size:
@@ -291,16 +289,16 @@ def _recover(log: PartitionLog, files: Plan, offsets: StoredOffsets, now_ms: int
             segment.file.truncate(segment.size)
             _cut(log, index + 1, size - segment.size, end_offset, point, problem)
             break
-    log.active = log.segments[-1]
     for segment in log.segments[first:-1]:
-        log.write_indexes(segment)
-    log.end_offset = log.written_offset = end_offset
-    log.indexed_end = min(log.indexed_end, base_offset)
-    log.recovery_point = min(point, end_offset)
-    log.unsynced.cut = True  # It is not known whether the last cut before a crash was synced.
+        log.flush_state.write_indexes(segment)
+    log.end_offset = log.writer.written_offset = end_offset
+    log.flush_state.indexed_end = min(log.flush_state.indexed_end, base_offset)
+    log.flush_state.recovery_point = min(point, end_offset)
+    # It is not known whether the last cut before a crash was synced.
+    log.flush_state.unsynced.cut = True
     log.producers.expire(now_ms, log.config.producer_id_expiration_ms)
     if end_offset > log.segments[0].base_offset:
-        snapshots.take(log, end_offset)
+        log.snapshots.take(end_offset)
 
 
 def _misplacement(log: PartitionLog, segment: Segment, end_offset: int, point: int) -> str:
@@ -330,9 +328,9 @@ def _cut(
     log: PartitionLog, index: int, size: int, end_offset: int, point: int, problem: str
 ) -> None:
     """Drop the segments from ``index`` on and log the loss, with the ``size`` cut off before."""
-    removed, log.segments = log.segments[index:], log.segments[:index]
+    removed = log.segments.take_from(index)
     size += sum(segment.size for segment in removed)
-    log.remove_segments(removed)
+    log.flush_state.remove_segments(removed)
     # A crash cannot tear synced data: damage below the recovery point is a fault of the disk.
     below = end_offset < point
     logger.log(
@@ -498,7 +496,7 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
     yield
     segment.reindex()
     segment.indexes.replace_aborted([])
-    timestamp_search.replay_producers(log, segment.base_offset)
+    log.snapshots.replay(segment.base_offset)
     for position, header in segment.scan():
         if header.is_control and header.producer_id > NO_PRODUCER:
             data = segment.file.read(position, header.size)
@@ -507,8 +505,8 @@ def _rebuild(log: PartitionLog, segment: Segment) -> Iterator[None]:
                 segment.indexes.add_aborted(aborted)
         elif header.producer_id > NO_PRODUCER:
             log.producers.replay(b"", 0, header)
-    log.write_indexes(segment)
-    log.indexed_end = min(log.indexed_end, segment.base_offset)
+    log.flush_state.write_indexes(segment)
+    log.flush_state.indexed_end = min(log.flush_state.indexed_end, segment.base_offset)
     log.producers.clear()
 
 
@@ -530,7 +528,7 @@ def _has_all_epochs(log: PartitionLog, segments: list[Segment]) -> bool:
 
 
 def _epochs_from_batches(
-    log: PartitionLog, segments: list[Segment], noted: dict[int, int]
+    log: PartitionLog, segments: Sequence[Segment], noted: dict[int, int]
 ) -> Iterator[None]:
     log.epochs.clear()
     end_offset = log.segments[0].base_offset
@@ -561,6 +559,6 @@ def _fit(log: PartitionLog, offsets: StoredOffsets, now_ms: int) -> None:
     log.epochs.truncate_end(log.end_offset)
     log.epochs.truncate_start(log.start_offset)
     bases = {segment.base_offset for segment in log.segments}
-    for snapshot in list(log.snapshots):
-        if snapshot not in bases and snapshot != log.end_offset:
-            snapshots.remove(log, snapshot)
+    for offset in list(log.snapshots.offsets):
+        if offset not in bases and offset != log.end_offset:
+            log.snapshots.remove(offset)

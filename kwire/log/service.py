@@ -70,7 +70,7 @@ class LogManager:
         """Close and unlock the directories without a clean stop: the next start recovers them."""
         for directory in self.directories:
             for log in directory.logs.values():
-                log.release()
+                log.segments.release()
             directory.unlock()
         self._unlock_claimed()
 
@@ -263,7 +263,7 @@ class LogManager:
         """
         logs = list(moved)
         for log in logs:
-            if log.name_unsynced:  # A start offset is useless without its directory.
+            if log.flush_state.name_unsynced:  # A start offset is useless without its directory.
                 await self.flush(log)
         for disk in {log.disk: None for log in logs}:
             await self._services[disk].keep_starts([log for log in logs if log.disk is disk])

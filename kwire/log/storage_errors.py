@@ -1,29 +1,25 @@
 """The protocol's storage error for an error of the operating system."""
 
-from typing import TYPE_CHECKING
-
 from kwire.errors import KafkaStorageError
-
-if TYPE_CHECKING:
-    from kwire.log.partition_log import PartitionLog
+from kwire.log.log_changes import LogChanges
 
 
-def storage_error(log: "PartitionLog", error: OSError) -> KafkaStorageError:
-    """Return the storage error of a log; ``log.changed`` makes its service check the disk."""
-    log.changed(log)
-    return KafkaStorageError(f"{log.partition}: {error}")
+def storage_error(changes: LogChanges, error: OSError) -> KafkaStorageError:
+    """Return the storage error of a log; its service is made to check the disk."""
+    changes.on_change()
+    return KafkaStorageError(f"{changes.partition}: {error}")
 
 
 class storage_errors:
     """A context that turns an OSError inside into the protocol's storage error."""
 
-    __slots__ = ("_log",)
+    __slots__ = ("_changes",)
 
-    def __init__(self, log: "PartitionLog") -> None:
-        self._log = log
+    def __init__(self, changes: LogChanges) -> None:
+        self._changes = changes
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise storage_error(self._log, error) from error
+            raise storage_error(self._changes, error) from error

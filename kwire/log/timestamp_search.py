@@ -1,21 +1,18 @@
-"""Searches in a log that read more than an index: by timestamp, and for producers' state.
+"""The search for the offset of a timestamp, which reads more than an index.
 
-None of this is on the path of Produce or Fetch. A search by timestamp reads the records in batches,
-whose content is the clients' choice: so it runs in slices, leaves unpacking to a thread, and does
-not unpack payloads above a limit.
+It is not on the path of Produce or Fetch. It reads the records in batches, whose content is the
+clients' choice: so it runs in slices, leaves unpacking to a thread, and does not unpack payloads
+above a limit.
 """
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kwire.log import snapshots
 from kwire.log.disk import Disk, File
-from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import (
-    CONTROL,
     HEADER_SIZE,
     BatchHeader,
 )
@@ -130,41 +127,6 @@ def position_of(segment: Segment, timestamp: int) -> int:
     return position if header is not None and header.last_offset == last_offset else 0
 
 
-def replay_producers(log: "PartitionLog", end_offset: int) -> None:
-    """Set the log's producer state to that of all batches below ``end_offset``."""
-    start_offset = load_snapshot(log, end_offset)
-    for segment, position, header in batches_from(log, start_offset):
-        if header.next_offset > end_offset:
-            return
-        if header.producer_id >= 0:
-            data = segment.file.read(position, header.size) if header.attributes & CONTROL else b""
-            log.producers.replay(data, 0, header)
-
-
-def load_snapshot(log: "PartitionLog", end_offset: int) -> int:
-    """Restore the newest good snapshot up to ``end_offset``; return the offset to replay from."""
-    for offset in reversed([s for s in log.snapshots if s <= end_offset]):
-        try:
-            log.producers.restore(read_snapshot(snapshots.read(log, offset)))
-        except (CorruptSnapshot, FileNotFoundError):
-            snapshots.remove(log, offset)
-            continue
-        return offset
-    log.producers.clear()
-    return log.segments[0].base_offset if log.segments else 0
-
-
-def batches_from(log: "PartitionLog", offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """Yield segment, position and header of every batch that ends past ``offset``."""
-    for index, segment in enumerate(log.segments):
-        following = log.segments[index + 1 : index + 2]
-        if following and following[0].base_offset <= offset:
-            continue
-        found = segment.locate(offset) if offset > segment.base_offset else (0, 0)
-        for position, header in segment.scan(found[0]) if found is not None else ():
-            yield segment, position, header
-
-
 def _in_batch(
     log: "PartitionLog", segment: Segment, position: int, header: BatchHeader, timestamp: int
 ) -> Search:
@@ -231,7 +193,7 @@ def _youngest_left(log: "PartitionLog") -> Search:
     That is needed if the youngest batch of the segment is below the log start.
     """
     best: Spot | None = None
-    batches = batches_from(log, log.start_offset)
+    batches = log.segments.batches_from(log.start_offset)
     for count, (segment, position, header) in enumerate(batches, 1):
         if not count % _SLICE_BATCHES:
             yield None

@@ -50,7 +50,7 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
 
     def sizes() -> Iterator[tuple[tuple[str, ...], float]]:
         for partition in list(replicas.partitions):
-            yield (partition.topic, str(partition.partition)), partition.log.size
+            yield (partition.topic, str(partition.partition)), partition.log.segments.size
 
     metrics.ask(m.PARTITIONS, lambda: len(replicas.partitions))
     metrics.ask(m.LEADERS, lambda: _count(leaders()))

@@ -50,9 +50,9 @@ class CoordinatorLog:
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
         """Return whole batches from the one with ``offset`` on; empty at the end."""
         log = self.replicas.partitions.get(*partition).log
-        if offset >= log.written_offset:
+        if offset >= log.writer.written_offset:
             return b""
-        region = log.read(offset, READ_BYTES, end_offset=log.written_offset)
+        region = log.read(offset, READ_BYTES, end_offset=log.writer.written_offset)
         try:
             return region.read()
         finally:

@@ -127,7 +127,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         log = self.log
-        return log.last_stable_offset(log.high_watermark)
+        return log.producers.last_stable_offset(log.high_watermark)
 
     def _stored_end(self, before: int) -> int:
         """Return the end offset of the stored records: written and, if the topic requires, synced.
@@ -135,7 +135,9 @@ class Partition:
         It was ``before``. Acknowledgements, the high watermark and consumers stay below it.
         """
         log = self.log
-        return max(before, log.recovery_point) if log.must_flush else log.written_offset
+        if log.must_flush:
+            return max(before, log.flush_state.recovery_point)
+        return log.writer.written_offset
 
     def configure(self, config: LogConfig) -> None:
         """Apply changed settings."""
@@ -234,7 +236,8 @@ class Partition:
         self, leader: Leader, end_offset: int, size: int, now: float
     ) -> tuple[FetchIsolation, ...]:
         log = self.log
-        stored_end = self._stored_end(leader.log_end) if log.must_flush else log.written_offset
+        written = log.writer.written_offset
+        stored_end = self._stored_end(leader.log_end) if log.must_flush else written
         moved = leader.appended(stored_end, now)
         if moved is None or moved.to_offset < end_offset:
             self._uncommitted.append((end_offset, size))
@@ -282,7 +285,7 @@ class Partition:
             if diverging is not None:
                 return Read(None, high_watermark, stable, start, -1, diverging)
         if upto is FetchIsolation.LOG_END:
-            end = log.written_offset
+            end = log.writer.written_offset
         else:
             end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable
         if not start <= offset <= log.end_offset:
@@ -291,7 +294,8 @@ class Partition:
             return Read(None, high_watermark, stable, start, end)
         aborted = None
         if upto is FetchIsolation.STABLE:
-            aborted = [(a.producer_id, a.first_offset) for a in log.aborted(offset, end)]
+            transactions = log.segments.aborted_transactions(offset, end)
+            aborted = [(a.producer_id, a.first_offset) for a in transactions]
         # This comes last, because the region holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)
         return Read(region, high_watermark, stable, start, end, None, aborted)
@@ -307,14 +311,14 @@ class Partition:
             self.leader,
             log.start_offset,
             high_watermark,
-            log.last_stable_offset(high_watermark),
+            log.producers.last_stable_offset(high_watermark),
             log.config,
         )
 
     def readable_end(self, upto: FetchIsolation) -> int:
         """Return the end offset of what fetches of this isolation level may read now."""
         if upto is FetchIsolation.LOG_END:
-            return self.log.written_offset
+            return self.log.writer.written_offset
         return (
             self.high_watermark
             if upto is FetchIsolation.HIGH_WATERMARK
@@ -376,7 +380,7 @@ class Partition:
         """
         leader = self.check_leader()
         if upto is FetchIsolation.LOG_END:
-            return self.log.written_offset
+            return self.log.writer.written_offset
         if self.high_watermark < leader.epoch_start:
             raise OffsetNotAvailable
         return self.readable_end(upto)

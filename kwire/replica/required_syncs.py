@@ -34,7 +34,7 @@ class RequiredSyncs:
         if not partition.log.must_flush or partition in self._syncing:
             return
         if self._nursery is None:
-            partition.log.flush()
+            partition.log.flush_state.flush()
             self.completion.on_stored(partition)
         else:
             self._syncing.add(partition)

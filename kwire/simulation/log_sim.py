@@ -78,7 +78,7 @@ class Model:
 
     @property
     def promised(self) -> int:
-        return max(self.flushed, self.log.recovery_point)
+        return max(self.flushed, self.log.flush_state.recovery_point)
 
     def wrote(self, base_offset: int, values: list[bytes]) -> None:
         self.bases.append(base_offset)
@@ -178,7 +178,9 @@ class LogSim:
         weights = [weight for weight, _ in acts]
         (_, act) = self.random.choices(acts, weights)[0]
         if act in (self._slow, self._wait) or partition not in self.busy:
-            ends = f"end={model.log.end_offset} recovery_point={model.log.recovery_point}"
+            ends = (
+                f"end={model.log.end_offset} recovery_point={model.log.flush_state.recovery_point}"
+            )
             self.trace.append(f"{act.__name__[1:]} partition={partition} {ends}")
             act(partition, model, nursery)
 
@@ -262,7 +264,8 @@ class LogSim:
         async def flush() -> None:
             with suppress(KafkaError):
                 await self.logs.flush(model.log, end_offset)
-                model.flushed = max(model.flushed, min(end_offset, model.log.recovery_point))
+                synced_end = min(end_offset, model.log.flush_state.recovery_point)
+                model.flushed = max(model.flushed, synced_end)
 
         nursery.start_soon(flush)
 
@@ -276,7 +279,7 @@ class LogSim:
 
     def _delete_records(self, partition: int, model: Model, nursery: trio.Nursery) -> None:
         log = model.log
-        log.high_watermark = min(log.written_offset, log.end_offset)
+        log.high_watermark = min(log.writer.written_offset, log.end_offset)
         if log.high_watermark <= log.start_offset:
             return
         offset = self.random.randint(log.start_offset + 1, log.high_watermark)
@@ -360,8 +363,10 @@ class LogSim:
     def _check_job(self, worker: Worker) -> None:
         owner = getattr(worker.call, "__self__", None)
         if isinstance(owner, Flush | Job):
-            held = self.logs.directories[0].logs.values()
-            if not any(owner in (log._flush, log.behind.running) for log in held):
+            works: list[object] = []
+            for log in self.logs.directories[0].logs.values():
+                works += [log.flush_state.running, log.writer.queue.running]
+            if owner not in works:
                 raise LogSimFailure(f"a thread works for a log that is gone: {owner}")
 
     async def _lose_power(self, *, all_written: bool = False) -> None:
@@ -377,7 +382,7 @@ class LogSim:
             if log is None:
                 check(model.promised == 0, f"partition {partition} is gone")
                 continue
-            promised = model.log.written_offset if all_written else model.promised
+            promised = model.log.writer.written_offset if all_written else model.promised
             judge(partition, model, log, promised)
 
 
@@ -413,7 +418,8 @@ def judge(partition: int, model: Model, log: PartitionLog, promised: int) -> Non
     if log.segments[0].base_offset == 0:
         states, aborted = replayed(log)
         check(producers(log.producers) == producers(states), f"{name}: producers differ")
-        check(log.aborted(0, log.end_offset) == aborted, f"{name}: aborted transactions differ")
+        indexed = log.segments.aborted_transactions(0, log.end_offset)
+        check(indexed == aborted, f"{name}: aborted transactions differ")
 
 
 def check(holds: bool, problem: str) -> None:
@@ -447,8 +453,8 @@ def stored(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
 def contents(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and value of every record that a reader gets."""
     offset = log.start_offset
-    while offset < log.written_offset:
-        with log.read(offset, 1_000, end_offset=log.written_offset) as region:
+    while offset < log.writer.written_offset:
+        with log.read(offset, 1_000, end_offset=log.writer.written_offset) as region:
             data = region.read()
         before = offset
         for pos, header in headers(data):

@@ -210,7 +210,7 @@ async def test_answer_that_cannot_be_shared_is_sent_by_itself(
         monkeypatch.setattr(Segment, "is_warm", fail)
         await produce(subject, ("t", 0, one_batch(b"v")))
         await wait_all_tasks_blocked()
-        file = subject.replicas.partitions.get("t", 0).log.active.file
+        file = subject.replicas.partitions.get("t", 0).log.segments.active.file
         assert isinstance(file, SimFile)
         assert [values(one) for one in answers] == [[(0, b"v")]] * 2
         assert file.pins == 0

@@ -21,7 +21,7 @@ from tests.support.handlers.broker import Broker, broker, one_batch
 
 def from_disk(partition: Partition) -> None:
     """Let the next read look into the file for its place."""
-    segment = partition.log.active
+    segment = partition.log.segments.active
     segment._recent_next, segment._recent_position = array("q"), array("q")
 
 
@@ -42,14 +42,14 @@ class TestReading:
         first, second = await fetch(subject, at("good"), at("bad"))
         assert values(first) == [(0, b"a")]
         assert second.error_code == errors.KafkaStorageError.code
-        assert [p.log.active.file.pins for p in (good, bad)] == [0, 0]  # type: ignore[attr-defined]
+        assert [p.log.segments.active.file.pins for p in (good, bad)] == [0, 0]  # type: ignore[attr-defined]
 
     async def test_a_bug_leaves_no_file_open(self):
         subject, good, _ = await self.two()
         subject.disk.fail_at("read", ZeroDivisionError("a bug"), path="bad-0")
         answer = await subject.call(request(at("good"), at("bad")), 12)
         assert answer.error_code == errors.UnknownServerError.code
-        file = good.log.active.file
+        file = good.log.segments.active.file
         assert isinstance(file, SimFile)
         assert file.pins == 0
 
@@ -128,9 +128,9 @@ async def test_who_writes_to_a_slow_disk_waits_for_it(
         nursery.start_soon(send)
         await trio.sleep(60)
         assert not answered.is_set()
-        assert partition.log.written_offset == 0
+        assert partition.log.writer.written_offset == 0
         gate.opened.set()
         await answered.wait()
-        assert partition.log.written_offset == 1
-        assert partition.log.recovery_point == (1 if flush_messages == 1 else 0)
+        assert partition.log.writer.written_offset == 1
+        assert partition.log.flush_state.recovery_point == (1 if flush_messages == 1 else 0)
         nursery.cancel_scope.cancel()

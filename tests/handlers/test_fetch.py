@@ -435,7 +435,7 @@ async def test_files_are_let_go(autojump_clock: Any):
     subject = broker()
     partition = await made(subject)
     write(subject, partition, b"a")
-    file = partition.log.active.file
+    file = partition.log.segments.active.file
     assert isinstance(file, SimFile)
     await fetch(subject, at("t"), min_bytes=1000, max_wait_ms=1)
     assert file.pins == 0
@@ -457,7 +457,7 @@ async def test_files_are_let_go_when_an_answer_fails(place: str, monkeypatch: py
     subject = broker()
     partition = await made(subject, replicas=(1, 2))
     write(subject, partition, b"a")
-    file = partition.log.active.file
+    file = partition.log.segments.active.file
     assert isinstance(file, SimFile)
     pins = []
 

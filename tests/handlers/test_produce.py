@@ -201,7 +201,8 @@ async def test_durable_before_it_is_acknowledged():
     partition = await made(subject, flush_messages=3)
     for end, durable in ((2, 0), (4, 4), (6, 4), (8, 8)):
         await produce(subject, ("t", 0, one_batch(b"a", b"b")), acks=1)
-        assert (partition.log.end_offset, partition.log.recovery_point) == (end, durable)
+        log = partition.log
+        assert (log.end_offset, log.flush_state.recovery_point) == (end, durable)
 
 
 async def test_topics_may_be_named_by_id():

@@ -89,7 +89,7 @@ async def test_nobody_reads_what_is_not_synced(acks: int, autojump_clock: MockCl
         await wait_all_tasks_blocked()
         assert [a.error_code for a in answers] == [0]
         assert [values(p) for p in polls] == [[(0, b"v")]]
-        assert (partition.high_watermark, partition.log.recovery_point) == (1, 1)
+        assert (partition.high_watermark, partition.log.flush_state.recovery_point) == (1, 1)
 
 
 async def test_followers_read_what_is_not_synced() -> None:
@@ -250,7 +250,7 @@ async def test_offset_commits_are_synced() -> None:
                 partition.configure(LogConfig(flush_messages=1))
         assert await node.commit({"t": {0: 5}}) == {"t": {0: 0}}
         (used,) = used_partitions(node.broker)
-        assert used.log.recovery_point == used.log.end_offset
+        assert used.log.flush_state.recovery_point == used.log.end_offset
 
 
 async def test_a_commit_is_answered_after_its_fsync() -> None:
@@ -288,7 +288,7 @@ async def test_a_partition_that_cannot_be_appended_to_fails_alone(
     first, bad, last = [await made(subject, name) for name in ("first", "bad", "last")]
     for partition in (first, bad, last):
         await produce(subject, (partition.topic, 0, one_batch()))
-    segment = bad.log.active
+    segment = bad.log.segments.active
     subject_of_call = segment.space if call == "extend" else segment
     real = getattr(type(subject_of_call), call)
 
@@ -298,8 +298,8 @@ async def test_a_partition_that_cannot_be_appended_to_fails_alone(
         return real(self, *args)
 
     monkeypatch.setattr(type(subject_of_call), call, without_descriptor)
-    bad.log.active.first_timestamp = -1
-    bad.log.active.space.end = 0
+    bad.log.segments.active.first_timestamp = -1
+    bad.log.segments.active.space.end = 0
     answers = await produce(subject, *((name, 0, one_batch()) for name in ("first", "bad", "last")))
     assert [a.error_code for a in answers] == [0, errors.KafkaStorageError.code, 0]
     assert [p.log.end_offset for p in (first, bad, last)] == [2, 1, 2]

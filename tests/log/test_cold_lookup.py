@@ -25,7 +25,7 @@ def filled(disk: SimDisk) -> PartitionLog:
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
     for number in range(90):
         append(log, [b"%d" % number], timestamp_ms=TIME_MS + number)
-    log.flush()
+    log.flush_state.flush()
     assert len(log.segments) > 3
     return log
 
@@ -39,7 +39,7 @@ def test_lookup_in_a_closed_segment_tells_that_it_would_wait() -> None:
     """Invariant 91: it reads nothing, and finds its place after a thread has read for it."""
     disk = SimDisk()
     log = filled(disk)
-    for offset in range(log.active.base_offset):
+    for offset in range(log.segments.active.base_offset):
         disk.cached = False
         calls = len(disk.calls)
         with pytest.raises(WouldWait) as cold:
@@ -71,16 +71,16 @@ def test_lookup_in_the_tail_waits_for_nothing() -> None:
     disk = SimDisk()
     log = filled(disk)
     disk.cached = False
-    for offset in range(log.active.base_offset, log.end_offset):
-        assert log.active.locate(offset, wait=False) is not None
+    for offset in range(log.segments.active.base_offset, log.end_offset):
+        assert log.segments.active.locate(offset, wait=False) is not None
 
 
 def test_lookup_beyond_the_tail_of_the_active_segment() -> None:
     """Its index is in memory and may change under a thread, which reads the batches alone."""
     disk = SimDisk()
     log = filled(disk)
-    log.active._recent_next = log.active._recent_next[:0]
-    log.active._recent_position = log.active._recent_position[:0]
+    log.segments.active._recent_next = log.segments.active._recent_next[:0]
+    log.segments.active._recent_position = log.segments.active._recent_position[:0]
     offset = log.end_offset - 2
     disk.cached = False
     with pytest.raises(WouldWait) as cold:
@@ -88,7 +88,7 @@ def test_lookup_beyond_the_tail_of_the_active_segment() -> None:
     calls = len(disk.calls)
     cold.value.job()
     read = {path for kind, path in disk.calls[calls:] if kind == "read"}
-    assert read == {log.active.file.path}
+    assert read == {log.segments.active.file.path}
     disk.cached = True
     assert base_offset(log, offset, wait=False) == offset
 
@@ -108,7 +108,7 @@ def test_segment_that_goes_while_a_thread_reads(change: str) -> None:
     else:
         log.truncate_to(1)
         cold.value.job()
-    log.release()
+    log.segments.release()
     assert not disk.opened
 
 

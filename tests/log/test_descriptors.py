@@ -46,7 +46,7 @@ def filled(log: PartitionLog) -> list[Segment]:
     log.high_watermark = log.end_offset
     content(log)
     for offset in range(log.end_offset):
-        timestamp_search.position_of(log.segments[log.segment_index(offset)], TIME_MS)
+        timestamp_search.position_of(log.segments[log.segments.index_of(offset)], TIME_MS)
     assert len(log.segments) == 6
     assert all(map(is_open, log.segments))
     return list(log.segments)

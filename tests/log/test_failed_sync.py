@@ -74,15 +74,15 @@ async def test_nothing_counts_as_synced_after_a_failed_sync(autojump_clock) -> N
         for _ in range(3):  # the kernel would let the second one succeed
             with pytest.raises(KafkaStorageError):
                 await logs.flush(bad)
-            assert bad.recovery_point == 1
+            assert bad.flush_state.recovery_point == 1
         assert [directory.name for directory in offline] == ["dir0"]
         with pytest.raises(KafkaStorageError):
             append(bad, [b"refused"])
         append(fine, [b"v"])
         await logs.flush(fine)
         await trio.sleep(100)
-        assert bad.recovery_point == 1
-        assert fine.recovery_point == 1
+        assert bad.flush_state.recovery_point == 1
+        assert fine.flush_state.recovery_point == 1
         assert broken.read("recovery-point-offset-checkpoint") == checkpoint
     await logs.close()
     assert ".kafka_cleanshutdown" not in broken.files
@@ -110,7 +110,7 @@ async def test_failed_sync_of_any_file_ends_the_directory(autojump_clock, call: 
         disk.fail_at("sync", BROKEN, path=call)
         with pytest.raises(KafkaStorageError):
             await logs.flush(log, indexes=True)
-        assert log.recovery_point == 4
+        assert log.flush_state.recovery_point == 4
         assert not logs.directories[0].online
     for seed in SEEDS:
         again = open_log(

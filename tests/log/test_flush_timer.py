@@ -53,9 +53,9 @@ async def test_every_record_is_synced_in_time(autojump_clock) -> None:
         for count in range(1, 11):
             append(log, [b"v"])
             await trio.sleep(0.29)
-            assert log.recovery_point == count - 1
+            assert log.flush_state.recovery_point == count - 1
             await trio.sleep(0.02)
-            assert log.recovery_point == count
+            assert log.flush_state.recovery_point == count
             await trio.sleep(0.39)
 
 
@@ -67,15 +67,15 @@ async def test_the_time_counts_from_the_first_unsynced_record(autojump_clock) ->
         await trio.sleep(0.2)
         append(log, [b"second"])
         await trio.sleep(0.15)
-        assert log.recovery_point == 2
+        assert log.flush_state.recovery_point == 2
         append(log, [b"third"])
         await trio.sleep(0.2)
         await logs.flush(log)  # for another reason
         append(log, [b"fourth"])
         await trio.sleep(0.29)
-        assert log.recovery_point == 3, "the timer of the third record is not the fourth's"
+        assert log.flush_state.recovery_point == 3, "the timer of the third is not the fourth's"
         await trio.sleep(0.02)
-        assert log.recovery_point == 4
+        assert log.flush_state.recovery_point == 4
 
 
 async def test_a_record_that_comes_during_the_sync_has_its_own_time(autojump_clock) -> None:
@@ -92,9 +92,9 @@ async def test_a_record_that_comes_during_the_sync_has_its_own_time(autojump_clo
         await trio.sleep(0.35)
         append(log, [b"second"])
         await trio.sleep(0.1)
-        assert log.recovery_point == 1
+        assert log.flush_state.recovery_point == 1
         await trio.sleep(0.31)
-        assert log.recovery_point == 2
+        assert log.flush_state.recovery_point == 2
 
 
 @pytest.mark.parametrize("before", [(1 << 63) - 1, 60_000])
@@ -106,13 +106,13 @@ async def test_a_changed_setting_counts_for_records_that_are_there(autojump_cloc
         await trio.sleep(1)
         log.configure(LogConfig(flush_ms=1500))
         await trio.sleep(1.4 if before > 60_000 else 0.4)
-        assert log.recovery_point == 0
+        assert log.flush_state.recovery_point == 0
         await trio.sleep(0.2)
-        assert log.recovery_point == 1
+        assert log.flush_state.recovery_point == 1
         append(log, [b"v"])
         log.configure(LogConfig(flush_ms=before))
         await trio.sleep(50)
-        assert log.recovery_point == 1
+        assert log.flush_state.recovery_point == 1
 
 
 async def test_what_a_killed_broker_had_not_synced_is_synced_after_the_start(
@@ -127,9 +127,9 @@ async def test_what_a_killed_broker_had_not_synced_is_synced_after_the_start(
         await nursery.start(logs.run)
         log = logs.get("t", 0)
         assert log is not None
-        assert log.recovery_point == 0
+        assert log.flush_state.recovery_point == 0
         await trio.sleep(0.31)
-        assert log.recovery_point == 1
+        assert log.flush_state.recovery_point == 1
         nursery.cancel_scope.cancel()
 
 
@@ -149,7 +149,7 @@ async def test_a_flush_that_cannot_open_its_file_is_tried_again(autojump_clock) 
 
         logs.threads.stand_in = no_descriptors
         await trio.sleep(30)
-        assert (log.recovery_point, len(tries)) == (1, 4)
+        assert (log.flush_state.recovery_point, len(tries)) == (1, 4)
         assert all(after - before >= 1 for before, after in pairwise(tries))
 
 

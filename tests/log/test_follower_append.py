@@ -2,7 +2,6 @@
 
 import pytest
 
-from kwire.log import snapshots
 from kwire.log.config import LogConfig
 from kwire.log.partition_log import PartitionLog, create
 from kwire.log.producers import ProducerStates, read_snapshot
@@ -39,7 +38,7 @@ def leader_batches() -> bytes:
             transactional=True,
         )
         sequences[producer] += 2
-    return log.active.file.read(0, log.size)
+    return log.segments.active.file.read(0, log.segments.size)
 
 
 def replayed(data: bytes, end_offset: int) -> list[tuple[int, int, int]]:
@@ -59,16 +58,16 @@ def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_ro
     log.append_follower(data)
     assert len(log.segments) > 5
     for segment in log.segments[1:]:
-        snapshot = read_snapshot(snapshots.read(log, segment.base_offset))
+        snapshot = read_snapshot(log.snapshots.read(segment.base_offset))
         found = sorted((p.producer_id, p.last_sequence, p.open_from) for p in snapshot)
         assert found == replayed(data, segment.base_offset)
         assert found, "nothing was known of any producer at this roll"
     one_by_one = empty_log(other := SimDisk(), CONFIG)
     for pos, header in headers(data):
         one_by_one.append_follower(memoryview(data)[pos : pos + header.size])
-    aborted = log.aborted(0, log.end_offset)
+    aborted = log.segments.aborted_transactions(0, log.end_offset)
     assert aborted
-    assert aborted == one_by_one.aborted(0, log.end_offset)
+    assert aborted == one_by_one.segments.aborted_transactions(0, log.end_offset)
     log.close()
     one_by_one.close()
     assert {name: bytes(inode.data) for name, inode in disk.files.items()} == {
@@ -83,14 +82,14 @@ def test_a_restart_after_it_knows_producers_and_aborted_transactions(clean: bool
     disk = SimDisk()
     log = empty_log(disk, CONFIG)
     log.append_follower(data)
-    log.flush()
-    aborted = log.aborted(0, log.end_offset)
+    log.flush_state.flush()
+    aborted = log.segments.aborted_transactions(0, log.end_offset)
     if clean:
         log.close()
-    offsets = StoredOffsets(clean=clean, recovery_point=log.recovery_point)
+    offsets = StoredOffsets(clean=clean, recovery_point=log.flush_state.recovery_point)
     again = open_log(
         disk.after_kill(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, offsets=offsets
     )
-    assert again.aborted(0, log.end_offset) == aborted
+    assert again.segments.aborted_transactions(0, log.end_offset) == aborted
     found = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
     assert sorted(found) == replayed(data, log.end_offset)

@@ -74,7 +74,7 @@ def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[li
             data = region.read()
         if not data:
             break
-        aborted = log.aborted(offset, end_offset) if committed else []
+        aborted = log.segments.aborted_transactions(offset, end_offset) if committed else []
         for pos, header in headers(data):
             offset = header.next_offset
             if header.is_control or any(
@@ -97,7 +97,7 @@ def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[li
 def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
     assert log.start_offset == seen["log_start"]
     assert log.high_watermark == seen["high_watermark"]
-    assert log.last_stable_offset(log.high_watermark) == seen["last_stable"]
+    assert log.producers.last_stable_offset(log.high_watermark) == seen["last_stable"]
     if "max_timestamp" in seen:
         found = max_timestamp(log)
         assert found == (seen["max_timestamp"], seen["max_timestamp_offset"])

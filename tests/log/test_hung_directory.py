@@ -87,8 +87,8 @@ async def test_other_directories_are_kept_up_while_one_hangs(autojump_clock) -> 
             log.high_watermark = log.end_offset
             log.advance_start(3)
         await trio.sleep(100)
-        assert here[0].recovery_point == 0, "its disk does not answer"
-        assert here[1].recovery_point == here[1].active.base_offset == 6
+        assert here[0].flush_state.recovery_point == 0, "its disk does not answer"
+        assert here[1].flush_state.recovery_point == here[1].segments.active.base_offset == 6
         assert good.read("replication-offset-checkpoint") == b"0\n1\nt 1 7\n"
         assert good.read("recovery-point-offset-checkpoint") == b"0\n1\nt 1 6\n"
         assert good.read("log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"

@@ -59,7 +59,7 @@ async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> Non
     async with running(disk.after_kill()) as logs:
         log = logs.create("t", OTHER, 0, config_of("t"))
         assert content(log) == [(n, b"new") for n in range(5)]
-        assert log.recovery_point == 0
+        assert log.flush_state.recovery_point == 0
 
 
 @pytest.mark.parametrize("wait_s", [0, 100])

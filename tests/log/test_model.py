@@ -102,7 +102,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
+        self.log.flush_state.flush()
         self.durable, self.cut_unsynced = self.end, False
 
     @rule(data=st.data())
@@ -131,7 +131,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def stop_and_start(self) -> None:
-        self.log.flush()
+        self.log.flush_state.flush()
         self.log.close()
         self.durable = self.end
 
@@ -142,7 +142,7 @@ class LogModel(RuleBasedStateMachine):
     def kill(self) -> None:
         """Between calls: everything written is there."""
         self.disk = self.disk.after_kill()
-        self.log = self.reopen(clean=False, recovery_point=self.log.recovery_point)
+        self.log = self.reopen(clean=False, recovery_point=self.log.flush_state.recovery_point)
         self.settle_end()
 
     @rule(count=st.integers(1, 4), data=st.data())
@@ -151,7 +151,7 @@ class LogModel(RuleBasedStateMachine):
         values = self.values(count)
         size = len(made(values))
         self.disk.cut = data.draw(st.integers(0, size + 40))
-        point = self.log.recovery_point
+        point = self.log.flush_state.recovery_point
         with suppress(Killed):
             append(self.log, values, epoch=self.epoch)
         self.disk = self.disk.after_kill()
@@ -165,7 +165,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1 << 16))
     def lose_power(self, seed: int) -> None:
         """Check that all synced batches survive, and of the rest only a prefix."""
-        point = self.log.recovery_point
+        point = self.log.flush_state.recovery_point
         self.disk = self.disk.power_loss(Random(seed))
         self.disk.make_directory("t-0")  # lost with all in it, if nothing was ever flushed
         self.log = self.reopen(clean=False, recovery_point=point)
@@ -178,7 +178,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3), restart=st.booleans(), roll=st.booleans())
     def run_out_of_space(self, count: int, restart: bool, roll: bool) -> None:
         """Invariant 88: no acknowledgement, reads go on, a start needs no space."""
-        point = self.log.recovery_point
+        point = self.log.flush_state.recovery_point
         self.disk.capacity = sum(i.room for i in self.disk.files.values()) + 30
         if roll:
             with suppress(KafkaStorageError):
@@ -196,9 +196,9 @@ class LogModel(RuleBasedStateMachine):
 
     @invariant()
     def ends_are_right(self) -> None:
-        assert self.log.end_offset == self.log.written_offset == self.end
+        assert self.log.end_offset == self.log.writer.written_offset == self.end
         assert self.log.start_offset == self.start
-        assert self.log.recovery_point <= self.end
+        assert self.log.flush_state.recovery_point <= self.end
 
     @invariant()
     def every_record_can_be_read(self) -> None:

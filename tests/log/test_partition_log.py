@@ -107,7 +107,7 @@ def test_closing_a_segment_writes_its_files() -> None:
     log = opened(disk, segment_bytes=170, index_interval_bytes=10)
     for n in range(3):
         append(log, [b"v"], timestamp_ms=TIME_MS + n)
-    log.flush()
+    log.flush_state.flush()
     names = sorted(entry.name for entry in disk.entries("t-0"))
     assert names == [
         "00000000000000000000.index",
@@ -117,12 +117,12 @@ def test_closing_a_segment_writes_its_files() -> None:
         "00000000000000000002.snapshot",
         "leader-epoch-checkpoint",
     ]
-    assert log.snapshots == [2]
+    assert log.snapshots.offsets == [2]
 
 
 def test_an_empty_segment_is_not_closed() -> None:
     log = opened()
-    assert log.roll(TIME_MS) is log.active
+    assert log.roll(TIME_MS) is log.segments.active
     assert bases(log) == [0]
 
 
@@ -199,20 +199,20 @@ def test_what_is_stable_ends_before_the_first_open_transaction() -> None:
     log = opened(segment_bytes=200)
     first, second = transact(log, 1), transact(log, 2)
     append(log, [b"plain"])
-    assert log.last_stable_offset(log.end_offset) == first
+    assert log.producers.last_stable_offset(log.end_offset) == first
     marker = end(log, 1, commit=False)
-    assert log.last_stable_offset(marker) == first  # the marker is not committed yet
-    assert log.last_stable_offset(log.end_offset) == second
-    assert log.aborted(0, log.end_offset) == [(1, first, marker, second)]
+    assert log.producers.last_stable_offset(marker) == first  # the marker is not committed yet
+    assert log.producers.last_stable_offset(log.end_offset) == second
+    assert log.segments.aborted_transactions(0, log.end_offset) == [(1, first, marker, second)]
     end(log, 2, commit=True)
-    assert log.last_stable_offset(log.end_offset) == log.end_offset
+    assert log.producers.last_stable_offset(log.end_offset) == log.end_offset
     last = transact(log, 1, epoch=1)
     other = end(log, 1, commit=False, epoch=2)
-    assert log.aborted(0, log.end_offset) == [
+    assert log.segments.aborted_transactions(0, log.end_offset) == [
         (1, first, marker, second),
         (1, last, other, other + 1),
     ]
-    assert log.aborted(marker + 1, last) == []
+    assert log.segments.aborted_transactions(marker + 1, last) == []
     with pytest.raises(errors.InvalidProducerEpoch):
         end(log, 1, commit=True, epoch=1)
 
@@ -247,7 +247,7 @@ def test_a_read_stays_below_its_end_and_gives_one_batch_at_least() -> None:
     log = opened()
     for _ in range(4):
         append(log, [b"v" * 50] * 2)
-    size = log.size // 4
+    size = log.segments.size // 4
     for offset, max_bytes, end_offset, at_least_one, expected in (
         (0, 1 << 20, 8, True, (0, 4 * size)),
         (3, 1 << 20, 8, True, (size, 3 * size)),
@@ -307,7 +307,7 @@ def test_a_wrong_index_is_made_anew() -> None:
         log = opened(disk, segment_bytes=500, index_interval_bytes=60)
         for _ in range(12):
             append(log, [b"v"])
-        log.flush()
+        log.flush_state.flush()
         index = disk.read("t-0/00000000000000000000.index")
         disk.write("t-0/00000000000000000000.index", damage)
         assert [offset for offset, _ in content(log, 5)] == list(range(5, 12))
@@ -322,47 +322,47 @@ def test_a_slow_directory_writes_behind() -> None:
     """Invariant 91: the append returns at once; readers wait until it is written."""
     disk = SimDisk()
     log = opened(disk, segment_bytes=300)
-    told: list[PartitionLog] = []
-    log.on_behind = told.append
+    notices: list[bool] = []
+    log.writer.on_queued = lambda: notices.append(True)
     append(log, [b"a"])
     disk.slow = True
     for value in (b"b", b"c", b"d", b"e", b"f"):
         append(log, [value])
-    assert (log.end_offset, log.written_offset) == (6, 1)
-    assert told[0] is log
+    assert (log.end_offset, log.writer.written_offset) == (6, 1)
+    assert notices
     assert content(log) == [(0, b"a")]
-    job = log.behind.take()
+    job = log.writer.queue.take()
     disk.slow = False
     append(log, [b"g"])  # not before those that wait
     log.truncate_to(6)
-    assert log.written_offset == 1
+    assert log.writer.written_offset == 1
     job.run()
-    log.written()
-    assert (log.end_offset, log.written_offset) == (6, 6)
+    log.on_written()
+    assert (log.end_offset, log.writer.written_offset) == (6, 6)
     log.settle()
-    assert not log.behind
+    assert not log.writer.queue
     append(log, [b"h"])
-    assert log.written_offset == 7
+    assert log.writer.written_offset == 7
     assert [value for _, value in content(log)] == [b"a", b"b", b"c", b"d", b"e", b"f", b"h"]
 
 
 def test_a_truncation_while_a_thread_writes() -> None:
     disk = SimDisk()
     log = opened(disk)
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     append(log, [b"a"])
     disk.slow = True
     append(log, [b"b"])
     append(log, [b"c"])
-    job = log.behind.take()
+    job = log.writer.queue.take()
     log.truncate_to(2)
     append(log, [b"d"])
     job.run()
-    log.written()
-    assert log.written_offset == 2
+    log.on_written()
+    assert log.writer.written_offset == 2
     log.settle()
     assert [value for _, value in content(log)] == [b"a", b"b", b"d"]
-    assert len(stored(log)) == log.size
+    assert len(stored(log)) == log.segments.size
 
 
 @pytest.mark.parametrize("cut", [1, 100, 299, 599, 699])
@@ -371,21 +371,21 @@ def test_a_cut_far_back_in_what_is_not_written_yet(cut: int, taken: bool) -> Non
     """More batches wait than the segment knows the places of by heart."""
     disk = SimDisk()
     log = opened(disk, index_interval_bytes=500)
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     append(log, [b"first"])
     disk.slow = True
     for n in range(1, 700):
         append(log, [b"%d" % n])
-    job = log.behind.take() if taken else None
+    job = log.writer.queue.take() if taken else None
     log.truncate_to(cut)
     append(log, [b"again"])
     if job is not None:
         job.run()
-        log.written()
+        log.on_written()
     log.settle()
     expected = [b"first", *(b"%d" % n for n in range(1, cut)), b"again"]
     assert [value for _, value in content(log)] == expected
-    assert len(stored(log)) == log.size
+    assert len(stored(log)) == log.segments.size
 
 
 @pytest.mark.parametrize("taken", [False, True])
@@ -393,27 +393,27 @@ def test_a_cut_inside_of_a_fetch_that_is_not_written_yet(taken: bool) -> None:
     """A follower's batches of one fetch are one write: its front stays."""
     disk = SimDisk()
     log = opened(disk)
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     disk.slow = True
     log.append_follower(b"".join(made([b"%d" % n], base_offset=n) for n in range(9)))
-    job = log.behind.take() if taken else None
+    job = log.writer.queue.take() if taken else None
     log.truncate_to(4)
     append(log, [b"again"])
     append(log, [b"and again"])
     log.truncate_to(5)
     if job is not None:
         job.run()
-        log.written()
+        log.on_written()
     log.settle()
     assert [value for _, value in content(log)] == [b"0", b"1", b"2", b"3", b"again"]
-    assert len(stored(log)) == log.size
+    assert len(stored(log)) == log.segments.size
 
 
 def test_an_index_made_anew_forgets_what_was_known_by_heart() -> None:
     log = opened(index_interval_bytes=0)
     for n in range(9):
         append(log, [b"%d" % n])
-    log.active.reindex()
+    log.segments.active.reindex()
     for offset in range(9):
         with log.read(offset, 1, end_offset=9) as region:
             assert parse(region.read()).base_offset == offset
@@ -422,7 +422,7 @@ def test_an_index_made_anew_forgets_what_was_known_by_heart() -> None:
 def test_a_cut_of_a_segment_that_goes_is_forgotten() -> None:
     disk = SimDisk()
     log = opened(disk, segment_bytes=100)
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     for value in (b"a", b"b", b"c"):
         append(log, [value])
     disk.slow = True
@@ -441,12 +441,12 @@ def test_a_write_error_leaves_the_log_as_it_was() -> None:
     log = opened(disk)
     append(log, [b"a"])
     disk.fail_at("write", OSError(errno.EIO, "broken"))
-    failures: list[PartitionLog] = []
-    log.changed = failures.append
+    failures: list[int] = []
+    log.changes.on_change = lambda: failures.append(log.end_offset)
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"b"])
-    assert (log.end_offset, log.written_offset) == (1, 1)
-    assert failures == [log]
+    assert (log.end_offset, log.writer.written_offset) == (1, 1)
+    assert failures == [1]
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"b"])
 
@@ -456,7 +456,7 @@ def test_nothing_is_cut_off_while_a_flush_runs() -> None:
     log = opened(segment_bytes=200)
     for _ in range(6):
         append(log, [b"v"])
-    flush = log.start_flush()
+    flush = log.flush_state.start()
     assert flush is not None
     flush.run()
     with pytest.raises(AssertionError, match="a flush is running"):
@@ -464,14 +464,14 @@ def test_nothing_is_cut_off_while_a_flush_runs() -> None:
     with pytest.raises(AssertionError, match="a flush is running"):
         log.drop_segments(1)
     append(log, [b"w"])
-    log.end_flush(flush)
-    assert (log.recovery_point, log.end_offset) == (6, 7)
+    log.flush_state.end(flush)
+    assert (log.flush_state.recovery_point, log.end_offset) == (6, 7)
     log.truncate_to(4)
     append(log, [b"w"])
-    assert log.recovery_point == 4
-    log.flush()
-    assert log.recovery_point == 5
-    assert log.start_flush() is None
+    assert log.flush_state.recovery_point == 4
+    log.flush_state.flush()
+    assert log.flush_state.recovery_point == 5
+    assert log.flush_state.start() is None
 
 
 def test_a_failed_flush_promises_nothing() -> None:
@@ -482,5 +482,5 @@ def test_a_failed_flush_promises_nothing() -> None:
     disk.fail_at("sync", OSError(errno.EIO, "broken"))
     for _ in range(2):
         with pytest.raises(errors.KafkaStorageError):
-            log.flush()
-    assert log.recovery_point == 0
+            log.flush_state.flush()
+    assert log.flush_state.recovery_point == 0

@@ -54,7 +54,7 @@ def seen(log: PartitionLog) -> Seen:
         content(log),
         log.epochs.entries(),
         sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in log.producers.all()),
-        log.aborted(0, log.end_offset),
+        log.segments.aborted_transactions(0, log.end_offset),
         [offset_for_timestamp(log, TIME_MS + n) for n in range(0, 70, 3)],
         max_timestamp(log),
         [segment.base_offset for segment in log.segments],
@@ -147,7 +147,7 @@ async def test_a_log_that_syncs_each_record_loses_nothing(
     async def work(logs: LogManager) -> None:
         log = logs.create("t", ID, 0, CONFIG)
         await fill(logs, log, steps)
-        assert log.recovery_point == log.end_offset
+        assert log.flush_state.recovery_point == log.end_offset
         before.append(seen(log))
 
     await broker.run(work, stop=stop, settle_s=settle_s)
@@ -204,17 +204,17 @@ async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
         await fill(logs, log, 30)
         await trio.sleep(100)
         logs.threads.stand_in = delayed_flushes
-        assert log.active.indexes.aborted_transactions()
+        assert log.segments.active.indexes.aborted_transactions()
         log.roll(TIME_MS)
         before.append(seen(log))
-        flush = log.start_flush()
+        flush = log.flush_state.start()
         assert flush is not None
         disk.changes_left = changes
         with suppress(Killed):
             flush.run()
         disk.changes_left = None
         lost.extend(disk.power_loss(Random(seed)) for seed in range(40))
-        log.end_flush(flush)
+        log.flush_state.end(flush)
 
     await Broker(disk).run(work, stop=False)
     for survivor in lost:

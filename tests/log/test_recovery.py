@@ -105,7 +105,7 @@ def test_stale_checkpoints_are_fitted(disk: SimDisk) -> None:
         log = reopen(disk, start_offset=start, high_watermark=watermark, recovery_point=99)
         assert (log.start_offset, log.high_watermark) == expected
     log = reopen(disk, start_offset=12)
-    assert (log.start_offset, log.end_offset, log.size) == (12, 12, 0)
+    assert (log.start_offset, log.end_offset, log.segments.size) == (12, 12, 0)
 
 
 def test_zeros_and_a_crc_of_zero_are_no_batch(disk: SimDisk) -> None:
@@ -131,11 +131,11 @@ def test_an_offset_torn_off_from_its_batch(wrong: int) -> None:
     log = reopen(disk, LogConfig())
     for n in range(4):
         append(log, [b"%d" % n])
-    size = log.size // 4
-    append(log, [b"." * (512 - log.size - size - 4)])
-    place = log.size
+    size = log.segments.size // 4
+    append(log, [b"." * (512 - log.segments.size - size - 4)])
+    place = log.segments.size
     append(log, [b"5"])
-    log.flush()
+    log.flush_state.flush()
     assert offset_at(disk, place) == 5
     assert 490 < place < 512
     disk.inode(f"{STEM}.log").data[place : place + 8] = wrong.to_bytes(8, "big")
@@ -202,7 +202,7 @@ def test_gaps_of_compaction_are_no_damage() -> None:
     log = reopen(disk, compacted)
     for n in range(6):
         append(log, [b"%d" % n])
-    log.flush()
+    log.flush_state.flush()
     inode = disk.files[f"{STEM}.log"]
     size = len(inode.data) // 6
     del inode.data[2 * size : 4 * size]
@@ -291,10 +291,10 @@ def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> 
     log = open_log(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
     append(log, [b"kept"])
     append(log, [b"cut off"])
-    log.flush()
+    log.flush_state.flush()
     log.truncate_to(1)
     append(log, [b"." * 700])
-    log.flush()
+    log.flush_state.flush()
     assert len(log.segments) == 2
     disk.sync_directory()
     for seed in range(20):
@@ -305,7 +305,7 @@ def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> 
             TopicPartition("t", 0),
             now_ms=TIME_MS,
             config=config,
-            offsets=StoredOffsets(recovery_point=log.recovery_point),
+            offsets=StoredOffsets(recovery_point=log.flush_state.recovery_point),
         )
         assert content(again) == [(0, b"kept"), (1, b"." * 700)]
 
@@ -316,11 +316,11 @@ def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
     disk.make_directory("t-0")
     log = open_log(disk, "t-0", at, now_ms=TIME_MS)
     append(log, [b"cut off"])
-    log.flush()
+    log.flush_state.flush()
     log.truncate_to(0)
     disk = disk.after_kill()
     log = open_log(disk, "t-0", at, now_ms=TIME_MS, offsets=StoredOffsets(recovery_point=0))
-    log.flush()
+    log.flush_state.flush()
     disk.sync_directory()
     for seed in range(20):
         again = open_log(disk.power_loss(Random(seed)), "t-0", at, now_ms=TIME_MS)

@@ -79,7 +79,7 @@ class Rolling:
                 SimDisk(root=copy.deepcopy(disk.root)),
                 [disk.power_loss(Random(seed)) for seed in POWER_SEEDS],
                 self.model.promised,
-                log.written_offset,
+                log.writer.written_offset,
             )
         )
 
@@ -118,7 +118,7 @@ class Rolling:
 
     async def flush(self) -> None:
         await self.logs.flush(self.log)
-        self.model.flushed = self.log.recovery_point
+        self.model.flushed = self.log.flush_state.recovery_point
 
 
 async def by_size(rolling: Rolling) -> None:
@@ -143,12 +143,12 @@ async def twice_in_a_row(rolling: Rolling) -> None:
 async def while_flushing(rolling: Rolling) -> None:
     """A flush that began before the roll ends after it."""
     rolling.feed(1)
-    flush = rolling.log.start_flush()
+    flush = rolling.log.flush_state.start()
     assert flush is not None
     rolling.log.roll(TIME_MS)
     rolling.feed(1)
     flush.run()
-    rolling.log.end_flush(flush)
+    rolling.log.flush_state.end(flush)
 
 
 def manager(disk: SimDisk) -> LogManager:
@@ -173,7 +173,7 @@ async def test_every_step_of_a_roll_may_be_the_last_one(
         await trio.sleep(100)  # checkpoints cover it
         rolling.feed(3)
         segments = len(log.segments)
-        while log.active.size < 600:
+        while log.segments.active.size < 600:
             rolling.feed(1)
         assert len(log.segments) == segments
         if is_synced:
@@ -185,7 +185,7 @@ async def test_every_step_of_a_roll_may_be_the_last_one(
         disk.on_call = None
         nursery.cancel_scope.cancel()
     assert len(log.segments) > segments
-    assert log.recovery_point == log.end_offset
+    assert log.flush_state.recovery_point == log.end_offset
     kinds = {kind for kind, _ in (moment.call for moment in rolling.moments)}
     assert kinds >= {"create", "write", "sync", "sync_directory", "rename"}
     for number, moment in enumerate(rolling.moments):
@@ -215,7 +215,7 @@ async def check(disk: SimDisk, model: Model, promised: int, story: str) -> None:
     for _ in range(2):
         append(log, [b"after"])
         log.roll(TIME_MS)
-    log.flush()
+    log.flush_state.flush()
     values = [value for _, value in contents(log)]
     assert values[end_offset:] == [b"after"] * 2, story
     await logs.close()

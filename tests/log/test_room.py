@@ -197,7 +197,7 @@ def test_refused_batch_leaves_nothing_behind_the_last_one() -> None:
     disk.capacity = _used(disk) + 90
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"w" * 1000])
-    assert len(disk.files["t-0/00000000000000000000.log"].data) == log.size
+    assert len(disk.files["t-0/00000000000000000000.log"].data) == log.segments.size
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -355,7 +355,7 @@ async def test_truncation_of_what_found_no_room_leaves_producers_in_order(autoju
         for sequence in (1, 2):
             send(log, sequence)
         await trio.sleep(5)
-        assert (log.written_offset, log.end_offset) == (1, 3)
+        assert (log.writer.written_offset, log.end_offset) == (1, 3)
         assert await logs.truncate(log, 2)
         disk.capacity = PLENTY
         for sequence in range(log.end_offset, 4):
@@ -376,7 +376,7 @@ async def test_slow_directory_keeps_what_found_no_room(autojump_clock) -> None:
         disk.slow = True
         append(log, [b"b" * 50])
         await trio.sleep(5)
-        assert (log.written_offset, log.end_offset) == (1, 2)
+        assert (log.writer.written_offset, log.end_offset) == (1, 2)
         with pytest.raises(errors.KafkaStorageError):
             append(log, [b"c"])
         assert logs.directories[0].online

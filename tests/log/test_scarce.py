@@ -168,10 +168,10 @@ async def test_closed_segment_is_synced_once_there_are_descriptors(
         log.segments[0].file.close()
         disk.fail_at("open", OSError(number, "too many open files"), times=OFTEN)
         await trio.sleep(30)
-        assert log.recovery_point == 0
+        assert log.flush_state.recovery_point == 0
         disk.mend()
         await trio.sleep(2)
-        assert log.recovery_point == log.active.base_offset == 2
+        assert log.flush_state.recovery_point == log.segments.active.base_offset == 2
     await logs.close()
 
 
@@ -192,7 +192,7 @@ async def test_closed_segment_of_a_log_that_is_gone_is_not_synced(autojump_clock
 
 
 def _append_to_closed(logs: LogManager, log: PartitionLog) -> None:
-    log.active.file.close()
+    log.segments.active.file.close()
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"w"])
 
@@ -208,12 +208,12 @@ def _create(logs: LogManager, log: PartitionLog) -> None:
 
 
 async def _retain(logs: LogManager, log: PartitionLog) -> None:
-    log.active.first_timestamp = log.active.max_timestamp = -2
+    log.segments.active.first_timestamp = log.segments.active.max_timestamp = -2
     assert await logs.retain(log) == 0
 
 
 def _write_behind(logs: LogManager, log: PartitionLog) -> None:
-    log.active.file.close()
+    log.segments.active.file.close()
     log.disk.slow = True
     append(log, [b"w"])
 
@@ -247,7 +247,7 @@ async def test_directory_without_descriptors_stays_online(
         before = log.end_offset
         append(log, [b"again"])
         await trio.sleep(10)
-        assert (log.recovery_point, log.end_offset) == (before + 1, before + 1)
+        assert (log.flush_state.recovery_point, log.end_offset) == (before + 1, before + 1)
         assert len(content(log)) == before + 1
         assert disk.read("replication-offset-checkpoint") == b"0\n1\nt 0 5\n"
         logs.create("u", OTHER, 0, config_of("u"))
@@ -278,7 +278,7 @@ async def test_scarce_descriptors_lose_no_acknowledged_record(autojump_clock, se
         disk.mend()
         await trio.sleep(100)
         assert [value for _, value in content(log)] == acknowledged
-        assert log.recovery_point == log.end_offset
+        assert log.flush_state.recovery_point == log.end_offset
     async with running(disk.after_kill()) as logs:
         log = logs.create("t", ID, 0, config_of("t"))
         assert [value for _, value in content(log)] == acknowledged

@@ -18,7 +18,7 @@ def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=config)
     for n in range(segments):
         append(log, [value], timestamp_ms=TIME_MS + n)
-    log.flush()
+    log.flush_state.flush()
     for segment in log.segments[:-1]:
         segment.max_timestamp = -2
     return disk, log
@@ -68,5 +68,5 @@ def test_a_search_given_up_lets_go_of_its_file() -> None:
     while next(search) is None:
         pass
     search.close()
-    log.release()
+    log.segments.release()
     assert not disk.opened

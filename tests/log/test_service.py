@@ -106,7 +106,8 @@ async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
         for partition in range(4):
             log = await made(logs, partition=partition)
             assert log.topic_id == ID
-            assert log.end_offset == log.high_watermark == log.recovery_point == partition * 6
+            assert log.end_offset == log.high_watermark == partition * 6
+            assert log.flush_state.recovery_point == partition * 6
         assert log.start_offset == 3
         assert len(content(log)) == 15
         assert log.producers.get(5) is not None
@@ -125,7 +126,8 @@ async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
     async with running(after) as logs:
         log = await made(logs)
         assert (log.end_offset, log.high_watermark) == (7, 5)
-        assert log.recovery_point == log.active.base_offset == 6  # closed segments were synced
+        # Closed segments were synced.
+        assert log.flush_state.recovery_point == log.segments.active.base_offset == 6
 
 
 async def test_nothing_wakes_while_nothing_changes(autojump_clock) -> None:
@@ -214,14 +216,14 @@ async def test_a_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
     disk = SimDisk()
     written: list[int] = []
     async with running(disk) as logs:
-        logs.subscribe(on_written=lambda log: written.append(log.written_offset))
+        logs.subscribe(on_written=lambda log: written.append(log.writer.written_offset))
         log = await made(logs)
         disk.slow = True
         for _ in range(3):
             append(log, [b"v"])
-        assert log.written_offset == 0
+        assert log.writer.written_offset == 0
         await logs.delete("t", 1)
-        while log.behind:
+        while log.writer.queue:
             await trio.lowlevel.checkpoint()
         assert written == [3]
     await logs.close()
@@ -235,7 +237,7 @@ async def test_one_fsync_serves_all_who_wait(autojump_clock) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(logs.flush, log)
-        assert log.recovery_point == 1
+        assert log.flush_state.recovery_point == 1
         assert disk.calls.count(("sync", "t-0/00000000000000000000.log")) == 1
 
 
@@ -246,9 +248,9 @@ async def test_flush_ms_counts_from_the_first_message(autojump_clock) -> None:
         await trio.sleep(10)
         append(log, [b"v"])
         await trio.sleep(0.9)
-        assert log.recovery_point == 0
+        assert log.flush_state.recovery_point == 0
         await trio.sleep(0.2)
-        assert log.recovery_point == 1
+        assert log.flush_state.recovery_point == 1
 
 
 async def test_a_failed_directory_goes_and_the_other_stays(autojump_clock) -> None:
@@ -312,7 +314,7 @@ async def test_threads_do_it_too(tmp_path) -> None:
         for _ in range(5):
             append(log, [b"v"])
         await logs.flush(log)
-        assert log.recovery_point == 5
+        assert log.flush_state.recovery_point == 5
         done = trio.Event()
         logs.subscribe(on_written=lambda _: done.set())
         log.disk.slow = True

@@ -133,7 +133,7 @@ def test_first_flush_keeps_the_partition_itself(seed: int) -> None:
     at = TopicPartition("t", 0)
     log = create(disk, "t-0", at, now_ms=TIME_MS)
     append(log, [b"v"])
-    log.flush()
+    log.flush_state.flush()
     after = disk.power_loss(Random(seed))
     offsets = StoredOffsets(recovery_point=1)
     assert open_log(after, "t-0", at, now_ms=TIME_MS, offsets=offsets).end_offset == 1

@@ -65,7 +65,7 @@ def with_segments(logs: LogManager, count: int) -> PartitionLog:
     for _ in range(count + 1):
         append(log, [b"." * 40], timestamp_ms=TIME_MS - 7_200_000)
     append(log, [b"." * 40], timestamp_ms=TIME_MS)
-    log.flush()
+    log.flush_state.flush()
     log.high_watermark = log.end_offset
     return log
 
@@ -76,7 +76,7 @@ async def by_time(log: PartitionLog) -> None:
 
 async def by_request(log: PartitionLog) -> None:
     log.configure(attrs.evolve(CONFIG, retention_ms=-1))
-    log.advance_start(log.active.base_offset)
+    log.advance_start(log.segments.active.base_offset)
 
 
 @pytest.mark.parametrize("cause", [by_time, by_request])

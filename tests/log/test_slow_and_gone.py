@@ -55,7 +55,7 @@ async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) 
         log = logs.create("t", ID, 0, LogConfig(flush_messages=1))
         log.disk.slow = True
         append(log, [b"v"])
-        assert (log.written_offset, log.end_offset) == (0, 1)
+        assert (log.writer.written_offset, log.end_offset) == (0, 1)
         assert log.must_flush
         durable = trio.Event()
 
@@ -65,11 +65,11 @@ async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) 
 
         nursery.start_soon(flush)
         await trio.testing.wait_all_tasks_blocked()
-        assert log.recovery_point == 0
+        assert log.flush_state.recovery_point == 0
         assert not durable.is_set()
         gate.opened.set()
         await durable.wait()
-        assert log.recovery_point == log.written_offset == 1
+        assert log.flush_state.recovery_point == log.writer.written_offset == 1
         nursery.cancel_scope.cancel()
     await logs.close()
 
@@ -85,5 +85,5 @@ async def test_what_was_truncated_is_never_durable(tmp_path) -> None:
     with pytest.raises(KafkaStorageError):
         await logs.flush(log, 2)
     await logs.flush(log, 1)
-    assert log.recovery_point == 1
+    assert log.flush_state.recovery_point == 1
     await logs.close()

@@ -55,9 +55,9 @@ async def test_records_are_synced_in_time_when_the_clock_jumps(
             append(log, [b"v"], now_ms=clock.now_ms())
             clock.jump_ms = jump_ms - clock.jump_ms
             await trio.sleep(0.29)
-            assert log.recovery_point == count - 1
+            assert log.flush_state.recovery_point == count - 1
             await trio.sleep(0.02)
-            assert log.recovery_point == count
+            assert log.flush_state.recovery_point == count
 
 
 @pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])

@@ -19,7 +19,7 @@ def filled(disk: SimDisk) -> PartitionLog:
     log = reopen(disk)
     for n in range(7):
         append(log, [b"old %d" % n], epoch=n // 3)
-    log.flush()
+    log.flush_state.flush()
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6]
     assert log.epochs.entries() == EPOCHS
     return log
@@ -27,10 +27,10 @@ def filled(disk: SimDisk) -> PartitionLog:
 
 def flush_below(log: PartitionLog, end_offset: int) -> None:
     """Sync for a caller that does not know of the truncation since."""
-    flush = log.start_flush(end_offset)
+    flush = log.flush_state.start(end_offset)
     assert flush is not None
     flush.run()
-    log.end_flush(flush)
+    log.flush_state.end(flush)
 
 
 @pytest.mark.parametrize("offset", [4, 5, 6])
@@ -41,7 +41,7 @@ def test_a_stop_in_order_after_a_truncation_and_a_flush_of_older_records(offset:
     log.truncate_to(offset)
     flush_below(log, 2)
     log.finish()
-    log.flush()
+    log.flush_state.flush()
     for seed in SEEDS:
         found = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=offset)
         assert found.end_offset == offset
@@ -53,15 +53,15 @@ def test_a_cut_that_waited_during_a_flush_is_synced_by_the_next_one() -> None:
     """Invariant 78: on a slow directory the file is cut after what was to be written before."""
     disk = SimDisk()
     log = filled(disk)
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     disk.slow = True
     append(log, [b"not written"])
     log.truncate_to(5)
     flush_below(log, 5)
-    job = log.behind.take()
+    job = log.writer.queue.take()
     job.run()
-    log.written()
-    log.flush()
+    log.on_written()
+    log.flush_state.flush()
     for seed in SEEDS:
         found = reopen(disk.power_loss(Random(seed)), recovery_point=5)
         assert content(found) == [(n, b"old %d" % n) for n in range(5)]
@@ -111,7 +111,7 @@ def test_an_epoch_begun_before_a_stop_in_order() -> None:
     disk.sync("t-0/leader-epoch-checkpoint")
     append(log, [b"new 7"], epoch=9)
     log.finish()
-    log.flush()
+    log.flush_state.flush()
     for seed in SEEDS:
         found = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=8)
         assert found.epochs.entries() == [*EPOCHS, (9, 7)]

@@ -30,7 +30,7 @@ MUTATIONS = (
     Mutation(
         name="records-take-the-reserve",
         invariants=(88,),
-        path="kwire/log/partition_log.py",
+        path="kwire/log/log_writer.py",
         old="if not self.uses_reserve and not self.disk.has_room():",
         new="if False and not self.disk.has_room():",
         test="tests/log/test_room.py",
@@ -39,16 +39,16 @@ MUTATIONS = (
         name="metadata-log-has-no-reserve",
         invariants=(88,),
         path="kwire/raftmeta/storage/disk_storage.py",
-        old="        log.uses_reserve = True\n",
+        old="        log.writer.uses_reserve = True\n",
         new="",
         test="tests/log/test_room.py::test_metadata_log_goes_on_with_the_reserve",
     ),
     Mutation(
         name="recovery-needs-room-for-snapshots",
         invariants=(88,),
-        path="kwire/log/snapshots.py",
-        old="    with if_room():\n",
-        new="    if True:\n",
+        path="kwire/log/producer_snapshots.py",
+        old="        with if_room():\n",
+        new="        if True:\n",
         test="tests/log/test_room.py",
     ),
     Mutation(
@@ -166,9 +166,9 @@ MUTATIONS = (
     Mutation(
         name="slow-directories-are-written-on-the-loop",
         invariants=(91,),
-        path="kwire/log/partition_log.py",
-        old="if self.behind or (self.disk.slow and",
-        new="if self.behind or (False and",
+        path="kwire/log/log_writer.py",
+        old="if self.queue or (disk.slow and",
+        new="if self.queue or (False and",
         test="tests/log/test_service.py::test_a_slow_directory_is_written_by_a_thread",
     ),
     Mutation(

@@ -53,11 +53,10 @@ MUTATIONS = (
         name="vote-is-gone-if-its-sync-cannot-begin",
         invariants=(42,),
         path="kwire/raftmeta/storage/disk_storage.py",
-        old="        self._flush = self._log.start_flush()  # This may fail, "
-        "and then the vote is still due.\n"
+        old="        self._flush = self._log.flush_state.start()\n"
         "        election, self._election = self._election, None\n",
         new="        election, self._election = self._election, None\n"
-        "        self._flush = self._log.start_flush()\n",
+        "        self._flush = self._log.flush_state.start()\n",
         test="tests/raftmeta/storage/test_scarce_descriptors.py::"
         "test_sync_that_could_not_begin_still_has_the_vote",
     ),

@@ -9,8 +9,8 @@ MUTATIONS = (
         name="high-watermark-passes-what-is-not-synced",
         invariants=(13,),
         path="kwire/replica/partition.py",
-        old="if log.must_flush else log.written_offset\n        moved",
-        new="if False else log.written_offset\n        moved",
+        old="if log.must_flush else written\n        moved",
+        new="if False else written\n        moved",
         test=f"{SYNCED}::test_nobody_reads_what_is_not_synced",
     ),
     Mutation(
@@ -18,7 +18,7 @@ MUTATIONS = (
         invariants=(13,),
         path="kwire/replica/partition.py",
         old="leader.log_end = self._stored_end(self.log.high_watermark)",
-        new="leader.log_end = self.log.written_offset",
+        new="leader.log_end = self.log.writer.written_offset",
         test=f"{SYNCED}::test_a_leader_tells_nothing_that_it_has_yet_to_sync",
     ),
     Mutation(
@@ -41,8 +41,8 @@ MUTATIONS = (
         name="failed-append-fails-the-request",
         invariants=(99,),
         path="kwire/log/partition_log.py",
-        old="self.uses_reserve)\n        except OSError",
-        new="self.uses_reserve)\n        except ZeroDivisionError",
+        old="next_offset, config)\n        except OSError",
+        new="next_offset, config)\n        except ZeroDivisionError",
         test=f"{SYNCED}::test_a_partition_that_cannot_be_appended_to_fails_alone",
     ),
     Mutation(
@@ -83,7 +83,7 @@ MUTATIONS = (
         invariants=(13,),
         path="kwire/replica/partition.py",
         old="end = high_watermark if upto is FetchIsolation.HIGH_WATERMARK else stable",
-        new="end = log.written_offset if upto is FetchIsolation.HIGH_WATERMARK else stable",
+        new="end = log.writer.written_offset if upto is FetchIsolation.HIGH_WATERMARK else stable",
         test="tests/handlers/test_fetch.py"
         "::TestReplicas::test_consumers_stay_below_the_high_watermark",
     ),

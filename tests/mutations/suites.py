@@ -22,8 +22,10 @@ MUTATIONS = (
         name="offset-given-again-after-clean-stop",
         invariants=(2,),
         path="kwire/log/recovery.py",
-        old="log.end_offset = log.written_offset = log.recovery_point = end_offset",
-        new="log.end_offset = log.written_offset = log.recovery_point = max(end_offset - 1, 0)",
+        old="log.end_offset = log.flush_state.recovery_point = "
+        "log.writer.written_offset = end_offset",
+        new="log.end_offset = log.flush_state.recovery_point = log.writer.written_offset = max(\n"
+        "        end_offset - 1, 0)",
         test=CLIENTS,
     ),
     Mutation(
@@ -37,9 +39,9 @@ MUTATIONS = (
     Mutation(
         name="fetch-passes-over-small-batches",
         invariants=(7,),
-        path="kwire/log/partition_log.py",
-        old="                found = segment.locate(offset, wait=wait)\n",
-        new="                found = segment.locate(offset + 1, wait=wait)\n",
+        path="kwire/log/log_segments.py",
+        old="                first = segment.locate(offset, wait=wait)\n",
+        new="                first = segment.locate(offset + 1, wait=wait)\n",
         test=CLIENTS,
     ),
     Mutation(

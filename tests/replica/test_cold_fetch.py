@@ -60,7 +60,7 @@ async def subject(monkeypatch: pytest.MonkeyPatch) -> Broker:
         for number in range(BATCHES):
             batch = one_batch(b"%d" % number)
             made.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
-        partition.log.flush()
+        partition.log.flush_state.flush()
         for segment in partition.log.segments:
             segment.file.close()
     disk = made.disk

@@ -171,10 +171,10 @@ async def test_a_slow_directory(autojump_clock: Any):
     subject = broker()
     partition = await made(subject)
     log = partition.log
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     subject.disk.slow = True
     produced = append(subject, partition)
-    assert (log.end_offset, log.written_offset, partition.high_watermark) == (1, 0, 0)
+    assert (log.end_offset, log.writer.written_offset, partition.high_watermark) == (1, 0, 0)
 
     async def recover() -> None:
         await trio.sleep(3)

@@ -15,7 +15,7 @@ def test_high_watermark_stays_below_what_is_not_written() -> None:
     disk = SimDisk()
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=NOW_MS, config=LogConfig())
-    log.on_behind = lambda _: None
+    log.writer.on_queued = lambda: None
     append(log, [b"written"])
     disk.slow = True
     append(log, [b"waits"])
@@ -32,6 +32,6 @@ def test_high_watermark_stays_below_what_is_not_written() -> None:
         now=0.0,
     )
     partition.lead(leader, 0.0)
-    assert (log.written_offset, log.end_offset) == (1, 2)
+    assert (log.writer.written_offset, log.end_offset) == (1, 2)
     assert partition.high_watermark == 1
     assert leader.epoch_start == 2

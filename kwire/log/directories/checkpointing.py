@@ -65,7 +65,7 @@ class Checkpointer:
             self._changed.clear()
             slices = Slices(self.clock.now)
             for log in changed:
-                log.clean()
+                log.changes.clean()
                 await slices.pause()
             await self.write(names.HIGH_WATERMARKS)
 

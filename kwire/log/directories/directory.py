@@ -159,13 +159,13 @@ class LogDirectory:
         self.disk.write(path, checkpoints.partition_metadata_text(topic_id))
         log = create(self.disk, directory, partition, now_ms=now_ms, config=config)
         log.topic_id = topic_id
-        log.unsynced.lazy.add(names.PARTITION_METADATA)
+        log.flush_state.unsynced.lazy.add(names.PARTITION_METADATA)
         self.logs[partition] = log
         return log
 
     def adopt(self, log: PartitionLog, topic_id: bytes) -> None:
         """Assign a log from before topics had ids to this topic."""
-        path = f"{log.directory}/{names.PARTITION_METADATA}"
+        path = f"{log.segments.directory}/{names.PARTITION_METADATA}"
         self.disk.replace(path, checkpoints.partition_metadata_text(topic_id), sync=True)
         log.topic_id = topic_id
 
@@ -180,12 +180,12 @@ class LogDirectory:
             self.disk.rename(names.directory(*partition), marked)
             return marked
         retired = self.logs.pop(partition)
-        self.disk.rename(retired.directory, marked)
-        retired.move(marked)
+        self.disk.rename(retired.segments.directory, marked)
+        retired.segments.move(marked)
         with if_room():
             for segment in retired.segments:
                 segment.write_indexes()
-        retired.release()
+        retired.segments.release()
         return marked
 
     def lines(self, name: str) -> Iterator[str]:
@@ -219,7 +219,8 @@ class LogDirectory:
             if not files and self.retired.get(partition) is files:
                 del self.retired[partition]
                 if partition in self.logs:
-                    markers.append(f"{self.logs[partition].directory}/{names.NAMED_AGAIN}")
+                    directory = self.logs[partition].segments.directory
+                    markers.append(f"{directory}/{names.NAMED_AGAIN}")
         return markers
 
     def remove_markers(self, markers: Iterable[str]) -> None:
@@ -310,11 +311,11 @@ def _start(log: PartitionLog) -> int | None:
     can reappear after a power loss, so then the start offset is returned too.
     """
     inside = log.start_offset > log.segments[0].base_offset
-    return log.start_offset if inside or log.removal_unsynced else None
+    return log.start_offset if inside or log.flush_state.removal_unsynced else None
 
 
 _OFFSETS: Final[dict[str, Callable[[PartitionLog], int | None]]] = {
-    names.RECOVERY_POINTS: lambda log: log.stored_recovery_point,
+    names.RECOVERY_POINTS: lambda log: log.flush_state.stored_recovery_point(log.end_offset),
     names.HIGH_WATERMARKS: lambda log: log.high_watermark,
     names.LOG_STARTS: _start,
 }

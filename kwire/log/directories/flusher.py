@@ -52,18 +52,18 @@ class LogFlusher:
         index files of closed segments, which recovery could rebuild. Raises KafkaStorageError when
         ``end_offset`` was truncated meanwhile.
         """
-        target = log.written_offset if end_offset is None else end_offset
-        while log.recovery_point < (reachable := min(target, log.end_offset)) or (
-            indexes and (log.unsynced or log in self.busy.flushes)
+        target = log.writer.written_offset if end_offset is None else end_offset
+        while log.flush_state.recovery_point < (reachable := min(target, log.end_offset)) or (
+            indexes and (log.flush_state.unsynced or log in self.busy.flushes)
         ):
             running = self.busy.flushes.get(log)
-            if running is None and log.written_offset < reachable:
+            if running is None and log.writer.written_offset < reachable:
                 running = self.busy.writes.get(log)
             if running is not None:
                 await running.wait()
                 continue
             try:
-                flush = log.start_flush(end_offset) if self.directory.holds(log) else None
+                flush = log.flush_state.start(end_offset) if self.directory.holds(log) else None
             except KafkaStorageError:
                 self._retry_timed(log)
                 raise
@@ -75,7 +75,7 @@ class LogFlusher:
 
     def on_change(self, log: PartitionLog) -> None:
         """Start ``flush.ms`` at the first unsynced record; later changes do not restart it."""
-        if log.recovery_point >= log.end_offset:
+        if log.flush_state.recovery_point >= log.end_offset:
             self._unsynced_since.pop(log, None)
             return
         if log.config.flush_ms >= FLUSH_NEVER_MS or log.disk.failed is not None:
@@ -119,7 +119,7 @@ class LogFlusher:
             unsynced = [
                 log
                 for log in rolled
-                if not await self._try_flush(log, log.active.base_offset, indexes=True)
+                if not await self._try_flush(log, log.segments.active.base_offset, indexes=True)
             ]
             if unsynced:
                 await trio.sleep(RETRY_SECONDS)
@@ -146,8 +146,9 @@ class LogFlusher:
             self.directory.note_failure()
             raise KafkaStorageError(f"{log.partition}: {error}") from error
         finally:
-            log.end_flush(flush)
-            if since is not None and log.recovery_point < min(end_offset, log.end_offset):
+            log.flush_state.end(flush)
+            synced_end = log.flush_state.recovery_point
+            if since is not None and synced_end < min(end_offset, log.end_offset):
                 self._unsynced_since[log] = since  # Some of the older records are still unsynced.
             if self.directory.holds(log):
                 self.on_change(log)

@@ -47,10 +47,10 @@ class QueueWriter:
     async def _drain(self, log: PartitionLog) -> None:
         """Write until the log's queue is empty."""
         try:
-            while log.behind.queue:
+            while log.writer.queue.queue:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 try:
-                    job = log.behind.take()
+                    job = log.writer.queue.take()
                     with trio.CancelScope(shield=True):  # A taken job is no longer queued.
                         await self.in_thread(log.disk, job.run)
                 except OSError as error:
@@ -59,13 +59,13 @@ class QueueWriter:
                         return
                     await trio.sleep(RETRY_SECONDS)
                     continue
-                log.written()
+                log.on_written()
                 self.on_written(log)
         finally:
             self.busy.writes.pop(log).set()
 
     def _may_write_again(self, log: PartitionLog, error: OSError) -> bool:
         """Put a failed job back into the queue; return whether to retry it soon."""
-        if log.behind.running is not None:
-            log.behind.put_back()
+        if log.writer.queue.running is not None:
+            log.writer.queue.put_back()
         return not self.directory.note_failure() and lacks_descriptors(error)

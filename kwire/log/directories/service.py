@@ -114,8 +114,8 @@ class DirectoryService:
         are appended next are not synced.
         """
         await self.busy.wait_idle(log)
-        if log.behind:
-            offset = min(offset, log.written_offset)
+        if log.writer.queue:
+            offset = min(offset, log.writer.written_offset)
         is_cut = log.truncate_to(offset, self.clock.now_ms())
         await self.checkpoints.write(names.RECOVERY_POINTS)
         return is_cut
@@ -130,8 +130,8 @@ class DirectoryService:
 
     def _watch(self, log: PartitionLog) -> None:
         """Take up the notifications of a log."""
-        log.changed = self._on_change
-        log.on_behind = self.writer.start
+        log.changes.on_change = partial(self._on_change, log)
+        log.writer.on_queued = partial(self.writer.start, log)
         log.on_roll = self.flusher.on_roll
         self.flusher.on_change(log)
 
@@ -143,7 +143,9 @@ class DirectoryService:
         self.flusher.on_change(log)
 
     def _forget(self, log: PartitionLog) -> None:
-        log.changed = log.on_behind = log.on_roll = _ignore
+        log.changes.on_change = lambda: None
+        log.writer.on_queued = lambda: None
+        log.on_roll = _ignore
         self.leaving.discard(log)
         self.checkpoints.forget(log)
         self.flusher.forget(log)
@@ -207,7 +209,7 @@ class DirectoryService:
                     self.retire(log.partition, unique(), names.DELETE_DIRECTORY)
                     continue
                 log.finish()
-                flush = log.start_flush()
+                flush = log.flush_state.start()
                 if flush is not None:
                     flushes.append((log, flush))
                 await trio.lowlevel.checkpoint()
@@ -215,6 +217,6 @@ class DirectoryService:
                 await self.in_thread(self.directory.disk, sync_all)
         finally:
             for log, flush in flushes:
-                log.end_flush(flush)
+                log.flush_state.end(flush)
             for log in logs:
-                log.release()
+                log.segments.release()

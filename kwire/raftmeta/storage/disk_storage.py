@@ -99,7 +99,7 @@ class DiskStorage:
             )
         except CorruptMessage as error:
             raise CorruptMessage(f"{error}; {REMEDY}") from error
-        log.uses_reserve = True
+        log.writer.uses_reserve = True
         last_epoch = log.epochs.latest
         parted = last_epoch is not None and newest.epoch > last_epoch
         if parted or newest.end_offset > log.end_offset:
@@ -127,7 +127,7 @@ class DiskStorage:
         """Start an empty log; cuts that are queued for its removed files no longer apply."""
         log.settle()
         log.truncate_fully_at(start_offset)
-        log.behind.queue.clear()
+        log.writer.queue.queue.clear()
 
     def load(self, configured: VoterSet) -> Recovered:
         for snapshot in self._snapshots:
@@ -151,7 +151,7 @@ class DiskStorage:
     def _keep_what_was_found(self) -> None:
         """Sync what a killed process may have left unsynced: the next answers depend on it."""
         self._write_again(self._synced_end or 0)
-        self._log.flush()
+        self._log.flush_state.flush()
         self._disk.sync_directory(self._directory)
         self._disk.sync_directory()  # The directory's own name.
         self._note_synced_end(self._log.end_offset)
@@ -245,7 +245,7 @@ class DiskStorage:
         return self._synced_end
 
     def log_size(self) -> int:
-        return self._log.size
+        return self._log.segments.size
 
     # quorum-state ---------------------------------------------------------------------------
     def save_election(self, state: ElectionState, voters: VoterSet, kraft_version: int) -> None:
@@ -300,7 +300,8 @@ class DiskStorage:
 
     # Making durable -------------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
-        self._flush = self._log.start_flush()  # This may fail, and then the vote is still due.
+        # This may fail, and then the vote is still due.
+        self._flush = self._log.flush_state.start()
         election, self._election = self._election, None
         if election is None and self._flush is None:
             return None
@@ -318,7 +319,7 @@ class DiskStorage:
     def end_sync(self) -> None:
         flush, self._flush = self._flush, None
         if flush is not None:
-            self._log.end_flush(flush)
+            self._log.flush_state.end(flush)
 
     def shed(self) -> bool:
         return self._disk.shed()
@@ -331,7 +332,7 @@ class DiskStorage:
             sync()
             self.end_sync()
         if self._synced_end is not None:
-            self._note_synced_end(self._log.recovery_point)
+            self._note_synced_end(self._log.flush_state.recovery_point)
         self._log.close()
 
 

@@ -176,7 +176,7 @@ def test_sync_that_could_not_begin_still_has_the_vote() -> None:
     storage = DiskStorage(disk, now_ms=1)
     storage.append(data(0, 1, 1), 0)
     storage.save_election(VOTED, voters_of(1, 2, 3), 0)
-    storage._log.active.file.close()
+    storage._log.segments.active.file.close()
     disk.fail_at("open", SCARCE, times=20)
     with pytest.raises(KafkaStorageError):
         storage.start_sync()

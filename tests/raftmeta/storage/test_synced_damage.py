@@ -130,7 +130,7 @@ def as_another_program(disk: SimDisk, cut: int, records: bytes) -> None:
     )
     log.truncate_to(cut)
     log.append_follower(records)
-    log.flush()
+    log.flush_state.flush()
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -32,8 +32,8 @@ def content(log: PartitionLog, offset: int | None = None) -> list[tuple[int, byt
     """Offset and value of every record that can be read."""
     offset = log.start_offset if offset is None else offset
     pairs = []
-    while offset < log.written_offset:
-        with log.read(offset, 10_000, end_offset=log.written_offset) as region:
+    while offset < log.writer.written_offset:
+        with log.read(offset, 10_000, end_offset=log.writer.written_offset) as region:
             data = region.read()
         if not data:
             break

@@ -1,0 +1,211 @@
+"""What of a log is durable, and what its next flush has to sync.
+
+Rules: a log has one flush at a time; while one runs, the log is not truncated and no segment is
+removed. A failed flush leaves everything to the next one. Recovery trusts the indexes of segments
+below ``indexed_end`` and reads the batches of the others again.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kwire.log.config import LogConfig
+from kwire.log.flush import Flush, Unsynced
+from kwire.log.log_changes import LogChanges
+from kwire.log.log_segments import LogSegments
+from kwire.log.log_writer import LogWriter
+from kwire.log.segments.segment import Segment
+from kwire.log.storage_errors import storage_errors
+from kwire.log.trouble import Trouble, trouble
+
+CLOSED_MAX: Final = 8
+"""Closed segments that keep their indexes in memory until a flush writes them."""
+
+
+class FlushState:
+    """The durable part of one log."""
+
+    __slots__ = (
+        "_changes",
+        "_closed_end",
+        "_segments",
+        "_writer",
+        "indexed_end",
+        "recovery_point",
+        "running",
+        "unsynced",
+    )
+
+    def __init__(self, segments: LogSegments, writer: LogWriter, changes: LogChanges) -> None:
+        self._segments = segments
+        self._writer = writer
+        self._changes = changes
+        self.recovery_point = 0
+        """Everything below this offset is synced."""
+        self.indexed_end = 0
+        """The segments below this offset have their indexes on disk, synced."""
+        self.unsynced = Unsynced()
+        self.running: Flush | None = None
+        self._closed_end: int | None = None
+        """The log's end once all indexes are written; nothing is appended any more."""
+
+    def stored_recovery_point(self, log_end_offset: int) -> int:
+        """Return the recovery point for the checkpoint.
+
+        Segments that end below it have their indexes.
+        """
+        segments = self._segments
+        index = segments.index_of(self.indexed_end)
+        following = segments[index + 1 : index + 2]
+        end_offset = following[0].base_offset if following else log_end_offset
+        return min(self.recovery_point, max(self.indexed_end, end_offset - 1))
+
+    @property
+    def removal_unsynced(self) -> bool:
+        """Whether removed segments can reappear after a power loss."""
+        running = self.running
+        return self.unsynced.removed or (running is not None and running.unsynced.removed)
+
+    @property
+    def name_unsynced(self) -> bool:
+        """Whether a power loss can remove the log's own directory."""
+        running = self.running
+        return self.unsynced.directory or (running is not None and running.unsynced.directory)
+
+    def unwritten(self, name: str) -> bytes | None:
+        """Return the content that a flush has yet to write to this file of the directory."""
+        running = {} if self.running is None else self.running.unsynced.files
+        return self.unsynced.files.get(name) or running.get(name)
+
+    # -- flushes
+
+    def start(self, end_offset: int | None = None) -> Flush | None:
+        """Return a flush of everything written (below ``end_offset``), None if nothing is due.
+
+        Run it in any thread, then pass it to :meth:`end`. Raises KafkaStorageError when the files
+        cannot be opened for it.
+        """
+        assert self.running is None, "a flush is running"
+        written_offset = self._writer.written_offset
+        end_offset = written_offset if end_offset is None else min(end_offset, written_offset)
+        # The flush takes over what a cut left unsynced: it has to sync the segment that was cut.
+        end_offset = max(end_offset, self.recovery_point)
+        unsynced, segments = self.unsynced, self._segments
+        if end_offset <= self.recovery_point and not unsynced:
+            return None
+        # If a segment begins at the recovery point, a cut there was made in the segment before.
+        first = segments.index_of(self.recovery_point - unsynced.cut)
+        chosen = [s for s in segments[first:] if s.base_offset <= end_offset]
+        chosen += [s for s in unsynced.closed if s not in chosen]
+        closed_end = self._closed_end
+        indexed_end = segments.active.base_offset if closed_end is None else closed_end
+        disk, directory = segments.disk, segments.directory
+        with storage_errors(self._changes):
+            flush = Flush(disk, directory, chosen, unsynced, end_offset, indexed_end)
+        self.running = flush
+        self.unsynced = Unsynced(names=False, directory=False)
+        self._changes.clean()
+        return flush
+
+    def end(self, flush: Flush) -> None:
+        """Account for a flush that has been run: the data it synced counts as durable."""
+        flush.close()
+        self.running = None
+        if not flush.worked:
+            self.unsynced.put_back(flush.unsynced)
+            return
+        for segment in flush.unsynced.closed:
+            segment.drop_indexes()
+        self.recovery_point = max(self.recovery_point, flush.end_offset)
+        self.indexed_end = max(self.indexed_end, flush.indexed_end)
+        self._changes.clean()
+        self._changes.on_change()
+
+    def flush(self) -> None:
+        """Sync in the calling thread, which must be one that may wait."""
+        flush = self.start()
+        if flush is not None:
+            with storage_errors(self._changes):
+                try:
+                    flush.run()
+                finally:
+                    self.end(flush)
+
+    # -- changes of the log
+
+    def begin_segment(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
+        """Create an empty segment, whose name the next flush syncs."""
+        segment = self._segments.begin(base_offset, now_ms, config)
+        self.unsynced.names = True
+        return segment
+
+    def on_segment_closed(self, segment: Segment) -> None:
+        """Let the next flush write a closed segment's indexes.
+
+        The flush's thread can wait for the file system; an append should not.
+        """
+        closed = self.unsynced.closed
+        closed.append(segment)
+        if len(closed) > CLOSED_MAX:
+            self.write_indexes(closed[0])
+            del closed[0]
+
+    def write_indexes(self, segment: Segment) -> None:
+        """Write a closed segment's indexes at once; the next flush syncs them.
+
+        Without room on the disk they stay in memory, and the next flush writes them.
+        """
+        try:
+            self.unsynced.files.update(dict.fromkeys(segment.write_indexes()))
+        except OSError as error:
+            if trouble(error) is not Trouble.NO_ROOM:
+                raise
+            self.unsynced.closed.append(segment)
+
+    def on_segments_removed(self, segments: Iterable[Segment]) -> None:
+        """Drop what is unsynced of removed segments; their names could reappear after a crash."""
+        assert self.running is None, "a flush is running"
+        self.unsynced.removed = True
+        for segment in segments:
+            self.unsynced.forget(segment)
+
+    def remove_segments(self, segments: Iterable[Segment]) -> None:
+        """Remove segments of a cut, and their files, at once."""
+        for segment in segments:
+            self.unsynced.forget(segment)
+            self._segments.remove(segment)
+
+    def start_cut(self) -> None:
+        """Note a cut. No flush may run: it would count removed data as durable and index it."""
+        assert self.running is None, "a flush is running"
+        self.unsynced.cut = True
+
+    def truncate_to(self, offset: int, active: Segment) -> None:
+        """Follow a cut at ``offset``, after which ``active`` is appended to again."""
+        self.unsynced.forget(active)
+        self.indexed_end = min(self.indexed_end, active.base_offset)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    # -- a clean stop
+
+    def write_all_indexes(self) -> None:
+        """Write the indexes of all segments; the next flush syncs them.
+
+        Those of an empty segment may be lost.
+        """
+        segments, unsynced = self._segments, self.unsynced
+        if segments.active.has_indexes:
+            segments.active.close_indexes()
+        for segment in segments:
+            file_names = segment.write_indexes()
+            if segment.size:
+                unsynced.files.update(dict.fromkeys(file_names))
+        unsynced.closed.clear()
+
+    def close(self, log_end_offset: int) -> None:
+        """Write what the next flush would write; the log ends here for good."""
+        segments = self._segments
+        for name, data in self.unsynced.files.items():
+            if data is not None:
+                segments.disk.write(f"{segments.directory}/{name}", data)
+                self.unsynced.files[name] = None
+        self._closed_end = log_end_offset

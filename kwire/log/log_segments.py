@@ -1,0 +1,161 @@
+"""The list of a log's segments.
+
+Rules: segments are in the order of their base offsets and do not overlap; only the last one is
+appended to. Compaction may leave gaps. Errors of the disk are raised as they come.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from kwire.log import region
+from kwire.log.cold import WouldWait
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
+from kwire.log.formats import names
+from kwire.log.formats.txn_index import Aborted, overlapping
+from kwire.log.region import FileRegion
+from kwire.log.segments import warming
+from kwire.log.segments.segment import Segment
+from kwire.records.header import BatchHeader
+
+
+class LogSegments(Sequence[Segment]):
+    """The segments of one log, in a directory that may be renamed."""
+
+    __slots__ = ("active", "directory", "disk", "ordered")
+
+    active: Segment
+    """The last segment; there is one as soon as a log is created or opened."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.ordered: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self.ordered)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self.ordered[index]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.ordered)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.ordered)
+
+    # -- changing the list
+
+    def add(self, segment: Segment) -> None:
+        """Append a segment with the largest base offset, which becomes the active one."""
+        self.ordered.append(segment)
+        self.active = segment
+
+    def begin(self, base_offset: int, now_ms: int, config: LogConfig) -> Segment:
+        """Create an empty segment, which becomes the active one."""
+        segment = Segment(self.disk, self.directory, base_offset, 0, config)
+        segment.create(now_ms)
+        if config.preallocate:
+            segment.space.extend(segment.file, 0, 0, config)
+        self.add(segment)
+        return segment
+
+    def take_oldest(self, count: int) -> list[Segment]:
+        """Take out the ``count`` oldest segments; their files stay."""
+        removed, self.ordered = self.ordered[:count], self.ordered[count:]
+        return removed
+
+    def take_from(self, index: int) -> list[Segment]:
+        """Take out the segments from this place in the list on; their files stay."""
+        removed, self.ordered = self.ordered[index:], self.ordered[:index]
+        if self.ordered:
+            self.active = self.ordered[-1]
+        return removed
+
+    def remove(self, segment: Segment) -> None:
+        """Remove one segment's files, and the segment from the list if it is there."""
+        segment.file.close()
+        segment.files.remove(*names.SEGMENT_SUFFIXES)
+        if segment in self.ordered:
+            self.ordered.remove(segment)
+
+    def release(self) -> None:
+        """Close the files without writing anything."""
+        for segment in self.ordered:
+            segment.file.close()
+
+    def move(self, directory: str) -> None:
+        """Follow a rename of the directory."""
+        self.directory = directory
+        for segment in self.ordered:
+            segment.move(directory)
+
+    # -- looking up
+
+    def index_of(self, offset: int) -> int:
+        """Return the place in the list of the segment that ``offset`` belongs into."""
+        if offset >= self.active.base_offset:
+            return len(self.ordered) - 1
+        following = bisect_right(self.ordered, offset, key=lambda segment: segment.base_offset)
+        return max(following - 1, 0)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        written_offset: int,
+        at_least_one: bool,
+        wait: bool,
+    ) -> FileRegion:
+        """Return the bytes from the batch that holds ``offset``, wholly below ``end_offset``.
+
+        The readable batches of the log end at ``written_offset``; ``end_offset`` is not above it.
+        ``at_least_one``: the first batch is returned even if it is larger than ``max_bytes``.
+        Without ``wait`` it raises :class:`WouldWait` if finding the bytes would wait for the disk.
+        """
+        index, ordered = self.index_of(offset), self.ordered
+        while offset < end_offset and index < len(ordered):
+            segment = ordered[index]
+            try:
+                first = segment.locate(offset, wait=wait)
+                if first is not None:
+                    end = segment.written
+                    if end_offset != written_offset and (
+                        segment is self.active or ordered[index + 1].base_offset > end_offset
+                    ):
+                        following = segment.locate(end_offset, wait=wait)
+                        end = end if following is None else min(end, following[0])
+                    return region.of_segment(segment, first, max_bytes, end, at_least_one)
+            except WouldWait as cold:
+                cold.disk, cold.job = self.disk, warming.lookups(segment, offset, end_offset)
+                raise
+            index += 1  # Compaction removed the rest of this segment.
+        return region.empty()
+
+    def batches_from(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """Yield segment, position and header of every batch that ends past ``offset``."""
+        for index, segment in enumerate(self.ordered):
+            following = self.ordered[index + 1 : index + 2]
+            if following and following[0].base_offset <= offset:
+                continue
+            first = segment.locate(offset) if offset > segment.base_offset else (0, 0)
+            for position, header in segment.scan(first[0]) if first is not None else ():
+                yield segment, position, header
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[Aborted]:
+        """Return aborted transactions that touch the range, sorted by their first offsets."""
+        aborted: list[Aborted] = []
+        for segment in self.ordered[self.index_of(start_offset) :]:
+            for entry in segment.indexes.aborted_transactions():
+                aborted.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return overlapping(aborted, start_offset, end_offset)
+        return overlapping(aborted, start_offset, end_offset)

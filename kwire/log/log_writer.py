@@ -1,0 +1,107 @@
+"""The writes of a log's batches: at once, or through a queue while the directory is slow.
+
+Rules: batches are written in the order of their offsets. An error leaves the log as it was. Errors
+of the disk are raised as they come; a full disk raises KafkaStorageError before anything is
+written, unless the log may use the directory's reserve.
+"""
+
+from collections.abc import Callable
+
+from kwire.errors import KafkaStorageError
+from kwire.log.config import LogConfig
+from kwire.log.disk import Disk
+from kwire.log.segments.segment import Segment
+from kwire.log.write_queue import Write, WriteQueue
+from kwire.records.header import Buffer
+from kwire.types import TopicPartition
+
+
+class LogWriter:
+    """Writes batches to the segments of one log."""
+
+    __slots__ = ("disk", "on_queued", "partition", "queue", "uses_reserve", "written_offset")
+
+    def __init__(self, disk: Disk, partition: TopicPartition) -> None:
+        self.disk = disk
+        self.partition = partition
+        self.queue = WriteQueue()
+        self.written_offset = 0
+        """The end offset of the batches in the page cache; readers stay below it."""
+        self.uses_reserve = False
+        """Whether records are appended even on a full disk, as to the metadata log."""
+        self.on_queued: Callable[[], None] | None = None
+        """Called when a write or cut was queued; the service then runs the jobs of the queue.
+
+        Without it a log writes synchronously, even to a slow disk.
+        """
+
+    def write(
+        self,
+        segment: Segment,
+        parts: tuple[Buffer, ...],
+        size: int,
+        next_offset: int,
+        config: LogConfig,
+    ) -> None:
+        """Write batches of ``size`` bytes behind those of the active segment, or queue them."""
+        disk = self.disk
+        if disk.full:  # A roll may have just found the disk full.
+            self.need_room()
+        position = segment.size
+        end_position = position + size
+        if end_position > segment.space.end:
+            segment.space.extend(segment.file, position, size, config)
+        on_queued = self.on_queued
+        if self.queue or (disk.slow and on_queued is not None):
+            self.queue.add(Write(segment, position, parts, end_position, next_offset))
+            if on_queued is not None:
+                on_queued()
+            return
+        segment.write(parts, self.uses_reserve)
+        segment.written = end_position
+        self.written_offset = next_offset
+
+    def need_room(self) -> None:
+        """Raise KafkaStorageError on a full disk, unless there is room again."""
+        if not self.uses_reserve and not self.disk.has_room():
+            raise KafkaStorageError(f"{self.partition}: no room for records")
+
+    def run_job(self) -> None:
+        """Run the queue's next job in the calling thread; then call :meth:`end_job`."""
+        job = self.queue.take()
+        try:
+            job.run()
+        except OSError:
+            self.queue.put_back()
+            raise
+
+    def end_job(self) -> bool:
+        """Make the writes of the finished job readable; return whether it cut a file, too."""
+        has_cut = False
+        for operation in self.queue.finish():
+            if isinstance(operation, Write):
+                operation.segment.written = operation.end_position
+                self.written_offset = operation.next_offset
+            else:
+                has_cut = True
+        return has_cut
+
+    def truncate_to(self, segment: Segment, offset: int) -> None:
+        """Cut a segment, which is the last one now, where the batch that holds ``offset`` began."""
+        position = self.queue.locate(segment, offset)
+        if position is None:
+            batch = segment.locate(offset)
+            position = segment.size if batch is None else batch[0]
+        segment.truncate(position, offset)
+        if self.queue:
+            self.queue.truncate(segment, position, offset)
+            if self.on_queued is not None:
+                self.on_queued()
+        else:
+            segment.file.truncate(position)
+        self.written_offset = min(self.written_offset, offset)
+
+    def continue_at(self, offset: int) -> None:
+        """Drop all queued writes: the log was emptied."""
+        self.queue.forget(offset)
+        self.written_offset = offset
