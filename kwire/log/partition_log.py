@@ -12,14 +12,13 @@ from an idempotent producer; the write of 16 KB takes another 10 (benchmarks/log
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from kwire.errors import CorruptMessage, OffsetOutOfRange
-from kwire.log import epochs_file
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import Disk
 from kwire.log.epochs import LeaderEpochs
+from kwire.log.epochs_file import EpochsFile
 from kwire.log.flush_state import FlushState
 from kwire.log.formats import names
 from kwire.log.log_changes import LogChanges
@@ -78,7 +77,9 @@ class PartitionLog:
         self.changes = LogChanges(partition)
         self.writer = LogWriter(disk, partition)
         self.flush_state = FlushState(self.segments, self.writer, self.changes)
-        self.epochs = LeaderEpochs(partial(epochs_file.write, self))
+        self.epochs = LeaderEpochs()
+        self.epochs_file = EpochsFile(self.epochs, self.segments, self.flush_state, self.changes)
+        self.epochs.on_change = self.epochs_file.write
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(self.producers, self.segments, self.flush_state)
         self.on_roll: Callable[[PartitionLog], None] = _ignore

@@ -12,13 +12,11 @@ crash: all steps can be repeated.
 import logging
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Final
 
 import attrs
 
 from kwire.errors import CorruptMessage
-from kwire.log import epochs_file
 from kwire.log.config import DEFAULTS, LogConfig
 from kwire.log.disk import TEMPORARY, Disk, Entry
 from kwire.log.epochs_file import SECTOR
@@ -162,7 +160,7 @@ def opening(
     has_removed = not offsets.clean and offsets.start_offset >= first_offset > 0
     log.flush_state.unsynced.removed = has_removed
     log.epochs.on_change = _later
-    has_epochs = epochs_file.load(log)
+    has_epochs = log.epochs_file.load()
     on_disk = set(log.epochs.entries())
     end_offset = _clean_end(log.segments.active, files.sizes) if offsets.clean else None
     if end_offset is not None:
@@ -171,9 +169,9 @@ def opening(
         yield from _recover(log, files, offsets, now_ms)
     log.flush_state.indexed_end = min(log.flush_state.indexed_end, log.end_offset)
     _fit(log, offsets, now_ms)
-    log.epochs.on_change = partial(epochs_file.write, log)
+    log.epochs.on_change = log.epochs_file.write
     if set(log.epochs.entries()) - on_disk:  # Surplus entries are dropped at the next load.
-        epochs_file.write(log)
+        log.epochs_file.write()
         log.flush_state.unsynced.files[names.EPOCHS_FILE] = None
     return log
 
@@ -197,7 +195,7 @@ def _fresh(
     log = create(
         disk, directory, partition, now_ms=now_ms, config=config, start_offset=offsets.start_offset
     )
-    epochs_file.load(log)
+    log.epochs_file.load()
     log.epochs.truncate_end(log.end_offset)
     return log
 

@@ -7,9 +7,10 @@ above a limit.
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kwire.log.disk import Disk, File
+from kwire.log.partition_log import PartitionLog
 from kwire.log.segments.segment import UNKNOWN_TIMESTAMP, Segment
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import (
@@ -17,10 +18,6 @@ from kwire.records.header import (
     BatchHeader,
 )
 from kwire.records.iterate import BadRecords, times
-
-if TYPE_CHECKING:
-    from kwire.log.partition_log import PartitionLog
-
 
 PAYLOAD_MAX: Final = 64 << 20
 """The largest unpacked payload in bytes; of a batch with a larger one only the header is used."""
@@ -64,7 +61,7 @@ def run(search: Search) -> Spot | None:
         answer = None if job is None else job.call()
 
 
-def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
+def first_at_least(log: PartitionLog, timestamp: int) -> Search:
     """Find the first record whose timestamp is ``timestamp`` or later."""
     for number, segment in enumerate(list(log.segments), 1):
         if not number % _SLICE_SEGMENTS:
@@ -82,7 +79,7 @@ def first_at_least(log: "PartitionLog", timestamp: int) -> Search:
     return None
 
 
-def youngest(log: "PartitionLog") -> Search:
+def youngest(log: PartitionLog) -> Search:
     """Find the first record with the largest timestamp, ignoring those below the log start."""
     best: Segment | None = None
     for number, segment in enumerate(list(log.segments), 1):
@@ -128,7 +125,7 @@ def position_of(segment: Segment, timestamp: int) -> int:
 
 
 def _in_batch(
-    log: "PartitionLog", segment: Segment, position: int, header: BatchHeader, timestamp: int
+    log: PartitionLog, segment: Segment, position: int, header: BatchHeader, timestamp: int
 ) -> Search:
     """Find the batch's first record at ``timestamp`` or later that is not below the log start."""
     try:
@@ -146,7 +143,7 @@ def _in_batch(
 
 
 def _times(
-    log: "PartitionLog", segment: Segment, position: int, header: BatchHeader
+    log: PartitionLog, segment: Segment, position: int, header: BatchHeader
 ) -> Generator[Job | None, bytes | None, Iterator[tuple[int, int]]]:
     """Return offsets and timestamps of a batch's records; BadRecords if they cannot be unpacked.
 
@@ -187,7 +184,7 @@ def _unpacked(packed: bytes, codec: int) -> bytes | None:
         return None
 
 
-def _youngest_left(log: "PartitionLog") -> Search:
+def _youngest_left(log: PartitionLog) -> Search:
     """Do the work of :func:`youngest` by reading batches, from the log start on.
 
     That is needed if the youngest batch of the segment is below the log start.
@@ -204,7 +201,7 @@ def _youngest_left(log: "PartitionLog") -> Search:
 
 
 def _largest(
-    log: "PartitionLog", segment: Segment, position: int, header: BatchHeader, floor: int
+    log: PartitionLog, segment: Segment, position: int, header: BatchHeader, floor: int
 ) -> Search:
     best: Spot | None = None
     try:
