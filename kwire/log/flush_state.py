@@ -1,4 +1,4 @@
-"""What of a log is durable, and what its next flush has to sync.
+"""The durability of a log: what is synced, and what its next flush has to sync.
 
 Rules: a log has one flush at a time; while one runs, the log is not truncated and no segment is
 removed. A failed flush leaves everything to the next one. Recovery trusts the indexes of segments
