@@ -349,7 +349,7 @@ class TestSeveralReplicas:
                 await trio.sleep(0.1)
                 assert partition.leader is not None
                 partition.leader.isr = frozenset({1})
-                partition.commits.reached(1)[0].set()  # type: ignore[attr-defined]
+                partition.commits.reach(1)
 
             nursery.start_soon(shrink)
             (answer,) = await produce(subject, ("t", 0, one_batch()))
