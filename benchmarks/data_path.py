@@ -60,8 +60,8 @@ def services(directory: str) -> Services:
         partition_epoch=0,
         replicas=[1],
         isr=[1],
+        log=log,
         log_end=0,
-        high_watermark=0,
         min_isr=1,
         now=0.0,
     )

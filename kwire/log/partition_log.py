@@ -72,7 +72,12 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self.high_watermark = 0
-        """Set by the replica layer; kept here for retention, checkpoints and restarts."""
+        """All in-sync replicas have the records below this offset.
+
+        The log is the owner of the high watermark: it is written to the log directory's checkpoint,
+        bounds retention and outlives roles. A leader moves it as its in-sync replicas fetch, a
+        follower as its leader's answers say. It goes back only when the log is truncated below it.
+        """
         self.segments = LogSegments(disk, directory)
         self.changes = LogChanges(partition)
         self.writer = LogWriter(disk, partition)

@@ -34,7 +34,7 @@ class Completion:
 
     def on_committed(self, partition: Partition, moved: Moved) -> None:
         """Complete the waits for records below a high watermark that moved."""
-        stable_before = partition.last_stable_offset
+        stable_before = partition.log.producers.last_stable_offset(moved.from_offset)
         size = partition.on_committed(moved)
         partition.commits.reach(moved.to_offset)
         if partition in self.fetch_waits:

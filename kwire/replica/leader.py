@@ -3,7 +3,8 @@
 Pure state: no clock, no disk, no network. The caller passes ``now`` and acts on the result of a
 method. Rules:
 
-* The high watermark is the smallest log end offset of the *maximal* ISR: the committed ISR and a
+* The high watermark is in the log, which has it in every role; while this broker leads, only the
+  leader moves it. It is the smallest log end offset of the *maximal* ISR: the committed ISR and a
   proposed one that is not answered yet (invariant 30). It never moves back, never passes the log
   end offset of an in-sync replica, and does not move while the committed ISR is smaller than the
   effective minimum, min(min.insync.replicas, replicas) (invariant 29).
@@ -13,8 +14,15 @@ method. Rules:
 """
 
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 import attrs
+
+
+class HasHighWatermark(Protocol):
+    """The log of a partition, as far as its leader uses it."""
+
+    high_watermark: int
 
 
 @attrs.frozen
@@ -60,7 +68,8 @@ class Leader:
     """The end offset of the records stored as durably as the topic requires."""
     epoch_start: int
     """The log end offset when this epoch began; an in-sync follower is at least here (KIP-101)."""
-    high_watermark: int
+    log: HasHighWatermark
+    """The owner of the high watermark."""
     isr: frozenset[int]
     followers: dict[int, Follower]
     min_isr: int = 1
@@ -80,20 +89,21 @@ class Leader:
         partition_epoch: int,
         replicas: Collection[int],
         isr: Collection[int],
+        log: HasHighWatermark,
         log_end: int,
-        high_watermark: int,
         min_isr: int,
         now: float,
         lag_max: float = 30.0,
     ) -> "Leader":
         """Begin a leader epoch; the followers in the ISR count as caught up now."""
+        log.high_watermark = min(log.high_watermark, log_end)
         return cls(
             node=node,
             leader_epoch=leader_epoch,
             partition_epoch=partition_epoch,
             log_end=log_end,
             epoch_start=log_end,
-            high_watermark=min(high_watermark, log_end),
+            log=log,
             isr=frozenset(isr),
             followers={
                 other: Follower(caught_up_at=now if other in isr else float("-inf"))
@@ -127,16 +137,16 @@ class Leader:
             for node, follower in self.followers.items():
                 if follower.log_end < target and (node in members or self._joining(follower, now)):
                     target = follower.log_end
-        before = self.high_watermark
+        before = self.log.high_watermark
         if target <= before:
             return None
-        self.high_watermark = target
+        self.log.high_watermark = target
         return Moved(before, target)
 
     def _joining(self, follower: Follower, now: float) -> bool:
         return (
             follower.log_end >= self.epoch_start
-            and follower.log_end >= self.high_watermark
+            and follower.log_end >= self.log.high_watermark
             and now - follower.caught_up_at <= self.lag_max
         )
 
@@ -145,10 +155,10 @@ class Leader:
         self.log_end = log_end
         if self.followers:
             return self.advance(now)
-        before = self.high_watermark
+        before = self.log.high_watermark
         if log_end <= before:
             return None
-        self.high_watermark = log_end
+        self.log.high_watermark = log_end
         return Moved(before, log_end)
 
     def fetched(
@@ -179,7 +189,7 @@ class Leader:
         return (
             follower is not None
             and node not in self.maximal_isr
-            and follower.log_end >= self.high_watermark
+            and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
         )
 

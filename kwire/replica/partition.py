@@ -146,7 +146,7 @@ class Partition:
             self.leader.min_isr = config.min_insync_replicas
 
     def lead(self, leader: Leader, now: float) -> None:
-        """Become the leader; the log's high watermark does not move back."""
+        """Become the leader."""
         self.log.epochs.assign(leader.leader_epoch, self.log.end_offset)
         leader.log_end = self._stored_end(self.log.high_watermark)
         self.leader = leader
@@ -154,7 +154,6 @@ class Partition:
         self.leader_epoch = leader.leader_epoch
         self._uncommitted.clear()
         leader.advance(now)
-        self.log.high_watermark = max(self.log.high_watermark, leader.high_watermark)
 
     def follow(self, leader_id: int, leader_epoch: int) -> None:
         """Stop leading."""
@@ -243,15 +242,13 @@ class Partition:
             self._uncommitted.append((end_offset, size))
         if moved is None:
             return _FOLLOWERS
-        log.high_watermark = moved.to_offset
         unstable = log.producers.first_unstable(moved.to_offset)
         if unstable is None or unstable > moved.from_offset:
             return _EVERYONE
         return _UNCOMMITTED
 
     def on_committed(self, moved: Moved) -> int:
-        """Move the high watermark; return the number of bytes that became readable."""
-        self.log.high_watermark = moved.to_offset
+        """Return the number of bytes that became readable as the high watermark moved."""
         size = 0
         while self._uncommitted and self._uncommitted[0][0] <= moved.to_offset:
             size += self._uncommitted.popleft()[1]

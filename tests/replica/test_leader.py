@@ -1,10 +1,19 @@
 """The leader's rules: the ISR, the high watermark (invariants 14, 28, 29, 30, 35)."""
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.replica.leader import Leader, Moved, Proposal
+
+
+@dataclass
+class Log:
+    """The part of a log that a leader uses."""
+
+    high_watermark: int
 
 
 def leader(
@@ -22,7 +31,7 @@ def leader(
         replicas=replicas,
         isr=isr,
         log_end=0,
-        high_watermark=high_watermark,
+        log=Log(high_watermark),
         min_isr=min_isr,
         now=0.0,
     )
@@ -54,7 +63,7 @@ def test_high_watermark(
 
 def test_a_leader_alone_commits_what_it_writes():
     subject = leader(replicas=(1,), isr=(1,), min_isr=2, log_end=3)
-    assert subject.high_watermark == 3
+    assert subject.log.high_watermark == 3
     assert not subject.under_min_isr
     assert subject.appended(8, 0.0) == Moved(3, 8)
     assert subject.appended(8, 0.0) is None
@@ -95,7 +104,7 @@ def test_the_epochs_start_must_be_reached():
         replicas=(1, 2),
         isr=(1,),
         log_end=20,
-        high_watermark=5,
+        log=Log(5),
         min_isr=2,
         now=0.0,
     )
@@ -155,11 +164,11 @@ def test_taking_over_does_not_trust_a_high_watermark_beyond_the_log():
         replicas=(1, 2),
         isr=(1, 2),
         log_end=3,
-        high_watermark=8,
+        log=Log(8),
         min_isr=1,
         now=0.0,
     )
-    assert subject.high_watermark == 3
+    assert subject.log.high_watermark == 3
 
 
 class Twin:
@@ -209,5 +218,5 @@ def test_against_the_definition(moves: list[tuple[str, int | tuple[int, ...]]]):
             twin.ends[node] = offset
             subject.fetched(node, offset=offset, log_start=0, now=1e9)
             assert subject.followers[node].log_end == offset or before == offset
-        assert subject.high_watermark == twin.step(subject.isr)
-        assert subject.high_watermark <= subject.log_end
+        assert subject.log.high_watermark == twin.step(subject.isr)
+        assert subject.log.high_watermark <= subject.log_end

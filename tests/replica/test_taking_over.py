@@ -26,8 +26,8 @@ def test_high_watermark_stays_below_what_is_not_written() -> None:
         partition_epoch=1,
         replicas=(1,),
         isr=(1,),
+        log=log,
         log_end=log.end_offset,
-        high_watermark=0,
         min_isr=1,
         now=0.0,
     )
