@@ -50,18 +50,18 @@ REQUEST_TIMEOUT: Final = 30.0
 NUMBERS: Final = [number for listed in CLUSTERS.values() for number in listed]
 
 FEATURES: Final = (
-    "**Features in the order of their names.** In registrations they are a set; Kafka writes them "
-    "in the order of a hash table."
+    "**Features in the order of their names.** In registrations they are a set; Kafka writes "
+    "them in the order of a hash table."
 )
 FOLLOWED: Final = (
-    "**A new leader is followed at once.** Kafka's broker asks the controller that it asked last, "
-    "until that one refuses, though its own quorum has found a new leader; kwire's asks the new "
-    "one."
+    "**A broker asks a new leader at once.** Kafka's broker asks the controller that it asked "
+    "last, until that one refuses, though its own raft client already follows a new leader; "
+    "kwire's asks the new one."
 )
 OFTEN: Final = (
-    "**Again after 50 ms.** Refused by a controller that is none any more, Kafka's broker comes to "
-    "the same one again 60 ms later or more, on a new connection; kwire's after 50 ms, or to "
-    "another leader as soon as it learns of it."
+    "**A retry after 50 ms.** When a controller that is no longer active refuses a request, "
+    "Kafka's broker asks the same one again 60 ms later or more, on a new connection; kwire's "
+    "asks after 50 ms, or another leader as soon as it learns of it."
 )
 DIFFERENCES: Final = (FEATURES, FOLLOWED, OFTEN)
 
@@ -86,8 +86,8 @@ NOT_COMPARED: Final = {
     "Produce of a client": CLIENTS,
     "EndTxn of a client": CLIENTS,
     "ApiVersions": (
-        "Every connection to a controller begins with it, Kafka's and kwire's; the name in it is "
-        "the software's, the answer what that supports."
+        "Every connection to a controller begins with it, Kafka's and kwire's; it has the name "
+        "of the software, and the response has the features of that software."
     ),
 }
 """Frames that show nothing about kwire, and why."""

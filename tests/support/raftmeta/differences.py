@@ -35,48 +35,47 @@ class Difference:
 
 OURS: Final = (
     Difference(
-        "A node asks others, never itself",
+        "A node without a leader asks other voters, never itself",
         "itself",
         ("Fetch",),
         "",
-        "Kafka's node without a leader draws among all voters, itself included; its own answer "
-        "names no leader.",
+        "Kafka's node draws among all voters, itself included; its own answer has no information.",
     ),
     Difference(
         "No busy fetching",
         "busy re-fetch",
         ("Fetch",),
         "",
-        "Refused with NOT_LEADER_OR_FOLLOWER, Kafka's node asks the next one at once, thousands "
-        "of times a second; kwire waits for `retry.backoff.ms` (20 ms) before it asks the same "
-        "node again, and for the answer of whom it asked meanwhile.",
+        "After NOT_LEADER_OR_FOLLOWER Kafka's node asks the next voter at once, thousands of "
+        "times a second; kwire waits for `retry.backoff.ms` (20 ms) before it asks the same node "
+        "again, and meanwhile for the response of the node that it asked next.",
     ),
     Difference(
         "No busy fetching across an epoch",
         "overtaken",
         ("Fetch",),
         "",
-        "One of those Fetches was under way when the epoch ended or the leader was found, and was "
-        "refused or said again; kwire was waiting and asks once, in the new epoch.",
+        "One of Kafka's repeated Fetches was under way when the epoch ended or the leader became "
+        "known, and was refused or repeated; kwire was waiting and fetches once, in the new "
+        "epoch.",
     ),
     Difference(
-        "A high watermark stays known",
+        "A node keeps its high watermark",
         "sent before",
         ("Fetch",),
         "topics.partitions.highWatermark",
         "A leader that resigned, and a node that starts from a snapshot, fetch with -1 in Kafka; "
-        "kwire sends what it knows to be committed, which cannot be undone. A leader that knows "
-        "more answers either at once.",
+        "kwire sends the high watermark that it has, as committed records stay committed. A "
+        "leader with a larger one answers either Fetch at once.",
         -1,
     ),
     Difference(
-        "A leader's farewell lifts the veto on pre-votes",
+        "After EndQuorumEpoch followers grant pre-votes at once",
         "after a farewell",
         ("Vote",),
         "topics.partitions.voteGranted",
-        "After EndQuorumEpoch Kafka's follower still refuses pre-votes as one that has a leader, "
-        "until its own timer runs out; kwire's grants them at once, so that the first candidate "
-        "wins the first round.",
+        "Kafka's follower still refuses them, as it has a leader until its own timer runs out; "
+        "with kwire the first candidate wins the first round.",
         False,
     ),
     Difference(
@@ -84,8 +83,8 @@ OURS: Final = (
         "field",
         ("ApiVersions",),
         "clientSoftware",
-        "In ApiVersions, by which a leader asks what a new voter supports, kwire gives its own "
-        "name and version.",
+        "In ApiVersions, with which a leader asks for the features of a new voter, kwire sends "
+        "its own name and version.",
     ),
     Difference(
         "Granting voters in the order of their ids",
@@ -95,21 +94,20 @@ OURS: Final = (
         "In LEADER_CHANGE they are a set; Kafka writes them in the order of a hash table.",
     ),
     Difference(
-        "A lost round after a farewell is repeated soon",
+        "A candidate repeats a lost pre-vote soon after EndQuorumEpoch",
         "again after a farewell",
         ("Vote",),
         "",
-        "A voter that refused may not have received the farewell yet: the candidate starts another "
-        "round after 0.1 to 0.2 of the longest back-off; Kafka's waits for a whole fetch timeout.",
+        "The voter that refused may not have received EndQuorumEpoch yet: the candidate asks "
+        "again after 0.1 to 0.2 of the longest back-off; Kafka's waits for a whole fetch timeout.",
     ),
     Difference(
-        "No empty answer before its time",
+        "No empty response before the time limit",
         "nothing new",
         ("Fetch",),
         "responses.partitions.records",
-        "Kafka's leader lets go of held Fetches each time it has looked for records to append, "
-        "even if there were none; kwire's has no such moment and holds them until there is "
-        "something to return.",
+        "Kafka's leader answers held Fetches each time it has looked for records to append, even "
+        "if there were none; kwire's holds them until it has records or a high watermark to send.",
         "",
     ),
 )
@@ -117,11 +115,11 @@ OURS: Final = (
 
 CHANCE: Final = (
     Difference(
-        "Whom a node without a leader asks",
+        "The controller that a node without a leader asks",
         "at random",
         ("Fetch",),
         "target",
-        "Both draw at random among the controllers.",
+        "Both kinds of node draw one at random.",
     ),
     Difference(
         "One node more",
@@ -132,7 +130,7 @@ CHANCE: Final = (
         "had lost, kwire asked another.",
     ),
     Difference(
-        "Requests to a node that is out of reach",
+        "Requests to a node that cannot be reached",
         "to a node that is out of reach",
         ("Fetch", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch"),
         "",
@@ -144,8 +142,8 @@ CHANCE: Final = (
         "one of a series",
         ("Fetch",),
         "",
-        "Of a long series of equal exchanges the first two and the last were kept; what is equal "
-        "to them, in between, is answered as they were.",
+        "Of a long series of equal exchanges the recording has the first two and the last; the "
+        "replay answers equal requests in between like these.",
     ),
     Difference(
         "The recording ends",
@@ -155,11 +153,11 @@ CHANCE: Final = (
         "There is always one Fetch under way.",
     ),
     Difference(
-        "An earlier life",
+        "A wiped disk",
         "of an earlier life",
         ("Fetch",),
         "",
-        "A node whose disk is wiped in the scenario is played from its new start on.",
+        "A node whose disk is wiped in the scenario is replayed from its new start on.",
     ),
     Difference(
         "The recording begins",
