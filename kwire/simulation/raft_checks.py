@@ -262,7 +262,7 @@ class Checks:
         """Check Raft 5.4: an elected leader has everything committed in earlier epochs."""
         if node.raft is None or node.raft.state.epoch != epoch:
             return
-        if not isinstance(node.raft.state.role, Leader):
+        if not isinstance(node.raft.state.role, Leader) or node.storage.has_rotted:
             return
         disk = node.storage.cache
         end = next((end for at, end in reversed(self.commits) if at < epoch), 0)

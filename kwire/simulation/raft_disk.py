@@ -35,6 +35,7 @@ class SimStorage:
         self.cache = MemoryStorage()
         self.durable = MemoryStorage()
         self.pending: list[Callable[[MemoryStorage], object]] = []
+        self.has_rotted = False
 
     def _do(self, call: Callable[[MemoryStorage], object]) -> None:
         call(self.cache)
@@ -121,14 +122,13 @@ class SimStorage:
         """Return False: this disk never fails."""
         return False
 
-    def rot_batch(self, random: Random, start_offset: int, end_offset: int) -> bool:
-        """Flip a bit of a batch between two offsets, on the platter too."""
-        held = set(self.durable.batches)
-        batches = [b for b in self.cache.batches if b[0] >= start_offset and b[1] <= end_offset]
-        found = [b for b in batches if b in held]
-        if self.pending or not found:
+    def rot_batch(self, random: Random, start_offset: int) -> bool:
+        """Flip a bit of a synced batch from an offset on, on the platter too."""
+        synced = set(self.durable.batches)
+        batches = [b for b in self.cache.batches if b[0] >= start_offset and b in synced]
+        if self.pending or not batches:
             return False
-        base, following, data = sound = random.choice(found)
+        base, following, data = sound = random.choice(batches)
         rotten = base, following, with_flipped_bit(data, CRC_POS, len(data), random)
         for disk in (self.cache, self.durable):
             disk.batches[disk.batches.index(sound)] = rotten

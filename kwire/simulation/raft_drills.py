@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kwire.raftmeta.raft.roles import Leader
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.simulation.clockwork import Violation
+from kwire.simulation.raft_files import Files
 from kwire.simulation.raft_node import SimNode
 
 if TYPE_CHECKING:
@@ -228,18 +229,37 @@ def rotten_leader(sim: "RaftSim") -> bool:
         return False
     away = sim.random.choice(others)
     assert away.raft is not None
-    known = away.raft.state.log.end_offset
+    end_offset = away.raft.state.log.end_offset
     sim.isolate(away)
-    is_snapshot_needed = sim.random.random() < 0.5
+    is_snapshot_needed = isinstance(leader.storage, Files) or sim.random.random() < 0.5
     for _ in range(3):
         sim.propose()
         sim.wait(1)
         if is_snapshot_needed:
             sim.take_snapshot(leader)
-    sim.operators.rot(leader, known)
+    is_rotten = sim.operators.rot(
+        leader, end_offset, snapshot_share=1.0 if is_snapshot_needed else 0.0
+    )
     sim.network.cut.clear()
     sim.calm()
-    return True
+    return is_rotten
+
+
+def rotten_follower(sim: "RaftSim") -> bool:
+    """Check invariant 43: no node delivers a batch that rotted on its disk before the commit."""
+    leader, voters = one_leader(sim)
+    others = [n for n in able(sim, voters) if n is not leader and n.raft is not None]
+    if not sim.is_dynamic or not sim.operators.is_idle or len(voters) < 3 or not others:
+        return False
+    node = sim.random.choice(others)
+    end_offset = sim.propose()
+    for _ in range(200):
+        if end_offset is None or node.storage.durable.end_offset >= end_offset:
+            break
+        sim.wait(0.001)
+    is_rotten = sim.operators.rot(node, node.delivered, snapshot_share=0.0)
+    sim.calm()
+    return is_rotten
 
 
 def dead_minority(sim: "RaftSim") -> bool:
@@ -274,6 +294,7 @@ DRILLS: Final[tuple[Callable[["RaftSim"], bool], ...]] = (
     double_crash,
     power_lost_after_snapshot,
     rotten_leader,
+    rotten_follower,
     dead_minority,
 )
 
@@ -283,5 +304,9 @@ SELDOM: Final = (
     power_lost_after_snapshot,
     double_crash,
     rotten_leader,
+    rotten_follower,
 )
 """Drills that few quorums qualify for; one of them is often tried before the others."""
+
+FIRST: Final = (rotten_leader, rotten_follower)
+"""Drills for voters that all have their first disk; most runs begin with one of them."""

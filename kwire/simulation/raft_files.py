@@ -41,6 +41,7 @@ class Files:
         self.disk: Any = disk
         self.cache = MemoryStorage()
         self.durable = Synced()
+        self.has_rotted = False
         self.is_dead = False
         """Whether the process has ended; ``close`` does nothing then."""
         self._files: DiskStorage | None = None
@@ -167,10 +168,10 @@ class Files:
         file.sync()
         file.close()
 
-    def rot_batch(self, random: Random, start_offset: int, end_offset: int) -> bool:
-        """Flip a bit of a batch between two offsets; of one that a crash cannot have torn."""
+    def rot_batch(self, random: Random, start_offset: int) -> bool:
+        """Flip a bit of a batch from an offset on; of one that a crash cannot have torn."""
         start = max(self.cache.start_offset, start_offset)
-        end = min(end_offset, self.files.known_synced_end or 0)
+        end = self.files.known_synced_end or 0
         found: list[tuple[str, int, int]] = []
         for path in self._paths(".log"):
             for position, header in headers(self.disk.read(path)):

@@ -4,14 +4,17 @@ A mutation replaces functions while its context is entered. A mutation that no r
 gap in the simulation, not that the code is correct.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
+from types import SimpleNamespace
 from typing import Any, Final
 
 import attrs
 
 from kwire import errors
+from kwire.codec.messages.fetch import FetchResponse
+from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
 from kwire.raftmeta.raft import (
     cleaning,
     election,
@@ -22,13 +25,15 @@ from kwire.raftmeta.raft import (
     transitions,
     voting,
 )
-from kwire.raftmeta.raft.events import CleanLog, SnapshotTaken, TruncateLog
+from kwire.raftmeta.raft.events import CleanLog, LogSlice, SnapshotSlice, SnapshotTaken, TruncateLog
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId, Valid
+from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.roles import Leader, Role
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterHistory, VoterSet
-from kwire.raftmeta.storage import storage_turn
+from kwire.raftmeta.storage import disk_storage, storage_turn
 from kwire.raftmeta.storage.disk_storage import DiskStorage
+from kwire.raftmeta.storage.storage import MetadataStorage
 from kwire.simulation import raft_node
 from kwire.simulation.disk import SimFile
 from kwire.simulation.raft_disk import SimStorage
@@ -40,7 +45,7 @@ class Mutation:
 
     name: str
     mistake: str
-    patches: tuple[tuple[Any, str, Callable[..., Any] | property], ...]
+    patches: tuple[tuple[Any, str, Any], ...]
     invariants: tuple[int, ...] = ()
     """Numbers of the invariants that the mistake breaks."""
 
@@ -228,6 +233,37 @@ def _always_sound(*_: Any) -> bool:
     return True
 
 
+def _no_damage(*_: Any) -> None:
+    """Find no damage in anything."""
+
+
+def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: Any) -> None:
+    """Serve batches as the disk has them."""
+    for topic in response.responses:
+        for part in topic.partitions:
+            if isinstance(part.records, LogSlice):
+                wanted = part.records
+                part.records = storage.read(
+                    wanted.start_offset, wanted.end_offset, wanted.max_bytes
+                )
+
+
+def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotResponse) -> None:
+    """Serve snapshots as the disk has them."""
+    for topic in response.topics:
+        for part in topic.partitions:
+            if isinstance(part.unaligned_records, SnapshotSlice):
+                wanted = part.unaligned_records
+                part.size = storage.snapshot_size(wanted.id)
+                part.unaligned_records = storage.read_snapshot(
+                    wanted.id, wanted.position, wanted.max_bytes
+                )
+
+
+def _load_unchecked(storage: SimStorage, configured: VoterSet) -> Recovered:
+    return storage.cache.load(configured)
+
+
 MUTATIONS: Final = (
     Mutation(
         "vote-without-fsync",
@@ -369,5 +405,33 @@ MUTATIONS: Final = (
         "a follower appends what it fetched without looking at the CRC",
         ((replication, "crc_ok", _always_sound),),
         (43,),
+    ),
+    Mutation(
+        "serve-rotten-batches",
+        "a leader does not look at the CRC of the batches that it serves",
+        ((storage_turn, "_fill_fetch", _fetch_unchecked),),
+        (44,),
+    ),
+    Mutation(
+        "serve-rotten-snapshots",
+        "a leader does not look at a snapshot when its first piece is fetched",
+        ((storage_turn, "_fill_snapshot", _snapshot_unchecked),),
+        (44,),
+    ),
+    Mutation(
+        "deliver-rotten-batches",
+        "a node delivers committed batches without looking at their CRC",
+        ((raft_node, "damage", SimpleNamespace(check_log=_no_damage)),),
+        (43,),
+    ),
+    Mutation(
+        "start-on-a-rotten-disk",
+        "a node starts without looking at the batches and snapshots on its disk",
+        (
+            (SimStorage, "load", _load_unchecked),
+            (disk_storage, "first_damaged", _no_damage),
+            (disk_storage, "is_whole", _always_sound),
+        ),
+        (44,),
     ),
 )

@@ -20,6 +20,8 @@ from kwire.simulation.raft_node import SimNode
 if TYPE_CHECKING:
     from kwire.simulation.raft_sim import RaftSim
 
+ROTTEN_SNAPSHOTS = 0.3
+"""The share of rot that is in a snapshot."""
 STOP_SECONDS = 1.5
 """The time that a stopping node goes on voting."""
 
@@ -139,27 +141,33 @@ class Operators:
             self.healing = node.id
         node.start()
 
-    def rot(self, node: SimNode, start_offset: int = 0) -> None:
-        """Flip a bit on a running node's disk; of a voter's, only where one may be lost."""
+    def rot(
+        self, node: SimNode, start_offset: int = 0, snapshot_share: float = ROTTEN_SNAPSHOTS
+    ) -> bool:
+        """Flip a bit on a running node's disk; of a voter's, only where one may be lost.
+
+        Return whether a bit was flipped, of a snapshot or of a batch from ``start_offset`` on.
+        """
         voters = self._settled_voters()
         if voters is None or not self.is_idle or node.raft is None:
-            return
+            return False
         if not self.finds_others(node) or node.config.auto_join:
-            return
+            return False
         is_voter = voters.get(node.id) is not None
         is_able = self.sim.is_dynamic and voters.has(node.config.key) and len(voters) >= 3
         if is_voter and not is_able:
-            return
-        _, compared = self.sim.checks.seen[node.id, node.incarnation]
+            return False
         random = self.sim.random
-        if random.random() < 0.3:
+        if random.random() < snapshot_share:
             is_done = node.storage.rot_snapshot(random)
         else:
-            is_done = node.storage.rot_batch(random, start_offset, compared)
+            is_done = node.storage.rot_batch(random, start_offset)
         if is_done:
+            node.storage.has_rotted = True
             self.sim.note(node, "disk rots")
             self.rotten, self._rots_voter = node.id, is_voter
             self._watch(node)
+        return is_done
 
     def _watch(self, node: SimNode) -> None:
         """Start the node whenever it is down; replace its disk once it refuses that."""

@@ -34,6 +34,8 @@ FILES_EVERY = 2
 """One seed in this many uses the real storage code: slower, but closer to production."""
 DRILL_SHARE = 0.9
 """The probability that a drill follows a period of calm."""
+FIRST_SHARE = 0.7
+"""The probability that a run begins with a drill."""
 
 
 @attrs.define(eq=False)
@@ -122,6 +124,9 @@ class RaftSim:
         for node in self.nodes.values():
             if node.incarnation == 0:
                 node.start()
+        if self.random.random() < FIRST_SHARE:
+            self.calm()
+            self.random.choice(raft_drills.FIRST)(self)
         while self.scheduler.events < events:
             self.chaos(2 + 20 * self.random.random() ** 2)
             self.calm()
@@ -155,6 +160,8 @@ class RaftSim:
             if node.raft is None:
                 node.clock_rate = self.random.choice([1.0, 1.0, 0.9, 1.1])
         alive = [node for node in self.nodes.values() if node.id not in dead]
+        if not dead:
+            self.operators.rot(self.random.choice(alive))
         while self.scheduler.now < until:
             self.wait(pace * self.random.random())
             self._disturb(self.random.choice(alive))
@@ -191,7 +198,7 @@ class RaftSim:
             self.operators.stop(node)
         elif dice < 0.05:
             self.operators.resign()
-        elif dice > 0.9:
+        elif dice > 0.8:
             self.operators.rot(node)
         elif not self.is_dynamic:
             if dice < 0.1:

@@ -7,7 +7,7 @@ from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_drills import rotten_leader
 from kwire.simulation.raft_sim import RaftSim
 
-SEEDS = (3, 25, 27, 29)
+SEEDS = (1, 3, 17, 18)
 """Without the leader's look at what it serves, each leaves a follower behind for ever."""
 
 
