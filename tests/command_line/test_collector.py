@@ -12,29 +12,29 @@ from kwire.cli import COLLECTOR
 @pytest.fixture
 def full_collections() -> Iterator[list[int]]:
     """Generations that were collected wholly, with the thresholds of a node."""
-    seen: list[int] = []
+    generations: list[int] = []
 
-    def collected(phase: str, info: dict[str, Any]) -> None:
+    def on_collection(phase: str, info: dict[str, Any]) -> None:
         if phase == "start" and info["generation"] == 2:
-            seen.append(2)
+            generations.append(2)
 
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(*COLLECTOR)
-    gc.callbacks.append(collected)
-    yield seen
-    gc.callbacks.remove(collected)
+    gc.callbacks.append(on_collection)
+    yield generations
+    gc.callbacks.remove(on_collection)
     gc.set_threshold(*before)
 
 
 def test_thousands_of_new_connections_bring_no_full_collection(full_collections: list[int]) -> None:
-    kept = [[number] for number in range(300_000)]
-    assert len(kept) == 300_000
+    objects = [[number] for number in range(300_000)]
+    assert len(objects) == 300_000
     assert full_collections == []
 
 
-def test_what_stays_for_ever_is_collected_at_last(full_collections: list[int]) -> None:
-    kept = []
+def test_full_collection_runs_once_many_objects_live(full_collections: list[int]) -> None:
+    objects = []
     while not full_collections:
-        kept += [[number] for number in range(10_000)]
-        assert len(kept) < 10_000_000
+        objects += [[number] for number in range(10_000)]
+        assert len(objects) < 10_000_000

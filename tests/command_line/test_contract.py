@@ -172,12 +172,12 @@ def test_a_second_signal_is_an_end_at_once(tmp_path: Path) -> None:
 
 
 def test_each_random_uuid_is_a_cluster_id(tmp_path: Path) -> None:
-    made = [run(tmp_path, "random-uuid") for _ in range(2)]
-    assert [result.returncode for result in made] == [0, 0]
-    one, other = (result.stdout for result in made)
-    assert one != other
+    results = [run(tmp_path, "random-uuid") for _ in range(2)]
+    assert [result.returncode for result in results] == [0, 0]
+    first, second = (result.stdout for result in results)
+    assert first != second
     config = config_file(tmp_path)
-    done = run(tmp_path, "format", "--cluster-id", one.strip(), "--config", str(config))
+    done = run(tmp_path, "format", "--cluster-id", first.strip(), "--config", str(config))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -196,7 +196,7 @@ def test_format_then_serve(tmp_path: Path) -> None:
     assert "already formatted" in again.stderr
 
 
-def test_records_of_metadata_are_told_by_their_fields(tmp_path: Path) -> None:
+def test_dump_shows_the_fields_of_metadata_records(tmp_path: Path) -> None:
     config = config_file(tmp_path)
     with serve(tmp_path, "--config", str(config)):
         pass
@@ -236,7 +236,9 @@ def test_unknown_property_is_warned_about_by_name(tmp_path: Path) -> None:
         ("listener.security.protocol.map", "PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT"),
     ],
 )
-def test_bad_or_unprotected_is_one_line_and_exit_1(tmp_path: Path, key: str, value: str) -> None:
+def test_wrong_or_protective_setting_is_one_line_and_exit_1(
+    tmp_path: Path, key: str, value: str
+) -> None:
     config = config_file(tmp_path)
     config.write_text(config.read_text() + f"{key}={value}\n")
     result = run(tmp_path, "serve", "--config", str(config))
@@ -265,7 +267,7 @@ def test_bad_usage_is_exit_1(tmp_path: Path, arguments: list[str]) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_one_voter_of_several_is_not_formatted_by_itself(tmp_path: Path) -> None:
+def test_voter_of_a_larger_quorum_is_not_formatted_at_the_start(tmp_path: Path) -> None:
     """A wiped voter that votes can lose data."""
     config = config_file(tmp_path)
     voters = f"5@127.0.0.1:{free_port()},6@127.0.0.1:{free_port()},7@127.0.0.1:{free_port()}"
@@ -300,7 +302,7 @@ def test_two_brokers_do_not_share_a_directory(tmp_path: Path) -> None:
         assert "kwire-data" in result.stderr
 
 
-def test_killed_and_started_again_on_the_same_port(tmp_path: Path) -> None:
+def test_killed_broker_starts_again_on_the_same_port(tmp_path: Path) -> None:
     port = free_port()
     with serve(tmp_path, "--port", str(port)) as node:
         node.stop(signal.SIGKILL)
@@ -356,7 +358,7 @@ def test_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reason"),
     [
         (["--add-scram", "SCRAM-SHA-256=[name=a,password=b]"], "--add-scram"),
         (["--feature", "foo.version=1"], "foo.version"),
@@ -367,12 +369,12 @@ def test_version() -> None:
     ],
 )
 def test_format_refuses_and_leaves_the_directory(
-    tmp_path: Path, arguments: list[str], told: str
+    tmp_path: Path, arguments: list[str], reason: str
 ) -> None:
     config = config_file(tmp_path)
-    kept = [x for x in config.read_text().splitlines() if "quorum.voters" not in x]
-    kept.append("controller.quorum.bootstrap.servers=localhost:9093")
-    config.write_text("\n".join(kept))
+    lines_of_config = [x for x in config.read_text().splitlines() if "quorum.voters" not in x]
+    lines_of_config.append("controller.quorum.bootstrap.servers=localhost:9093")
+    config.write_text("\n".join(lines_of_config))
     command = ["format", "-t", CLUSTER_ID, "-c", str(config)]
     if not {"--standalone", "--initial-controllers"} & set(arguments):
         command.append("-s")
@@ -380,5 +382,5 @@ def test_format_refuses_and_leaves_the_directory(
     assert result.returncode == 1
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
-    assert told in lines[0]
+    assert reason in lines[0]
     assert not (tmp_path / "data").exists()

@@ -20,7 +20,7 @@ from tests.command_line.test_contract import CLUSTER_ID, KWIRE, config_file, fre
 
 pytestmark = pytest.mark.slow
 
-AS_NOBODY = """
+AS_OTHER_USER = """
 import encodings.idna, os, sys, tempfile
 import kwire.cli, kwire.configs.checks, kwire.configs.properties, kwire.node.server
 import kwire.storage_format.releases
@@ -33,7 +33,7 @@ kwire.cli.main(sys.argv[1:])
 """A start without root's right to do everything; its modules may lie where only root can read."""
 
 
-def refused(folder: Path, *arguments: str, code: int = 2) -> str:
+def refusal(folder: Path, *arguments: str, code: int = 2) -> str:
     """The one line that a start ends with."""
     return only_line(run(folder, "serve", *arguments), code)
 
@@ -47,13 +47,15 @@ def only_line(result: "subprocess.CompletedProcess[str]", code: int) -> str:
     return line
 
 
-def refused_to_nobody(folder: Path, *arguments: str, command: str = "serve", code: int = 2) -> str:
+def refusal_for_other_user(
+    folder: Path, *arguments: str, command: str = "serve", code: int = 2
+) -> str:
     """The same for a user who owns nothing here."""
     for parent in (folder, *folder.parents):
         if parent.owner() == "root" and os.geteuid() == 0 and str(parent).startswith("/tmp/"):
             parent.chmod(0o755)
     result = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, command, *arguments],
+        [sys.executable, "-c", AS_OTHER_USER, command, *arguments],
         cwd=folder,
         text=True,
         capture_output=True,
@@ -75,7 +77,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a node that ran, was stopped and is to be copied."""
     folder = tmp_path_factory.mktemp("stopped")
     with serve(folder, *data(folder / "data"), "--cluster-id", CLUSTER_ID) as node:
@@ -87,41 +89,43 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("below", ["", "/data"])
-def test_a_file_in_place_of_the_data_directory(tmp_path: Path, below: str) -> None:
+def test_file_in_place_of_the_data_directory_is_refused(tmp_path: Path, below: str) -> None:
     (tmp_path / "taken").write_text("a file")
-    line = refused(tmp_path, *data(Path(f"{tmp_path}/taken{below}")))
+    line = refusal(tmp_path, *data(Path(f"{tmp_path}/taken{below}")))
     assert f"{tmp_path}/taken{below}: Not a directory; a file has the name" in line
 
 
-def test_a_directory_in_which_nobody_may_write(tmp_path: Path) -> None:
+def test_unwritable_directory_is_refused_with_the_reason(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir(mode=0o555)
-    line = refused_to_nobody(tmp_path, *data(place / "data"))
+    line = refusal_for_other_user(tmp_path, *data(place / "data"))
     assert f"{place}/data: Permission denied; run kwire as the directory's owner" in line
     assert files(place) == {}
 
 
-def test_an_empty_directory_of_another_user(tmp_path: Path) -> None:
+def test_empty_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir(mode=0o555)
-    assert "Permission denied; run kwire as" in refused_to_nobody(tmp_path, *data(place))
+    assert "Permission denied; run kwire as" in refusal_for_other_user(tmp_path, *data(place))
     assert files(place) == {}
 
 
-def test_the_data_of_another_user(tmp_path: Path, stopped: Path) -> None:
+def test_data_of_another_user_is_refused(tmp_path: Path, stopped_node: Path) -> None:
     place = tmp_path / "data"
-    shutil.copytree(stopped, place)
+    shutil.copytree(stopped_node, place)
     place.chmod(0o555)
     before = files(place)
-    line = refused_to_nobody(tmp_path, *data(place))
+    line = refusal_for_other_user(tmp_path, *data(place))
     assert f"cannot use the data directory {place}: Permission denied; run kwire as" in line
     assert files(place) == before
     place.chmod(0o000)
-    assert f"{place}: Permission denied" in refused_to_nobody(tmp_path, *data(place))
+    assert f"{place}: Permission denied" in refusal_for_other_user(tmp_path, *data(place))
     place.chmod(0o755)
 
 
-def test_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ephemeral_without_a_temporary_directory_is_exit_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("TMPDIR", "TEMP", "TMP"):
         monkeypatch.setenv(name, str(tmp_path / "absent"))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -133,18 +137,18 @@ def test_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "cannot make a temporary directory" in only_line(result, 2)
 
 
-def test_one_directory_under_two_names(tmp_path: Path) -> None:
+def test_directory_under_two_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "other").symlink_to(tmp_path / "one")
     both = f"log.dirs={tmp_path}/one,{tmp_path}/other"
-    line = refused(tmp_path, "--port", "0", "--override", both, code=1)
+    line = refusal(tmp_path, "--port", "0", "--override", both, code=1)
     assert f"{tmp_path}/other and {tmp_path}/one are the same" in line
     assert files(tmp_path / "one") == {}
 
 
-def test_a_directory_in_use(tmp_path: Path) -> None:
+def test_directory_in_use_is_refused(tmp_path: Path) -> None:
     with serve(tmp_path, "--port", "0"):
-        line = refused(tmp_path, "--port", "0")
+        line = refusal(tmp_path, "--port", "0")
     assert "kwire-data/.lock is locked by another broker; stop it" in line
 
 
@@ -153,17 +157,17 @@ def test_a_taken_port_leaves_no_files(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        line = refused(tmp_path, "--port", str(port), "--override", f"log.dirs={tmp_path}/data")
+        line = refusal(tmp_path, "--port", str(port), "--override", f"log.dirs={tmp_path}/data")
     assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}: Address already in use; stop" in line
     assert "--port" in line
     assert files(tmp_path) == {}
 
 
-def test_a_second_start_on_the_same_port(tmp_path: Path) -> None:
+def test_second_start_on_a_port_is_refused(tmp_path: Path) -> None:
     port = str(free_port())
     with serve(tmp_path, "--port", port) as node:
         before = (tmp_path / "kwire-data" / "meta.properties").read_bytes()
-        assert "Address already in use" in refused(tmp_path, "--port", port)
+        assert "Address already in use" in refusal(tmp_path, "--port", port)
         assert (tmp_path / "kwire-data" / "meta.properties").read_bytes() == before
         assert node.stop() == 0
 
@@ -172,27 +176,27 @@ def test_a_second_start_on_the_same_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "reason"),
     [
         ("no.such.host.invalid", "name this host or an address of it in listeners"),
         ("192.0.2.1", "no interface of this machine has the address"),
     ],
 )
-def test_an_address_that_is_not_here(tmp_path: Path, host: str, told: str) -> None:
+def test_address_of_another_machine_is_refused(tmp_path: Path, host: str, reason: str) -> None:
     listeners = f"listeners=PLAINTEXT://{host}:0,CONTROLLER://127.0.0.1:0"
-    line = refused(
+    line = refusal(
         tmp_path, "--override", listeners, "--override", "advertised.listeners=PLAINTEXT://a:1"
     )
     assert f"cannot listen on PLAINTEXT://{host}:0: " in line
-    assert told in line
+    assert reason in line
     assert files(tmp_path) == {}
 
 
-def test_a_privileged_port(tmp_path: Path) -> None:
+def test_privileged_port_is_refused_with_the_remedy(tmp_path: Path) -> None:
     lowest = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if lowest.exists() and int(lowest.read_text()) <= 81:
         pytest.skip("every user may listen on port 81 here")
-    line = refused_to_nobody(tmp_path, "--port", "81", "--ephemeral")
+    line = refusal_for_other_user(tmp_path, "--port", "81", "--ephemeral")
     assert "127.0.0.1:81: Permission denied; ports below 1024 need a privilege" in line
 
 
@@ -249,7 +253,7 @@ def damage_bootstrap(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reason"),
     [
         (damage_version, "meta.properties has version 7"),
         (damage_text, "meta.properties is damaged: it is not text; bring back a copy, or"),
@@ -266,35 +270,37 @@ def damage_bootstrap(place: Path) -> None:
     ids=lambda value: getattr(value, "__name__", None) or "",
 )
 def test_a_damaged_directory_is_left_as_it_is(
-    tmp_path: Path, stopped: Path, damage: Callable[[Path], None], told: str
+    tmp_path: Path, stopped_node: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     place = tmp_path / "data"
-    shutil.copytree(stopped, place)
+    shutil.copytree(stopped_node, place)
     damage(place)
     before = files(place)
-    line = refused(tmp_path, *data(place))
-    assert told in line
+    line = refusal(tmp_path, *data(place))
+    assert reason in line
     assert str(place) in line
     assert files(place) == before
 
 
-def test_the_directory_of_another_node_or_cluster(tmp_path: Path, stopped: Path) -> None:
+def test_directory_of_another_node_or_cluster_is_refused(
+    tmp_path: Path, stopped_node: Path
+) -> None:
     place = tmp_path / "data"
-    shutil.copytree(stopped, place)
+    shutil.copytree(stopped_node, place)
     before = files(place)
-    line = refused(tmp_path, *data(place), "--override", "node.id=7")
+    line = refusal(tmp_path, *data(place), "--override", "node.id=7")
     assert f"{place} belongs to node.id 1, not 7; set node.id" in line
     other = "A" * 21 + "Q"
-    line = refused(tmp_path, *data(place), "--cluster-id", other)
+    line = refusal(tmp_path, *data(place), "--cluster-id", other)
     assert f"{place} belongs to cluster {CLUSTER_ID}, not {other}" in line
     assert files(place) == before
 
 
-def test_what_formatting_cannot_open_is_exit_2_too(tmp_path: Path, stopped: Path) -> None:
+def test_format_of_an_unreadable_directory_is_exit_2(tmp_path: Path, stopped_node: Path) -> None:
     place = tmp_path / "data"
     config = str(config_file(tmp_path, log_dirs=str(place)))
     command = ("format", "-t", CLUSTER_ID, "-g", "-c", config)
-    shutil.copytree(stopped, place)
+    shutil.copytree(stopped_node, place)
     damage_text(place)
     assert "it is not text; bring back a copy" in only_line(run(tmp_path, *command), 2)
     shutil.rmtree(place)
@@ -302,15 +308,15 @@ def test_what_formatting_cannot_open_is_exit_2_too(tmp_path: Path, stopped: Path
     line = only_line(run(tmp_path, *command), 2)
     assert f"{place}: Not a directory; a file has the name" in line
     place.unlink()
-    line = refused_to_nobody(tmp_path, *command[1:], command="format")
+    line = refusal_for_other_user(tmp_path, *command[1:], command="format")
     assert f"{place}: Permission denied; run kwire as" in line
     assert not place.exists()
 
 
-def test_formatting_leaves_no_directory_to_another_cluster(tmp_path: Path, stopped: Path) -> None:
+def test_format_refuses_directories_of_another_cluster(tmp_path: Path, stopped_node: Path) -> None:
     """Kafka's tool: "Invalid cluster.id in: ... Expected ..., but read ..."."""
     place, new = tmp_path / "data", tmp_path / "new"
-    shutil.copytree(stopped, place)
+    shutil.copytree(stopped_node, place)
     config = str(config_file(tmp_path, log_dirs=f"{place},{new}", node_id="1"))
     config_text = Path(config).read_text().replace("=5@", "=1@")
     Path(config).write_text(config_text)
@@ -330,48 +336,48 @@ def test_formatting_leaves_no_directory_to_another_cluster(tmp_path: Path, stopp
 # Settings
 
 
-def test_a_cluster_id_that_no_tool_would_take(tmp_path: Path) -> None:
-    line = refused(tmp_path, "--port", "0", "--cluster-id", "mine", code=1)
+def test_cluster_id_that_is_no_uuid_is_refused(tmp_path: Path) -> None:
+    line = refusal(tmp_path, "--port", "0", "--cluster-id", "mine", code=1)
     assert "'mine' is not a uuid in 22 characters of base64; `kwire random-uuid`" in line
     assert files(tmp_path) == {}
 
 
-def test_a_host_for_metrics_without_a_port(tmp_path: Path) -> None:
-    line = refused(tmp_path, "--port", "0", "--metrics-host", "127.0.0.1", code=1)
+def test_metrics_host_without_a_port_is_refused(tmp_path: Path) -> None:
+    line = refusal(tmp_path, "--port", "0", "--metrics-host", "127.0.0.1", code=1)
     assert "give --metrics-port too" in line
     assert files(tmp_path) == {}
 
 
 @pytest.mark.parametrize("kind", ["absent", "directory", "latin-1"])
-def test_a_configuration_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
+def test_unreadable_configuration_is_refused_with_the_reason(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "server.properties"
     if kind == "directory":
         path.mkdir()
     elif kind == "latin-1":
         path.write_bytes("# für Müller\n".encode("latin-1"))
-    line = refused(tmp_path, "--config", str(path), code=1)
+    line = refusal(tmp_path, "--config", str(path), code=1)
     assert f"cannot read the configuration {path}: " in line
     assert "; give a file to --config" in line or "; save it as UTF-8" in line
 
 
-def test_a_configuration_of_another_user(tmp_path: Path) -> None:
+def test_configuration_of_another_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("node.id=1\n")
     path.chmod(0)
-    line = refused_to_nobody(tmp_path, "--config", str(path), code=1)
+    line = refusal_for_other_user(tmp_path, "--config", str(path), code=1)
     assert f"cannot read the configuration {path}: Permission denied" in line
 
 
 def test_an_error_in_the_file_names_the_file(tmp_path: Path) -> None:
     path = config_file(tmp_path, node_id="-1")
-    line = refused(tmp_path, "--config", str(path), code=1)
+    line = refusal(tmp_path, "--config", str(path), code=1)
     assert f"{path}: Invalid value -1 for configuration node.id" in line
 
 
 def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
     """And not the file, in which the value is a good one or is not there."""
     path = config_file(tmp_path, num_partitions="3")
-    for override, told in (
+    for override, reason in (
         ("num.partitions=many", "--override num.partitions: Invalid value many for"),
         (" num.partitions = ", "--override num.partitions: num.partitions is empty; give it"),
         ("sasl.enabled.mechanisms=PLAIN", "--override sasl.enabled.mechanisms: sasl.enabled"),
@@ -380,23 +386,23 @@ def test_an_error_of_an_override_names_the_override(tmp_path: Path) -> None:
         ("log.dirs=", "--override log.dirs: log.dirs is empty; name at least one directory"),
     ):
         for more in ((), ("--config", str(path))):
-            line = refused(tmp_path, "--override", override, *more, code=1)
-            assert line.startswith(f"kwire: {told}")
-    line = refused(tmp_path, "--config", str(path), "--override", "log.dir=x,,y", code=1)
+            line = refusal(tmp_path, "--override", override, *more, code=1)
+            assert line.startswith(f"kwire: {reason}")
+    line = refusal(tmp_path, "--config", str(path), "--override", "log.dir=x,,y", code=1)
     assert line.startswith("kwire: --override log.dir: log.dir has an empty value")
     path = config_file(tmp_path, log_dirs=",")
-    line = refused(tmp_path, "--config", str(path), "--override", "log.dir=x", code=1)
+    line = refusal(tmp_path, "--config", str(path), "--override", "log.dir=x", code=1)
     assert line.startswith(f"kwire: {path}: log.dirs has an empty value")
 
 
-def test_listeners_that_cannot_be_read_are_told_as_they_are(tmp_path: Path) -> None:
+def test_malformed_listeners_are_quoted_in_the_error(tmp_path: Path) -> None:
     """--port changes good ones only."""
     for text in ("localhost:9092", "PLAINTEXT://localhost", "PLAINTEXT:/a:1"):
-        line = refused(tmp_path, "--port", "0", "--override", f"listeners={text}", code=1)
+        line = refusal(tmp_path, "--port", "0", "--override", f"listeners={text}", code=1)
         assert f"listeners: unable to parse {text!r} to a broker endpoint; write NAME:" in line
 
 
-def test_a_dump_of_what_is_not_there(tmp_path: Path) -> None:
+def test_dump_of_a_missing_file_is_exit_2(tmp_path: Path) -> None:
     for name, why in (("absent.log", "No such file or directory"), (".", "Is a directory")):
         line = only_line(run(tmp_path, "dump-log", name), 2)
         assert line.startswith(f"kwire: cannot read {name}: {why}; name files of a data")
@@ -425,7 +431,7 @@ def test_an_unknown_setting_is_named_with_the_nearest_one(tmp_path: Path) -> Non
 # Surroundings
 
 
-def test_a_current_directory_that_was_deleted(tmp_path: Path) -> None:
+def test_deleted_current_directory_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     program = f"import os; os.chdir({str(tmp_path / 'gone')!r}); os.rmdir(os.getcwd()); "
     program += "import kwire.cli; kwire.cli.main(['serve', '--port', '0'])"
@@ -435,7 +441,7 @@ def test_a_current_directory_that_was_deleted(tmp_path: Path) -> None:
     assert "the current directory was deleted" in only_line(result, 2)
 
 
-def test_too_few_descriptors(tmp_path: Path) -> None:
+def test_too_few_descriptors_are_refused_with_the_remedy(tmp_path: Path) -> None:
     command = "import resource, kwire.cli, kwire.node.server, kwire.configs.checks; "
     command += "resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9)); "
     command += f"kwire.cli.main(['serve', '--port', '0', '--override', 'log.dirs={tmp_path}/d'])"
@@ -446,7 +452,7 @@ def test_too_few_descriptors(tmp_path: Path) -> None:
     assert "Too many open files; raise the limit of open files" in result.stderr.splitlines()[-1]
 
 
-def test_nobody_reads_the_ready_line(tmp_path: Path) -> None:
+def test_node_serves_when_stdout_is_closed(tmp_path: Path) -> None:
     """The node serves all the same, and stops in order."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -473,8 +479,8 @@ def until_line(path: Path, text: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_reader_that_has_seen_enough_of_a_dump(tmp_path: Path, stopped: Path) -> None:
-    (log,) = (stopped / "__cluster_metadata-0").glob("*.log")
+def test_dump_ends_when_its_reader_closes_the_pipe(tmp_path: Path, stopped_node: Path) -> None:
+    (log,) = (stopped_node / "__cluster_metadata-0").glob("*.log")
     files = " ".join([str(log)] * 200)
     result = subprocess.run(
         ["/bin/sh", "-c", f"{KWIRE} dump-log --records {files} | head -n 1"],

@@ -35,9 +35,9 @@ def clone(tmp_path: Path) -> Path:
 
 
 def block(marker: str) -> str:
-    found: str
-    (found,) = (text for text in SHELL if marker in text)
-    return found
+    example: str
+    (example,) = (text for text in SHELL if marker in text)
+    return example
 
 
 @contextmanager
@@ -82,11 +82,11 @@ def ready_port(shell: "subprocess.Popen[str]", clone: Path) -> int:
     raise AssertionError((shell.communicate(), logs))
 
 
-def untracked(clone: Path) -> set[str]:
-    told = subprocess.run(
+def untracked_files(clone: Path) -> set[str]:
+    status = subprocess.run(
         ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True
     )
-    return {line[3:] for line in told.stdout.splitlines()}
+    return {line[3:] for line in status.stdout.splitlines()}
 
 
 def prefixes(count: int) -> list[str]:
@@ -127,7 +127,7 @@ def test_only_the_first_broker_has_the_default_ports() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("marker", ["--ephemeral", "cat > server.properties"])
 def test_other_ways_to_start_a_broker(clone: Path, marker: str) -> None:
-    before = untracked(clone)
+    before = untracked_files(clone)
     text = block(marker)
     for port in ("29092", "29093"):
         text = text.replace(port, str(free_port()))
@@ -137,19 +137,19 @@ def test_other_ways_to_start_a_broker(clone: Path, marker: str) -> None:
         os.killpg(shell.pid, signal.SIGINT)  # what Ctrl-C does
         _, errors = shell.communicate("echo status $? >&2\n", timeout=60)
     assert errors.endswith("status 0\n")
-    assert untracked(clone) == before
+    assert untracked_files(clone) == before
 
 
 @pytest.mark.slow
-def test_three_nodes_come_and_go(clone: Path) -> None:
-    before = untracked(clone)
+def test_three_nodes_start_and_stop(clone: Path) -> None:
+    before = untracked_files(clone)
     text = block("for node in 1 2 3")
     other = dict(zip(("1909", "1919", "1929"), prefixes(3), strict=True))
     text = re.sub("|".join(other), lambda match: other[match[0]], text)
     with shell_in(clone) as shell:
         paste(shell, text)
         assert [api_versions_error(ready_port(shell, clone)) for _ in range(3)] == [0, 0, 0]
-        assert untracked(clone) == before
+        assert untracked_files(clone) == before
         _, errors = shell.communicate(block("kill $(cat cluster/running)"), timeout=60)
     assert (shell.returncode, errors) == (0, "")
     assert not (clone / "cluster").exists()

@@ -45,8 +45,10 @@ def kwire(checkout: Path) -> tuple[int, str]:
 
 def test_the_environment_is_made_once(checkout: Path) -> None:
     for _ in range(2):
-        pid, said = kwire(checkout)
-        assert said == f"{pid} -m kwire serve --port 0", "it becomes kwire: the same process"
+        pid, command_line = kwire(checkout)
+        assert command_line == f"{pid} -m kwire serve --port 0", (
+            "it becomes kwire: the same process"
+        )
     assert (checkout / "set-up").read_text() == "ran base\n"
 
 
@@ -84,7 +86,7 @@ runpy.run_path("scripts/setup.py", run_name="__main__")
 """
 
 
-def set_up_as_nobody(folder: Path) -> str:
+def set_up_as_other_user(folder: Path) -> str:
     """The one line with which the set-up fails for a user who owns nothing here."""
     (folder / "scripts").mkdir()
     shutil.copy(SCRIPTS / "setup.py", folder / "scripts" / "setup.py")
@@ -107,7 +109,7 @@ def set_up_as_nobody(folder: Path) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("kind", ["closed", "of-a-closed-python", "without-python"])
-def test_an_environment_that_another_user_made_and_keeps(tmp_path: Path, kind: str) -> None:
+def test_unusable_environment_of_another_user_is_one_line(tmp_path: Path, kind: str) -> None:
     """The owner's umask is 077, or the owner's Python lies in the owner's home."""
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -121,7 +123,7 @@ def test_an_environment_that_another_user_made_and_keeps(tmp_path: Path, kind: s
     elif kind == "closed":
         script(python, "exit 0\n")
         (tmp_path / ".venv").chmod(0o700)
-    line = set_up_as_nobody(tmp_path)
+    line = set_up_as_other_user(tmp_path)
     where = f" (its Python is {home}/python3)" if home.exists() else ""
     assert line == (
         f"kwire: {tmp_path}/.venv was made by root, and nobody may not run it{where}; make a clone "
@@ -129,13 +131,13 @@ def test_an_environment_that_another_user_made_and_keeps(tmp_path: Path, kind: s
     )
 
 
-def test_a_checkout_of_another_user_is_told_in_one_line(tmp_path: Path) -> None:
-    line = set_up_as_nobody(tmp_path)
+def test_checkout_of_another_user_is_one_line(tmp_path: Path) -> None:
+    line = set_up_as_other_user(tmp_path)
     assert line.startswith(f"kwire: cannot make {tmp_path}/.venv: [Errno 13] Permission denied")
     assert f"run this once as the owner of {tmp_path}" in line
 
 
-def test_a_python_that_is_too_old_is_told_in_one_line(tmp_path: Path) -> None:
+def test_too_old_python_is_one_line(tmp_path: Path) -> None:
     for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14"):
         script(tmp_path / name, "exit 1\n")
     done = subprocess.run(

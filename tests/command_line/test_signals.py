@@ -40,9 +40,9 @@ kwire.cli.main(["serve", "--ephemeral", "--port", "0"])
 
 
 def serve(folder: Path, *moments: tuple[str, str, int]) -> subprocess.CompletedProcess[str]:
-    told = [",".join(map(str, moment)) for moment in moments]
+    arguments = [",".join(map(str, moment)) for moment in moments]
     return subprocess.run(
-        [sys.executable, "-c", SERVE_WITH_SIGNALS, *told],
+        [sys.executable, "-c", SERVE_WITH_SIGNALS, *arguments],
         env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,

@@ -56,7 +56,7 @@ def test_file_of_kafkas_distribution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "expected"),
     [
         ({}, 168 * 3_600_000),
         ({"log.retention.hours": "2"}, 7_200_000),
@@ -66,13 +66,13 @@ def test_file_of_kafkas_distribution() -> None:
         ({"log.retention.hours": "-7"}, -1),  # any negative number is never
     ],
 )
-def test_retention_precedence(given: dict[str, str], expected: int) -> None:
-    config = BrokerConfig({**NODE, **given})
+def test_retention_precedence(settings: dict[str, str], expected: int) -> None:
+    config = BrokerConfig({**NODE, **settings})
     assert config.log_retention_time_ms == expected
     assert TopicConfig({}, config).retention_ms == expected
 
 
-def test_dynamic_settings_go_before_the_file() -> None:
+def test_dynamic_settings_override_the_file() -> None:
     config = node(log_retention_ms="5000", num_partitions="7")
     changed = config.with_dynamic(
         {"log.retention.ms": "6000", "message.max.bytes": "x"}, {"log.retention.ms": "7000"}
@@ -128,10 +128,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "named"), REFUSED, ids=lambda v: str(v)[:60])
-def test_refused_by_name_in_one_line(given: dict[str, str], named: str) -> None:
+@pytest.mark.parametrize(("settings", "named"), REFUSED, ids=lambda v: str(v)[:60])
+def test_wrong_setting_is_named_in_one_line(settings: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        broker_config({**NODE, **given})
+        broker_config({**NODE, **settings})
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -162,7 +162,7 @@ def test_topic_falls_back_to_the_broker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "reason"),
     [
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         (
@@ -183,7 +183,7 @@ def test_topic_falls_back_to_the_broker() -> None:
         ({"remote.storage.enable": "true"}, "Tiered Storage"),
     ],
 )
-def test_topic_settings_are_judged(given: dict[str, str], said: str) -> None:
+def test_wrong_topic_settings_are_refused(settings: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_topic_config(given)
-    assert said in str(caught.value)
+        check_topic_config(settings)
+    assert reason in str(caught.value)

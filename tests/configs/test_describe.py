@@ -7,7 +7,7 @@ from kwire.configs.describe import describe_broker, describe_new_topic, describe
 from tests.configs.test_broker import NODE
 
 
-def test_all_of_a_broker_is_shown_and_nothing_internal() -> None:
+def test_description_has_every_setting_that_is_not_internal() -> None:
     """A Kafka 4.3.1 node shows 340 settings, 241 of them read-only."""
     entries = {entry.name: entry for entry in describe_broker(BrokerConfig(NODE))}
     assert len(entries) == 340
@@ -19,7 +19,7 @@ def test_all_of_a_broker_is_shown_and_nothing_internal() -> None:
     assert (entries["log.retention.ms"].value, entries["log.retention.ms"].synonyms) == (None, ())
 
 
-def test_settings_of_the_file_that_nobody_knows_are_hidden() -> None:
+def test_values_of_unknown_settings_are_hidden() -> None:
     entries = describe_broker(BrokerConfig({**NODE, "own.secret": "x"}))
     last = next(entry for entry in entries if entry.name == "own.secret")
     assert (last.value, last.sensitive, last.read_only) == (None, True, True)
@@ -34,7 +34,7 @@ def test_settings_of_the_file_that_nobody_knows_are_hidden() -> None:
         ({}, {"message.max.bytes": "2"}, {"message.max.bytes": "3"}, 2),
     ],
 )
-def test_source_is_the_first_synonyms(
+def test_source_of_a_setting_is_that_of_its_first_synonym(
     static: dict[str, str], cluster: dict[str, str], own: dict[str, str], source: int
 ) -> None:
     broker = BrokerConfig({**NODE, **static}).with_dynamic(cluster, own)
@@ -50,7 +50,7 @@ def test_source_is_the_first_synonyms(
 def test_other_units_count_for_new_topics_only() -> None:
     """Kafka's CreateTopics names the file as the source, its DescribeConfigs the default."""
     broker = BrokerConfig({**NODE, "log.retention.hours": "2"})
-    told = {e.name: e for e in describe_new_topic({}, broker)}["retention.ms"]
-    asked = {e.name: e for e in describe_topic({}, broker)}["retention.ms"]
-    assert (told.value, told.source) == (asked.value, 4)
-    assert (asked.value, asked.source) == ("7200000", 5)
+    of_new_topic = {e.name: e for e in describe_new_topic({}, broker)}["retention.ms"]
+    of_topic = {e.name: e for e in describe_topic({}, broker)}["retention.ms"]
+    assert (of_new_topic.value, of_new_topic.source) == (of_topic.value, 4)
+    assert (of_topic.value, of_topic.source) == ("7200000", 5)

@@ -37,7 +37,7 @@ def test_every_setting_of_kafka_is_there_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact['table']}-{fact['name']}")
-def test_setting_is_kafkas(fact: dict[str, Any]) -> None:
+def test_setting_has_kafkas_type_default_and_bounds(fact: dict[str, Any]) -> None:
     key = TABLES[fact["table"]][fact["name"]]
     assert key.kind.name == fact["type"]
     assert key.internal == fact["internal"]
@@ -54,7 +54,7 @@ def test_used_settings_are_explained() -> None:
         assert not [name for name, key in keys.items() if not key.doc.endswith(".")]
 
 
-def test_topic_settings_and_their_stand_ins_exist() -> None:
+def test_topic_settings_and_their_broker_settings_exist() -> None:
     assert set(FROM_BROKER) <= set(SYNONYMS) <= set(TopicConfig.keys())
     assert not [name for name in FROM_BROKER.values() if not hasattr(BrokerConfig, name)]
     assert not [name for name in SYNONYMS.values() if name not in all_broker_keys()]

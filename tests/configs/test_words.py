@@ -63,21 +63,21 @@ def test_lists_that_may_be_empty(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILLED + MAY_BE_EMPTY if "quorum" not in name])
-def test_a_comma_too_many_is_told(name: str) -> None:
+def test_list_with_an_extra_comma_is_refused_with_the_remedy(name: str) -> None:
     """Kafka: "Configuration 'log.dirs' values must not be empty."."""
     assert refusal(**{name: ","}).startswith(f"{name} has an empty value: ,; take away the comma")
 
 
 def test_wire_errors_of_lists_are_kafkas() -> None:
     keys = all_broker_keys()
-    for name, text, said in (
+    for name, text, reason in (
         ("listeners", "", "must not be empty. Valid values include: any non-empty value"),
         ("process.roles", "", "must not be empty. Valid values include: [broker, controller]"),
         ("log.cleanup.policy", "delete,", "values must not be empty."),
     ):
         with pytest.raises(ConfigError) as caught:
             keys[name].parse(text)
-        assert str(caught.value) == f"Configuration '{name}' {said}"
+        assert str(caught.value) == f"Configuration '{name}' {reason}"
 
 
 def test_duplicates_in_lists_count_once_and_are_warned_about(
@@ -111,7 +111,7 @@ def test_duplicates_in_lists_count_once_and_are_warned_about(
         ("controller.listener.names", "name the listener that controllers talk on, as "),
     ],
 )
-def test_a_setting_that_is_missing(name: str, remedy: str) -> None:
+def test_missing_setting_is_named_with_the_remedy(name: str, remedy: str) -> None:
     line = refusal(**{name: None})
     assert line.startswith(f"Missing required configuration {name}; {remedy}")
     assert refusal(**{name: ""}).startswith(f"{name} is empty; {remedy}")
@@ -166,7 +166,7 @@ def test_a_setting_that_is_missing(name: str, remedy: str) -> None:
         ),
     ],
 )
-def test_a_value_that_is_none(name: str, text: str, line: str) -> None:
+def test_missing_value_is_refused_with_the_remedy(name: str, text: str, line: str) -> None:
     assert refusal(**{name: text}) == line
 
 
@@ -177,7 +177,7 @@ def test_remedies_of_all_settings_are_phrases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "remedy_text"),
     [
         (
             {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
@@ -210,14 +210,14 @@ def test_remedies_of_all_settings_are_phrases() -> None:
         ({"controller.quorum.voters": ""}, "controller.quorum.bootstrap.servers=HOST:PORT"),
     ],
 )
-def test_what_to_do_about_settings_that_do_not_go_together(
-    changes: dict[str, str], told: str
+def test_conflicting_settings_are_refused_with_the_remedy(
+    changes: dict[str, str], remedy_text: str
 ) -> None:
     line = refusal(**changes)
-    assert told in line.partition("; ")[2]
+    assert remedy_text in line.partition("; ")[2]
 
 
-def test_addresses_of_ipv6_with_brackets_and_without() -> None:
+def test_ipv6_addresses_are_parsed_with_brackets_and_without() -> None:
     """Kafka takes both."""
     for host in ("[::1]", "::1"):
         config = node(listeners=f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:9093")

@@ -76,7 +76,7 @@ MUTATIONS = (
         path="kwire/configs/load.py",
         old="        checks.check_values(properties)\n",
         new="",
-        test=f"{WORDS}::test_a_value_that_is_none",
+        test=f"{WORDS}::test_missing_value_is_refused_with_the_remedy",
     ),
     Mutation(
         name="formatting-adds-directories-of-another-cluster",
@@ -85,7 +85,7 @@ MUTATIONS = (
         old="    check(config, formatted, cluster_id)\n    if len",
         new="    if len",
         test="tests/command_line/test_first_use.py::"
-        "test_formatting_leaves_no_directory_to_another_cluster",
+        "test_format_refuses_directories_of_another_cluster",
     ),
     Mutation(
         name="formatting-takes-broken-data-for-bad-usage",
@@ -93,6 +93,6 @@ MUTATIONS = (
         path="kwire/cli.py",
         old="        fail(error, BAD_DATA)\n\n\ndef random_uuid",
         new="        fail(error)\n\n\ndef random_uuid",
-        test="tests/command_line/test_first_use.py::test_what_formatting_cannot_open_is_exit_2_too",
+        test="tests/command_line/test_first_use.py::test_format_of_an_unreadable_directory_is_exit_2",
     ),
 )

@@ -373,6 +373,6 @@ MUTATIONS = (
         path="kwire/node/gauges.py",
         old="replicas.partitions.find(topic, number)",
         new="replicas.partitions.get(topic, number)",
-        test="tests/server/test_group_gauges.py::test_a_look_at_the_groups_makes_no_partition",
+        test="tests/server/test_group_gauges.py::test_group_gauges_create_no_partition",
     ),
 )

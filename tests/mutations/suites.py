@@ -98,7 +98,7 @@ MUTATIONS = (
         path="kwire/handlers/dispatch.py",
         old="if not api.is_stable(version):",
         new="if version < api.first:",
-        test=f"{WIRE}::test_what_is_not_advertised_ends_the_connection",
+        test=f"{WIRE}::test_request_that_is_not_advertised_ends_the_connection",
     ),
     Mutation(
         name="small-batches-unpack-on-the-loop",

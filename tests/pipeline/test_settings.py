@@ -17,14 +17,14 @@ def read(*more: str) -> Settings:
     return settings.read([*NEEDED, *more])
 
 
-def test_nothing_aborted_and_nothing_lost_by_default() -> None:
+def test_aborted_records_are_skipped_and_missing_ones_fail_by_default() -> None:
     options = source.options(read())
     assert options["kafka.isolation.level"] == "read_committed"
     assert options["failOnDataLoss"] == "true"
     assert options["subscribe"] == "t"
 
 
-def test_options_keep_their_own_names_and_win() -> None:
+def test_options_of_spark_override_the_defaults() -> None:
     options = source.options(
         read("--source-option", "failOnDataLoss=false", "--source-option", "kafka.group.id=mine")
     )
@@ -43,8 +43,11 @@ def test_schema_from_a_file(tmp_path: Path) -> None:
 
 
 def test_partition_columns() -> None:
-    found = read("--partition-by", "country", "--partition-by", "day=to_date(at)").partition_by
-    assert found == (Partition(name="country"), Partition(name="day", expression="to_date(at)"))
+    partitions = read("--partition-by", "country", "--partition-by", "day=to_date(at)").partition_by
+    assert partitions == (
+        Partition(name="country"),
+        Partition(name="day", expression="to_date(at)"),
+    )
 
 
 def test_iceberg_gets_a_catalog() -> None:

@@ -27,7 +27,7 @@ MISFITS = [
     (b'{"id": "seven"}', "id is not bigint"),
     (b'{"id": 7, "amount": "much"}', "amount is not double"),
     (b'{"id": 7, "at": "yesterday"}', "at is not timestamp"),
-    (b'{"name": "nobody"}', "id is missing"),
+    (b'{"name": "none"}', "id is missing"),
     (b'{"id": null}', "id is missing"),
     (b"17", "not of the declared shape"),
     (b"\xff\xfe", "not JSON"),
@@ -49,13 +49,13 @@ def topic(spark: SparkSession, values: list[bytes | None]) -> DataFrame:
 def test_fitting_records_become_rows(spark: SparkSession) -> None:
     schema = schema_of(DDL)
     decoded = decode(topic(spark, list(FITTING)), schema)
-    found = rows(decoded, schema, [Partition(name="day", expression="to_date(at)")]).collect()
-    assert [row.id for row in found] == [1, 2, 3, 4, 5]
-    assert found[0].name == "a"
-    assert found[0].tags == ["x"]
-    assert found[0].day == datetime.date(2026, 11, 21)
-    assert [row.kafka_offset for row in found] == [0, 1, 2, 3, 4]
-    assert found[0].kafka_key == "k"
+    table = rows(decoded, schema, [Partition(name="day", expression="to_date(at)")]).collect()
+    assert [row.id for row in table] == [1, 2, 3, 4, 5]
+    assert table[0].name == "a"
+    assert table[0].tags == ["x"]
+    assert table[0].day == datetime.date(2026, 11, 21)
+    assert [row.kafka_offset for row in table] == [0, 1, 2, 3, 4]
+    assert table[0].kafka_key == "k"
     assert dead_letters(decoded).count() == 0
 
 

@@ -18,7 +18,7 @@ def values(metrics: Metrics) -> dict[str, float]:
 
 
 @pytest.mark.slow
-async def test_a_controller_tells_of_cluster_and_quorum(tmp_path: Path) -> None:
+async def test_controller_shows_gauges_of_cluster_and_quorum(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         add_gauges(server.core, server.broker)
         assert await create(server, "t", 3) == 0

@@ -33,7 +33,7 @@ async def commit(server: Server, group: str, offset: int) -> int:
     return code
 
 
-async def committed(server: Server) -> dict[str, int]:
+async def committed_offsets(server: Server) -> dict[str, int]:
     """The offset of partition t-0 by group; -1 where there is none."""
     shape = OffsetFetchRequest.OffsetFetchRequestGroup
     topic = shape.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
@@ -55,17 +55,17 @@ async def test_growing_the_offsets_topic_moves_no_group_while_the_node_runs(tmp_
     """Apache Kafka 4.3.1 did the same."""
     async with running(tmp_path) as server:
         await commit_all(server)
-        wanted = CreatePartitionsRequest.CreatePartitionsTopic
+        creation = CreatePartitionsRequest.CreatePartitionsTopic
         request = CreatePartitionsRequest(
-            topics=[wanted(name=CONSUMER_OFFSETS, count=7, assignments=None)],
+            topics=[creation(name=CONSUMER_OFFSETS, count=7, assignments=None)],
             timeout_ms=10_000,
             validate_only=False,
         )
         async with await TrioWireClient.connect(*server.address) as client:
             assert (await client.call(request, 3)).results[0].error_code == 0
-        assert await committed(server) == {group: n for n, group in enumerate(GROUPS)}
+        assert await committed_offsets(server) == {group: n for n, group in enumerate(GROUPS)}
         assert await commit(server, "group-3", 33) == 0
-        assert (await committed(server))["group-3"] == 33
+        assert (await committed_offsets(server))["group-3"] == 33
 
 
 async def test_offsets_of_a_topic_do_not_outlive_a_kill_after_its_deletion(
@@ -82,13 +82,15 @@ async def test_offsets_of_a_topic_do_not_outlive_a_kill_after_its_deletion(
                 assert (await client.call(request, 6)).responses[0].error_code == 0
     async with running(tmp_path) as server:
         assert await create(server, "t") == 0
-        assert set((await committed(server)).values()) == {-1}
+        assert set((await committed_offsets(server)).values()) == {-1}
         assert await commit(server, "group-1", 3) == 0
         assert server.broker is not None
         shards = [shard.machine for shard in server.broker.groups.service._shards.values()]
         assert sum(shard.offsets.count for shard in shards) == 1
     async with running(tmp_path) as server:
-        assert {g: n for g, n in (await committed(server)).items() if n >= 0} == {"group-1": 3}
+        assert {g: n for g, n in (await committed_offsets(server)).items() if n >= 0} == {
+            "group-1": 3
+        }
 
 
 async def test_offsets_of_kept_topics_survive_every_restart(
@@ -113,6 +115,6 @@ async def test_offsets_of_kept_topics_survive_every_restart(
         async with running(tmp_path) as server:
             assert topics
             assert set(topics) == {None}
-            assert await committed(server) == {group: n for n, group in enumerate(GROUPS)}
+            assert await committed_offsets(server) == {group: n for n, group in enumerate(GROUPS)}
             assert server.broker is not None
             assert "t" in (server.broker.groups.service.make(0).topic_ids() or {})

@@ -32,14 +32,14 @@ async def commit(server: Server, group: str, topic: str, records: int, offset: i
         data = batch([New(None, b"x")] * records, timestamp_ms=1)
         produced = ProduceRequest.TopicProduceData
         part = produced.PartitionProduceData(index=0, records=data)
-        wanted = produced(name=topic, partition_data=[part])
+        topic_data = produced(name=topic, partition_data=[part])
         response = await client.call(
-            ProduceRequest(acks=1, timeout_ms=1000, topic_data=[wanted]), 9
+            ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic_data]), 9
         )
         assert response.responses[0].partition_responses[0].error_code == 0
-        found = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        find_coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
         for _ in range(500):
-            if not (await client.call(found, 4)).coordinators[0].error_code:
+            if not (await client.call(find_coordinator, 4)).coordinators[0].error_code:
                 break
             await trio.sleep(0.01)
         spot = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -60,7 +60,7 @@ async def commit(server: Server, group: str, topic: str, records: int, offset: i
 
 
 @pytest.mark.slow
-async def test_a_node_shows_itself_where_its_clients_are(tmp_path: Path) -> None:
+async def test_metrics_pages_are_on_the_host_of_the_client_listener(tmp_path: Path) -> None:
     once = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "1"}
     server = Server(config(tmp_path / "data", **once))
     async with trio.open_nursery() as nursery:

@@ -30,7 +30,7 @@ def run(directory: Path) -> None:
         )
 
 
-def test_no_space_at_the_start_is_one_line_and_space_makes_it_good(
+def test_start_without_space_is_one_line_and_a_later_one_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path)
@@ -47,7 +47,7 @@ def test_no_space_at_the_start_is_one_line_and_space_makes_it_good(
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "reason"),
     [
         (errno.ENOLCK, "the file system has no file locks"),
         (errno.EOPNOTSUPP, "the file system has no file locks"),
@@ -56,7 +56,7 @@ def test_no_space_at_the_start_is_one_line_and_space_makes_it_good(
     ],
 )
 def test_a_file_system_without_locks_is_not_taken_for_another_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     """Invariant 92: without a lock the node does not start either."""
 
@@ -66,7 +66,7 @@ def test_a_file_system_without_locks_is_not_taken_for_another_broker(
     monkeypatch.setattr("kwire.log.disk._lock", lock)
     with pytest.raises(CannotOpenError) as caught:
         run(tmp_path)
-    assert told in str(caught.value)
+    assert reason in str(caught.value)
     assert str(tmp_path) in str(caught.value)
 
 
@@ -117,15 +117,15 @@ def test_other_failures_keep_their_traces(tmp_path: Path, monkeypatch: pytest.Mo
         run(tmp_path)
 
 
-def test_id_that_another_broker_took_is_one_line(
+def test_broker_with_an_id_in_use_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker that has to end prints one line, without a traceback."""
 
-    async def asked(lifecycle: BrokerLifecycle) -> None:
+    async def speak(lifecycle: BrokerLifecycle) -> None:
         raise DuplicateBrokerRegistration("Another broker has registered with the id 1 meanwhile.")
 
-    monkeypatch.setattr(BrokerLifecycle, "_speak", asked)
+    monkeypatch.setattr(BrokerLifecycle, "_speak", speak)
     with pytest.raises(CannotOpenError, match="cannot go on: Another broker has") as caught:
         run(tmp_path)
     assert "\n" not in str(caught.value)

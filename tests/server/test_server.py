@@ -17,14 +17,14 @@ from tests.support.server.nodes import config, create, running, topics
 pytestmark = pytest.mark.slow
 
 
-async def test_two_nodes_in_one_process_know_nothing_of_each_other(tmp_path: Path) -> None:
-    async with running(tmp_path / "a") as one, running(tmp_path / "b") as other:
-        assert await create(one, "of-one") == 0
-        assert await topics(one) == {"of-one"}
-        assert await topics(other) == set()
+async def test_two_nodes_in_one_process_share_no_topics(tmp_path: Path) -> None:
+    async with running(tmp_path / "a") as first, running(tmp_path / "b") as second:
+        assert await create(first, "of-one") == 0
+        assert await topics(first) == {"of-one"}
+        assert await topics(second) == set()
 
 
-async def test_a_node_comes_back_to_its_data(tmp_path: Path) -> None:
+async def test_restarted_node_has_its_data(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         cluster = node.core.identity.cluster_id
         assert await create(node, "kept", 3) == 0
@@ -43,7 +43,7 @@ async def test_a_directory_has_one_owner(tmp_path: Path) -> None:
         assert await topics(node) == {"still-served"}
 
 
-async def test_the_metadata_log_may_lie_by_itself(tmp_path: Path) -> None:
+async def test_metadata_log_may_have_a_directory_of_its_own(tmp_path: Path) -> None:
     """Its directory is the node's, but no broker's: no partition is placed there."""
     data, metadata = tmp_path / "data", tmp_path / "metadata"
     async with running(data, metadata_log_dir=str(metadata)) as node:
@@ -79,7 +79,7 @@ async def test_controller_moves_leaders_off_a_failed_directory(tmp_path: Path) -
         assert await create(node, "t", 4) == 0
 
 
-async def test_one_broken_partition_leaves_the_others(tmp_path: Path) -> None:
+async def test_damaged_partition_leaves_the_others_available(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         for topic in ("good", "bad"):
             assert await create(node, topic) == 0
@@ -95,8 +95,8 @@ async def test_one_broken_partition_leaves_the_others(tmp_path: Path) -> None:
 
 
 async def test_an_address_in_use_leaves_the_directory_free(tmp_path: Path) -> None:
-    async with running(tmp_path / "a") as one:
-        taken = f"PLAINTEXT://127.0.0.1:{one.address[1]},CONTROLLER://127.0.0.1:0"
+    async with running(tmp_path / "a") as first:
+        taken = f"PLAINTEXT://127.0.0.1:{first.address[1]},CONTROLLER://127.0.0.1:0"
         with pytest.raises(CannotOpenError, match="cannot listen"):
             Server(config(tmp_path / "b", listeners=taken))
     async with running(tmp_path / "b") as node:
@@ -148,7 +148,7 @@ async def test_node_without_the_file_of_its_quorum_warns_at_once(
     assert "--config FILE" in line
 
 
-async def test_a_snapshot_of_the_metadata_is_what_a_start_begins_with(tmp_path: Path) -> None:
+async def test_node_starts_from_its_metadata_snapshot(tmp_path: Path) -> None:
     small = {"metadata_log_max_record_bytes_between_snapshots": "3000"}
     names = {f"topic-{number}" for number in range(60)}
     async with running(tmp_path, **small) as node:

@@ -78,7 +78,7 @@ def test_no_handler_is_imported(modules: set[str]) -> None:
     assert not modules & {f"kwire.handlers.{api.module}" for api in SERVED}
 
 
-def test_not_everything_is_imported(modules: set[str]) -> None:
+def test_unused_modules_are_not_imported(modules: set[str]) -> None:
     own = {name for name in modules if name.partition(".")[0] == "kwire"}
     assert len(own) <= MODULES_OF_KWIRE_AT_MOST, len(own)
     assert not {name for name in own if name.startswith("kwire.testing")}

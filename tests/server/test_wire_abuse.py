@@ -47,7 +47,7 @@ def listeners(server: Server) -> dict[str, tuple[str, int]]:
     return {name: at.address for name, at in server.core.net.listeners.items()}
 
 
-async def advertised(address: tuple[str, int]) -> list[tuple[int, int]]:
+async def advertised_apis(address: tuple[str, int]) -> list[tuple[int, int]]:
     """Return every key and version that the listener advertises."""
     async with await TrioWireClient.connect(*address) as client:
         answer = await client.call(ApiVersionsRequest(), 0)
@@ -76,8 +76,8 @@ def content(field: Attribute, version: int) -> Any:
     if get_origin(kind) is Annotated:
         kind, wire = get_args(kind)
     if wire is not None and wire.name == "array":
-        elements = [one for part in (kind, *get_args(kind)) for one in get_args(part)]
-        structures = [one for one in elements if hasattr(one, "__declared__")]
+        elements = [element for part in (kind, *get_args(kind)) for element in get_args(part)]
+        structures = [element for element in elements if hasattr(element, "__declared__")]
         is_carried = version in field.spec.versions and version not in field.spec.tagged
         if structures and is_carried:
             return [blank(structures[0], version)]
@@ -107,9 +107,9 @@ async def test_every_advertised_version_is_answered_in_its_own_shape(
     """Invariant 97: each key and version decodes and answers."""
     async with running(tmp_path) as server:
         address = listeners(server)[listener]
-        asked = await advertised(address)
-        assert len(asked) > 50
-        for key, version in asked:
+        apis = await advertised_apis(address)
+        assert len(apis) > 50
+        for key, version in apis:
             if (key, version) in WITHOUT_TABLE:
                 continue
             with trio.fail_after(PATIENCE_S):
@@ -120,15 +120,17 @@ async def test_every_advertised_version_is_answered_in_its_own_shape(
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
-async def test_what_is_not_advertised_ends_the_connection(tmp_path: Path, listener: str) -> None:
+async def test_request_that_is_not_advertised_ends_the_connection(
+    tmp_path: Path, listener: str
+) -> None:
     """Invariant 97: keys of the other listener and versions before and after those served."""
     async with running(tmp_path) as server:
         address = listeners(server)[listener]
-        served = set(await advertised(address))
+        served = set(await advertised_apis(address))
         keys = {key for key, _ in served}
         unserved = [(key, 0) for key in range(100) if key not in keys]
         for key in keys - {18}:  # too new a version of ApiVersions is answered
-            versions = [version for one, version in served if one == key]
+            versions = [version for served_key, version in served if served_key == key]
             unserved += [(key, min(versions) - 1), (key, max(versions) + 1)]
         for key, version in [*unserved, *(WITHOUT_TABLE & served)]:
             body = pack(">hhih", key, version, 1, -1) + bytes(64)
@@ -146,7 +148,7 @@ async def reply(address: tuple[str, int], frame: bytes) -> bytes | None:
             return None
 
 
-def damaged(frame: bytes, chance: random.Random) -> bytes:
+def damage_frame(frame: bytes, chance: random.Random) -> bytes:
     """A frame with some bytes of its body changed to lengths that are absurd, or cut short."""
     body = bytearray(frame[4:])
     start = 8  # key, version and correlation id stay
@@ -172,15 +174,15 @@ async def test_damaged_requests_are_answered_or_end_their_own_connection(
     chance = random.Random(97)
     async with running(tmp_path) as server:
         address = listeners(server)[listener]
-        asked = await advertised(address)
+        apis = await advertised_apis(address)
         gc.collect()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         async with await TrioWireClient.connect(*address) as witness:
-            for key, version in asked:
+            for key, version in apis:
                 if (key, version) in WITHOUT_TABLE:
                     continue
                 for _ in range(TRIES):
-                    frame = damaged(
+                    frame = damage_frame(
                         request_frame(key, version, 7, "x", plain(key, version)), chance
                     )
                     await judge(address, key, version, frame)
