@@ -105,7 +105,7 @@ async def test_followers_read_what_is_not_synced() -> None:
         disk.let_go.set()
 
 
-async def test_one_fsync_serves_all_who_wait(autojump_clock: MockClock) -> None:
+async def test_one_fsync_serves_all_waiting_flushes(autojump_clock: MockClock) -> None:
     async with held() as (subject, disk), trio.open_nursery() as nursery:
         partition = await made(subject, flush_messages=1)
         for _ in range(20):

@@ -117,12 +117,12 @@ def of_kind(disk: SimDisk, kind: str) -> list[str]:
 def do(damage: Damage, disk: SimDisk, path: str, entry: int) -> bool:
     """Damage a file; whether that made a difference."""
     data = bytes(disk.inode(path).data)
-    found = damage(data, entry)
-    if found is None:
+    actual = damage(data, entry)
+    if actual is None:
         disk.unlink(path)
     else:
-        disk.inode(path).data[:] = found
-    return found != data
+        disk.inode(path).data[:] = actual
+    return actual != data
 
 
 KINDS = [
@@ -218,14 +218,14 @@ async def test_damaged_log_ends_where_the_damage_begins(
     do(damage, disk, path, size // 2)
     caplog.clear()
     _, log = await started(disk)
-    told = [r.getMessage() for r in caplog.records if "recovery cut" in r.getMessage()]
+    messages = [r.getMessage() for r in caplog.records if "recovery cut" in r.getMessage()]
     check_indexes(disk, log)
     judge(0, model, log, base_offset)
     batches = [header for _, _, header in stored(log)]
     steps = {b.base_offset - a.next_offset for a, b in itertools.pairwise(batches)}
     assert steps == {0} if damage is not in_wrong_order else min(steps) == 0
     is_at_end = index == -1
-    assert len(told) == (not is_at_end or damage not in (missing, emptied))
+    assert len(messages) == (not is_at_end or damage not in (missing, emptied))
     is_whole = is_at_end and damage is oversized
     assert (log.end_offset == model.log.end_offset) == is_whole
 
@@ -246,12 +246,12 @@ async def test_wrong_positions_hide_no_record_from_a_search_by_time(
             for entry, position in zip(entries, moved, strict=True)
         )
     _, log = await started(disk)
-    found = [
+    actual = [
         (record.timestamp, record.offset)
         for data, pos, header in stored(log)
         for record in records(data, pos, header)
     ]
-    for timestamp in sorted({timestamp for timestamp, _ in found}):
+    for timestamp in sorted({timestamp for timestamp, _ in actual}):
         spot = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
-        assert spot == next((o, t) for t, o in found if t >= timestamp)
+        assert spot == next((o, t) for t, o in actual if t >= timestamp)
     check_offsets(model, log, by_time=True)

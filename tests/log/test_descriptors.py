@@ -39,7 +39,7 @@ def is_open(segment: Segment) -> bool:
     return segment.file.fileno() >= 0
 
 
-def filled(log: PartitionLog) -> list[Segment]:
+def fill(log: PartitionLog) -> list[Segment]:
     """Segments of two batches each, all of them read from once; the last one is active."""
     for _ in range(12):
         append(log, [b"v" * 10])
@@ -55,7 +55,7 @@ def filled(log: PartitionLog) -> list[Segment]:
 async def test_space_of_expired_segments_is_given_back_at_once(tmp_path, autojump_clock) -> None:
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
-        old = filled(log)
+        old = fill(log)
         await trio.sleep(2 * HOUR_MS / 1000)
         assert len(log.segments) == 1
         assert not any(map(is_open, old))
@@ -69,7 +69,7 @@ async def test_reader_of_expired_segment_keeps_it_until_it_is_done(
 ) -> None:
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
-        old = filled(log)
+        old = fill(log)
         region = log.read(0, 10_000, end_offset=log.end_offset)
         before = region.read()
         await trio.sleep(2 * HOUR_MS / 1000)
@@ -92,7 +92,7 @@ async def test_search_that_outlives_its_segments_keeps_no_descriptor(
     """A search in slices may open a segment again that retention has closed and renamed."""
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
-        old = filled(log)
+        old = fill(log)
         await trio.sleep(3_910)  # the first look after they expired was ten seconds ago
         assert log.segments[0] is not old[0]
         assert not is_open(old[1])
@@ -109,7 +109,7 @@ async def test_search_that_outlives_its_segments_keeps_no_descriptor(
 async def test_space_of_deleted_topic_is_given_back(tmp_path, autojump_clock, how: str) -> None:
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
-        old = filled(log)
+        old = fill(log)
         with log.read(0, 10_000, end_offset=log.end_offset):
             if how == "delete":
                 await logs.delete("t", 0)
@@ -125,11 +125,11 @@ async def test_space_of_deleted_topic_is_given_back(tmp_path, autojump_clock, ho
 
 
 @pytest.mark.parametrize("offset", [0, 7, 10])
-def test_truncation_gives_the_space_of_what_it_cut_back(tmp_path, offset: int) -> None:
+def test_truncation_frees_the_space_of_truncated_records(tmp_path, offset: int) -> None:
     disk = RealDisk(str(tmp_path))
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
-    old = filled(log)
+    old = fill(log)
     region = log.read(10, 10_000, end_offset=log.end_offset)
     if offset:
         log.truncate_to(offset)
@@ -146,6 +146,6 @@ def test_searching_closed_segments_leaves_no_index_open(tmp_path) -> None:
     disk = RealDisk(str(tmp_path))
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
-    filled(log)
+    fill(log)
     max_timestamp(log)
     assert [name for name in open_files(tmp_path) if not name.endswith(".log")] == []

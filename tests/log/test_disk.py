@@ -192,7 +192,7 @@ def test_a_failed_sync_is_never_followed_by_a_good_one(tmp_path, monkeypatch) ->
     assert file.read(0, 9) == b"x"  # what is there can still be read
 
 
-def test_the_probe_knows_what_was_just_written(tmp_path) -> None:
+def test_cache_probe_finds_written_data(tmp_path) -> None:
     disk = RealDisk(str(tmp_path))
     file = disk.open("a", create=True)
     file.write([b"x" * 10_000], 0)
@@ -231,7 +231,7 @@ def test_small_file_is_overwritten_in_place_and_replaced_aside(disk: Disk) -> No
     file.unpin()
 
 
-def test_files_of_a_removed_directory_are_gone(disk: Disk) -> None:
+def test_calls_on_a_removed_directory_find_no_file(disk: Disk) -> None:
     disk.make_directory("t-0")
     disk.write("t-0/a", b"1")
     disk.remove_tree("t-0")
@@ -251,7 +251,7 @@ def test_files_of_a_removed_directory_are_gone(disk: Disk) -> None:
 # -- only the simulated disk
 
 
-def test_power_loss_keeps_what_was_synced_and_some_of_the_rest() -> None:
+def test_power_loss_keeps_synced_data_and_some_unsynced() -> None:
     seen = set()
     for seed in range(200):
         disk = SimDisk()
@@ -278,7 +278,7 @@ def test_a_kill_cuts_a_write_and_keeps_the_page_cache() -> None:
     assert disk.after_kill().read("a") == b"1234567"
 
 
-def test_a_full_disk_takes_what_fits() -> None:
+def test_full_disk_stores_the_part_that_fits() -> None:
     disk = SimDisk(capacity=10)
     file = disk.open("a", create=True)
     file.write([b"12345678"], 0)

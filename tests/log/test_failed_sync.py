@@ -27,7 +27,7 @@ def contents(disk: SimDisk, path: str) -> set[bytes]:
     return {bytes(disk.power_loss(Random(seed)).inode(path).data) for seed in SEEDS}
 
 
-def test_simulated_kernel_forgets_what_it_could_not_write() -> None:
+def test_simulated_kernel_drops_pages_after_a_failed_sync() -> None:
     """A second sync succeeds and writes nothing of it; what is written later it does write."""
     disk = SimDisk()
     file = disk.open("a", create=True)
@@ -104,7 +104,7 @@ async def test_failed_sync_of_any_file_ends_the_directory(autojump_clock, call: 
             append(log, [b"%d" % number], epoch=number, producer_id=1, base_sequence=number)
         await logs.flush(log)
         await trio.sleep(100)
-        kept = content(log)
+        before = content(log)
         for number in range(4, 8):
             append(log, [b"%d" % number], epoch=number, producer_id=1, base_sequence=number)
         disk.fail_at("sync", BROKEN, path=call)
@@ -121,6 +121,6 @@ async def test_failed_sync_of_any_file_ends_the_directory(autojump_clock, call: 
             config=config,
             offsets=StoredOffsets(recovery_point=4),
         )
-        found = content(again)
-        assert found[:4] == kept
-        assert found == [(n, b"%d" % n) for n in range(len(found))]
+        after = content(again)
+        assert after[:4] == before
+        assert after == [(n, b"%d" % n) for n in range(len(after))]

@@ -30,19 +30,19 @@ def test_a_deadline_is_moved_forward_and_never_back() -> None:
     assert (len(timers), timers.next) == (0, float("inf"))
 
 
-async def test_deleted_logs_are_forgotten_long_before_their_deadlines(autojump_clock) -> None:
+async def test_flush_timers_drop_deleted_logs_before_their_deadlines(autojump_clock) -> None:
     """With a ``flush.ms`` of a day, topics that come and go must not stay in memory for a day."""
     config = LogConfig(flush_ms=86_400_000)
     async with running(SimDisk()) as logs:
-        logs_made = []
+        references = []
         for number in range(100):
             log = logs.create(f"t{number}", ID, 0, config)
             append(log, [b"v"])
-            logs_made.append(weakref.ref(log))
+            references.append(weakref.ref(log))
             del log
             await logs.delete(f"t{number}", 0)
         gc.collect()
-        assert sum(made() is not None for made in logs_made) <= 20
+        assert sum(reference() is not None for reference in references) <= 20
 
 
 async def test_every_record_is_synced_in_time(autojump_clock) -> None:
@@ -115,7 +115,7 @@ async def test_a_changed_setting_counts_for_records_that_are_there(autojump_cloc
         assert log.flush_state.recovery_point == 1
 
 
-async def test_what_a_killed_broker_had_not_synced_is_synced_after_the_start(
+async def test_records_unsynced_at_a_kill_are_synced_after_the_start(
     autojump_clock,
 ) -> None:
     disk = SimDisk()

@@ -59,9 +59,9 @@ def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_ro
     assert len(log.segments) > 5
     for segment in log.segments[1:]:
         snapshot = read_snapshot(log.snapshots.read(segment.base_offset))
-        found = sorted((p.producer_id, p.last_sequence, p.open_from) for p in snapshot)
-        assert found == replayed(data, segment.base_offset)
-        assert found, "nothing was known of any producer at this roll"
+        states = sorted((p.producer_id, p.last_sequence, p.open_from) for p in snapshot)
+        assert states == replayed(data, segment.base_offset)
+        assert states, "nothing was known of any producer at this roll"
     one_by_one = empty_log(other := SimDisk(), CONFIG)
     for pos, header in headers(data):
         one_by_one.append_follower(memoryview(data)[pos : pos + header.size])
@@ -91,5 +91,5 @@ def test_a_restart_after_it_knows_producers_and_aborted_transactions(clean: bool
         disk.after_kill(), "t-0", PARTITION, now_ms=TIME_MS, config=CONFIG, offsets=offsets
     )
     assert again.segments.aborted_transactions(0, log.end_offset) == aborted
-    found = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
-    assert sorted(found) == replayed(data, log.end_offset)
+    states = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
+    assert sorted(states) == replayed(data, log.end_offset)

@@ -41,10 +41,10 @@ def content_of(part: str, stem: str, suffix: str, root: Path) -> bytes:
 
 def described(buf: bytes) -> tuple[list[dict[str, Any]], int]:
     """A log file as the JSON has it, and how many bytes are no whole batch."""
-    found, end = [], 0
+    actual, end = [], 0
     for pos, header in headers(buf):
         end = pos + header.size
-        found.append(
+        actual.append(
             {
                 "position": pos,
                 "size": header.size,
@@ -66,22 +66,22 @@ def described(buf: bytes) -> tuple[list[dict[str, Any]], int]:
                 "records": [record_of(r) for r in records(buf, pos, header)],
             }
         )
-    return found, len(buf) - end
+    return actual, len(buf) - end
 
 
 def record_of(record: Any) -> dict[str, Any]:
-    told: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
-    told["key"] = None if record.key is None else base64.b64encode(record.key).decode()
+    fields: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
+    fields["key"] = None if record.key is None else base64.b64encode(record.key).decode()
     value = record.value
     if value is not None and len(value) > 48:
-        told |= {"value_size": len(value), "value_sha256": hashlib.sha256(value).hexdigest()}
+        fields |= {"value_size": len(value), "value_sha256": hashlib.sha256(value).hexdigest()}
     else:
-        told["value"] = None if value is None else base64.b64encode(value).decode()
-    return told
+        fields["value"] = None if value is None else base64.b64encode(value).decode()
+    return fields
 
 
-def producers_of(found: list[Producer]) -> list[dict[str, Any]]:
-    told = [
+def producers_of(actual: list[Producer]) -> list[dict[str, Any]]:
+    fields = [
         {
             "producer_id": p.producer_id,
             "epoch": p.epoch,
@@ -92,31 +92,31 @@ def producers_of(found: list[Producer]) -> list[dict[str, Any]]:
             "coordinator_epoch": p.coordinator_epoch,
             "current_txn_first_offset": p.open_from,
         }
-        for p in found
+        for p in actual
     ]
-    return sorted(told, key=lambda producer: producer["producer_id"])
+    return sorted(fields, key=lambda producer: producer["producer_id"])
 
 
 def check_log(data: bytes, stem: str, expected: list[dict[str, Any]]) -> None:
-    found, _ = described(data)
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+    actual, _ = described(data)
+    assert len(actual) == len(expected)
+    for batch, other in zip(actual, expected, strict=True):
         skipped = {"compression", "timestamp_type", "records"}
-        told = {k: v for k, v in other.items() if k not in skipped}
-        assert {k: one[k] for k in told} == told
-        for record, wanted in zip(one["records"], other["records"], strict=True):
-            told = {k: v for k, v in wanted.items() if k in record}
-            assert record == told
+        fields = {k: v for k, v in other.items() if k not in skipped}
+        assert {k: batch[k] for k in fields} == fields
+        for record, original in zip(batch["records"], other["records"], strict=True):
+            fields = {k: v for k, v in original.items() if k in record}
+            assert record == fields
 
 
 def check_index(data: bytes, stem: str, expected: list[list[int]]) -> None:
-    found = offset_index.entries(data, int(stem))
-    assert [list(e) for e in found if e[1]] == expected  # the rest is preallocated
+    actual = offset_index.entries(data, int(stem))
+    assert [list(e) for e in actual if e[1]] == expected  # the rest is preallocated
 
 
 def check_time_index(data: bytes, stem: str, expected: list[list[int]]) -> None:
-    found = time_index.entries(data, int(stem))
-    assert [list(e) for e in found if e[0]] == expected
+    actual = time_index.entries(data, int(stem))
+    assert [list(e) for e in actual if e[0]] == expected
 
 
 def check_txn_index(data: bytes, stem: str, expected: list[dict[str, int]]) -> None:
@@ -128,10 +128,10 @@ def check_txn_index(data: bytes, stem: str, expected: list[dict[str, int]]) -> N
 
 
 def check_snapshot(data: bytes, stem: str, expected: list[dict[str, int]]) -> None:
-    found = read_snapshot(data)
-    assert producers_of(found) == sorted(expected, key=lambda p: p["producer_id"])
+    actual = read_snapshot(data)
+    assert producers_of(actual) == sorted(expected, key=lambda p: p["producer_id"])
     state = ProducerStates()
-    state.restore(found)
+    state.restore(actual)
     assert state.snapshot() == data
 
 
@@ -151,10 +151,10 @@ def test_files_read_alike(name: str, unpacked) -> None:
     counts = dict.fromkeys(CHECKS, 0)
     for part, stems in golden.expected_files(name).items():
         for stem, kinds in stems.items():
-            for suffix, wanted in kinds.items():
+            for suffix, original in kinds.items():
                 kind = suffix.removesuffix(".deleted")
                 if kind in CHECKS:
-                    CHECKS[kind](content_of(part, stem, suffix, root), stem, wanted)
+                    CHECKS[kind](content_of(part, stem, suffix, root), stem, original)
                     counts[kind] += 1
     assert tuple(counts.values()) == COUNTS[name]
 

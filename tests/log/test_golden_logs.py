@@ -24,8 +24,8 @@ NOW_MS = 1_795_240_000_000
 
 
 def partition_of(directory: str) -> TopicPartition | None:
-    found = names.parse_directory(directory.rsplit("/", 1)[-1])
-    return TopicPartition(*found) if found else None
+    actual = names.parse_directory(directory.rsplit("/", 1)[-1])
+    return TopicPartition(*actual) if actual else None
 
 
 def live(name: str) -> list[str]:
@@ -99,11 +99,11 @@ def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
     assert log.high_watermark == seen["high_watermark"]
     assert log.producers.last_stable_offset(log.high_watermark) == seen["last_stable"]
     if "max_timestamp" in seen:
-        found = max_timestamp(log)
-        assert found == (seen["max_timestamp"], seen["max_timestamp_offset"])
-        if found != (-1, -1):
-            assert offset_for_timestamp(log, found[0]) == (found[1], found[0])
-        assert offset_for_timestamp(log, found[0] + 1) is None
+        actual = max_timestamp(log)
+        assert actual == (seen["max_timestamp"], seen["max_timestamp_offset"])
+        if actual != (-1, -1):
+            assert offset_for_timestamp(log, actual[0]) == (actual[1], actual[0])
+        assert offset_for_timestamp(log, actual[0] + 1) is None
     for key, end, committed in (
         ("read_uncommitted_runs", log.high_watermark, False),
         ("read_committed_runs", seen["last_stable"], True),
@@ -123,7 +123,7 @@ def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["clean", "quorum"])
-def test_a_cleanly_stopped_directory_says_what_clients_saw(name: str, unpacked) -> None:
+def test_cleanly_stopped_directory_has_the_records_that_clients_read(name: str, unpacked) -> None:
     root = golden.root(name, unpacked(name))
     observed = golden.expected(name)["observed"]["offsets"]
     checked = 0
@@ -137,8 +137,8 @@ def test_a_cleanly_stopped_directory_says_what_clients_saw(name: str, unpacked) 
 def test_all_logs_of_a_killed_broker_are_there(unpacked) -> None:
     """Also: the open transaction is open, and every producer known."""
     root = golden.root("killed", unpacked("killed"))
-    found = golden.expected("killed")
-    observed, acked = found["observed_after_restart"]["offsets"], found["acked"]
+    actual = golden.expected("killed")
+    observed, acked = actual["observed_after_restart"]["offsets"], actual["acked"]
     checked = open_transactions = 0
     for directory in live("killed"):
         partition = partition_of(directory)
@@ -243,9 +243,9 @@ def check_rebuilt(
     kept_open = preallocated > len(index) + len(times)
     count = len(list(headers(disk.read(f"p/{stem}.log"))))
     for restart in (None, *range(count)):
-        made = rebuilt(disk, int(stem), interval, restart)
-        without_closing = made[1][: -time_index.ENTRY_SIZE]
-        if made[0] == index and (made[1] == times or (kept_open and without_closing == times)):
+        new = rebuilt(disk, int(stem), interval, restart)
+        without_closing = new[1][: -time_index.ENTRY_SIZE]
+        if new[0] == index and (new[1] == times or (kept_open and without_closing == times)):
             assert restart is None or not directory.startswith("n1/")  # it was never restarted
             return restart is not None
     raise AssertionError(f"{directory}/{stem}: other indexes")
@@ -273,8 +273,8 @@ def test_snapshots_and_transaction_indexes_follow_from_the_batches(name: str, un
             aborted = []
             for pos, header in headers(data):
                 if header.producer_id >= 0:
-                    found = state.replay(data, pos, header)
-                    aborted += [] if found is None else [found._asdict()]
+                    actual = state.replay(data, pos, header)
+                    aborted += [] if actual is None else [actual._asdict()]
             wanted = [
                 {k: v for k, v in e.items() if k != "version"}
                 for e in stems[stem].get("txnindex", [])

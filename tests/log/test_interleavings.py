@@ -11,7 +11,7 @@ from kwire.log.config import LogConfig
 from kwire.log.formats import names
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import simulate
-from tests.log.test_service import ID, OTHER, config_of, made, running
+from tests.log.test_service import ID, OTHER, config_of, create_log, running
 from tests.support.log.batches import append, content
 
 SEEDS = int(os.environ.get("KWIRE_SIM_SEEDS", "40"))
@@ -45,7 +45,7 @@ async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> Non
     """Invariants 40 and 82: the checkpoints still hold the older topic's offsets."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         for _ in range(5):
             append(log, [b"old"])
         log.high_watermark = 5
@@ -70,7 +70,7 @@ async def test_records_deleted_from_a_topic_made_again_stay_deleted(
     disk = SimDisk()
     lost = []
     async with running(disk) as logs:
-        append(await made(logs), [b"old"])
+        append(await create_log(logs), [b"old"])
         await trio.sleep(100)
         await logs.delete("t", 0)
         log = logs.create("t", OTHER, 0, config_of("t"))
@@ -93,16 +93,16 @@ async def test_a_log_that_lost_its_topic_id_is_put_aside(autojump_clock) -> None
     """Invariant 40: it may be of an older topic, deleted just before the power went."""
     disk = SimDisk()
     async with running(disk) as logs:
-        append(await made(logs), [b"old"])
+        append(await create_log(logs), [b"old"])
     disk = disk.after_kill()
     disk.write("t-0/partition.metadata", bytes(40))
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, LogConfig())
         assert log.end_offset == 0
         await trio.sleep(100)
-        stray, kept = sorted((e.name for e in disk.entries() if e.is_directory), key=len)[::-1]
+        stray, current = sorted((e.name for e in disk.entries() if e.is_directory), key=len)[::-1]
         assert stray.endswith("-stray")
-        assert kept == "t-0"
+        assert current == "t-0"
 
 
 async def test_a_deletion_is_synced_before_its_files_go(autojump_clock) -> None:
@@ -110,7 +110,7 @@ async def test_a_deletion_is_synced_before_its_files_go(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         for partition in range(3):
-            append(await made(logs, partition=partition), [b"v"])
+            append(await create_log(logs, partition=partition), [b"v"])
             await logs.delete("t", partition)
         calls = len(disk.calls)
         await trio.sleep(100)

@@ -20,7 +20,7 @@ from kwire.log.recovery import StoredOffsets, open_log
 from kwire.records.header import headers, parse
 from kwire.simulation.disk import PLENTY, Killed, SimDisk
 from kwire.types import TopicPartition
-from tests.support.log.batches import TIME_MS, append, content, made
+from tests.support.log.batches import TIME_MS, append, content, encode
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, segment_index_bytes=200)
 COMPACTED = attrs.evolve(CONFIG, cleanup_compact=True)
@@ -81,7 +81,7 @@ class LogModel(RuleBasedStateMachine):
         data = b""
         for count in counts:
             values, base = self.values(count), self.end + gap
-            data += made(values, base_offset=base, leader_epoch=self.epoch)
+            data += encode(values, base_offset=base, leader_epoch=self.epoch)
             self.batches.append((base, values, self.epoch))
             self.end, gap = base + count, 0
         self.log.append_follower(data)
@@ -149,7 +149,7 @@ class LogModel(RuleBasedStateMachine):
     def kill_in_an_append(self, count: int, data: st.DataObject) -> None:
         """Invariant 77: the batch is there as a whole or not at all."""
         values = self.values(count)
-        size = len(made(values))
+        size = len(encode(values))
         self.disk.cut = data.draw(st.integers(0, size + 40))
         point = self.log.flush_state.recovery_point
         with suppress(Killed):

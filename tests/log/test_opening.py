@@ -7,7 +7,7 @@ import trio
 
 from kwire import errors
 from kwire.simulation.disk import SimDisk
-from tests.log.test_service import OTHER, config_of, made, running
+from tests.log.test_service import OTHER, config_of, create_log, running
 from tests.support.log.batches import append, content
 
 
@@ -22,7 +22,7 @@ async def two_partitions() -> SimDisk:
     disk = SimDisk()
     async with running(disk) as logs:
         for partition in (0, 1):
-            log = await made(logs, partition=partition)
+            log = await create_log(logs, partition=partition)
             for _ in range(3):
                 append(log, [b"v"])
             log.high_watermark = 3
@@ -44,9 +44,9 @@ async def test_an_old_format_keeps_no_other_partition_closed(autojump_clock) -> 
     disk = await two_partitions()
     segment = spoil(disk)
     async with running(disk) as logs:
-        assert len(content(await made(logs, partition=1))) == 3
+        assert len(content(await create_log(logs, partition=1))) == 3
         with pytest.raises(errors.KafkaStorageError, match="could not be opened"):
-            await made(logs, partition=0)
+            await create_log(logs, partition=0)
         await trio.sleep(100)
     await logs.close()
     assert disk.read("t-0/00000000000000000000.log") == segment, "left as it was"
@@ -84,7 +84,7 @@ async def test_other_directories_are_left_alone(autojump_clock) -> None:
     async with running(disk) as logs:
         assert {str(p) for p in logs.directories[0].logs} == {"bare-0"}
         assert {str(p) for p in logs.strays(lambda _, __: False)} == {"bare-0"}
-        (await made(logs, "backup", 1)).high_watermark = 0
+        (await create_log(logs, "backup", 1)).high_watermark = 0
     await logs.close()
     assert [e.name for e in disk.entries("__cluster_metadata-0")] == ["00000000000000000000.log"]
     assert [e.name for e in disk.entries("backup-2")] == ["holiday.jpg"]
@@ -94,7 +94,7 @@ async def test_deleted_records_stay_deleted_over_a_kill(autojump_clock) -> None:
     """Invariant 39: before DeleteRecords is answered, the start is on disk."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         for _ in range(3):
             append(log, [b"v"] * 2)
         log.high_watermark = 6
@@ -104,7 +104,7 @@ async def test_deleted_records_stay_deleted_over_a_kill(autojump_clock) -> None:
                 nursery.start_soon(logs.keep_starts, [log])
         assert disk.read("log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
     async with running(disk.after_kill()) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         assert (log.start_offset, log.end_offset) == (3, 6)
         assert [offset for offset, _ in content(log)] == [3, 4, 5]
 
@@ -113,7 +113,7 @@ async def test_a_deleted_partition_has_its_indexes(autojump_clock) -> None:
     """Kafka complains of segments without them when it opens the directory before they are gone."""
     disk = SimDisk()
     async with running(disk) as logs:
-        append(await made(logs), [b"v"])
+        append(await create_log(logs), [b"v"])
         await logs.delete("t", 0)
         (marked,) = [e.name for e in disk.entries() if e.name.endswith("-delete")]
         stem = "00000000000000000000"

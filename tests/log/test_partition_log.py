@@ -17,7 +17,7 @@ from tests.support.log.batches import (
     TIME_MS,
     append,
     content,
-    made,
+    encode,
     max_timestamp,
     offset_for_timestamp,
 )
@@ -44,7 +44,7 @@ def stored(log: PartitionLog) -> bytes:
 def test_a_batch_is_stamped_and_nothing_else() -> None:
     log = opened()
     append(log, [b"a", b"b"])
-    data = made([b"c"])
+    data = encode([b"c"])
     done = log.append_leader(memoryview(data), parse(data), 4, TIME_MS)
     assert done == (2, 2, TIME_MS, 0, False)
     [_, (pos, header)] = headers(stored(log))
@@ -66,14 +66,14 @@ def test_log_append_time_is_stamped_with_a_new_crc() -> None:
 
 def test_a_follower_takes_batches_as_they_are() -> None:
     log = opened(segment_bytes=200)
-    data = made([b"a"], base_offset=3, leader_epoch=2) + made([b"b"] * 9, base_offset=9)
+    data = encode([b"a"], base_offset=3, leader_epoch=2) + encode([b"b"] * 9, base_offset=9)
     log.append_follower(data + data[:40])  # a cut-off last one is left out
     assert stored(log) == data
     assert log.end_offset == 18
     with pytest.raises(UnexpectedOffset):
-        log.append_follower(made([b"c"], base_offset=17))
+        log.append_follower(encode([b"c"], base_offset=17))
     with pytest.raises(errors.CorruptMessage):
-        log.append_follower(made([b"c"], base_offset=18)[:-1] + b"!")
+        log.append_follower(encode([b"c"], base_offset=18)[:-1] + b"!")
     assert stored(log) == data
 
 
@@ -395,7 +395,7 @@ def test_a_cut_inside_of_a_fetch_that_is_not_written_yet(taken: bool) -> None:
     log = opened(disk)
     log.writer.on_queued = lambda: None
     disk.slow = True
-    log.append_follower(b"".join(made([b"%d" % n], base_offset=n) for n in range(9)))
+    log.append_follower(b"".join(encode([b"%d" % n], base_offset=n) for n in range(9)))
     job = log.writer.queue.take() if taken else None
     log.truncate_to(4)
     append(log, [b"again"])

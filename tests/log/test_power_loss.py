@@ -109,16 +109,16 @@ class Broker:
         return Broker(self.disk.power_loss(Random(seed)), self.config)
 
     async def seen(self) -> Seen:
-        found: list[Seen] = []
+        actual: list[Seen] = []
         again = Broker(self.disk, self.config)
 
         def look(logs: LogManager) -> None:
             log = logs.get("t", 0)
             assert log is not None
-            found.append(seen(log))
+            actual.append(seen(log))
 
         await again.run(look, stop=False)
-        return found[0]
+        return actual[0]
 
 
 async def delayed_flushes(call: Callable[[], None]) -> None:
@@ -175,7 +175,7 @@ async def test_a_restart_in_order_and_a_loss_before_anything_changes(autojump_cl
         assert await broker.lose_power(seed).seen() == before[0], seed
 
 
-async def test_a_stop_in_order_syncs_what_was_never_flushed(autojump_clock) -> None:
+async def test_clean_stop_syncs_unflushed_records(autojump_clock) -> None:
     """Invariant 78: the marker of a clean stop covers every file."""
     broker = Broker(SimDisk(), attrs.evolve(CONFIG, flush_messages=1 << 40))
     before: list[Seen] = []
@@ -218,9 +218,9 @@ async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
 
     await Broker(disk).run(work, stop=False)
     for survivor in lost:
-        found = await Broker(survivor).seen()
-        before[0].starts = found.starts  # the new segment was empty
-        assert found == before[0]
+        actual = await Broker(survivor).seen()
+        before[0].starts = actual.starts  # the new segment was empty
+        assert actual == before[0]
 
 
 async def test_epochs_of_a_second_run(autojump_clock) -> None:
@@ -243,7 +243,7 @@ async def test_epochs_of_a_second_run(autojump_clock) -> None:
 
 
 @pytest.mark.parametrize("synced", [True, False])
-async def test_what_retention_removed_does_not_come_back(autojump_clock, synced: bool) -> None:
+async def test_deleted_segments_stay_deleted_after_power_loss(autojump_clock, synced: bool) -> None:
     """Invariants 39 and 83: DeleteRecords was answered, and its segments are gone."""
     disk = SimDisk()
     lost: list[SimDisk] = []
@@ -289,11 +289,11 @@ async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
         disk.write("t-0/leader-epoch-checkpoint", b"0\n2\n1 0\n3 2\n")
 
     await broker.run(work, stop=False)
-    found = await Broker(disk.after_kill()).seen()
-    assert found.epochs == [(1, 0), (2, 1), (4, 2)]
+    actual = await Broker(disk.after_kill()).seen()
+    assert actual.epochs == [(1, 0), (2, 1), (4, 2)]
 
 
-async def test_a_recovery_reads_again_what_came_after_a_truncation(autojump_clock) -> None:
+async def test_recovery_reads_records_appended_after_a_truncation(autojump_clock) -> None:
     """Invariants 78 and 82: no checkpoint covers what was cut off: nothing torn is trusted."""
     disk = SimDisk()
     config = attrs.evolve(CONFIG, flush_messages=1 << 40)
@@ -316,7 +316,7 @@ async def test_a_recovery_reads_again_what_came_after_a_truncation(autojump_cloc
 
     await Broker(disk, config).run(work, stop=False)
     for survivor in lost:
-        found = (await Broker(survivor, config).seen()).records
-        assert len(found) >= 5
-        assert [offset for offset, _ in found] == list(range(len(found)))
-        assert written.issuperset(found)
+        actual = (await Broker(survivor, config).seen()).records
+        assert len(actual) >= 5
+        assert [offset for offset, _ in actual] == list(range(len(actual)))
+        assert written.issuperset(actual)

@@ -15,16 +15,16 @@ from kwire.log.producers import CorruptSnapshot, read_snapshot
 from kwire.log.recovery import OldFormat, StoredOffsets, open_log
 from kwire.simulation.disk import Killed, SimDisk
 from kwire.types import TopicPartition
-from tests.support.log.batches import TIME_MS, append, content, made
+from tests.support.log.batches import TIME_MS, append, content, encode
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = LogConfig(segment_bytes=200, index_interval_bytes=50)
 STEM = "t-0/" + "0" * 20
 
 
-def reopen(disk: SimDisk, config: LogConfig = CONFIG, **known: Any) -> PartitionLog:
-    found = StoredOffsets(**known)
-    return open_log(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config, offsets=found)
+def reopen(disk: SimDisk, config: LogConfig = CONFIG, **stored: Any) -> PartitionLog:
+    actual = StoredOffsets(**stored)
+    return open_log(disk, "t-0", PARTITION, now_ms=TIME_MS, config=config, offsets=actual)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def files(disk: SimDisk) -> dict[str, bytes]:
     return {name: bytes(inode.data) for name, inode in disk.files.items()}
 
 
-def test_recovery_writes_what_was_there(disk: SimDisk) -> None:
+def test_recovery_rebuilds_identical_files(disk: SimDisk) -> None:
     """Invariants 52, 79 and 85: indexes, snapshots and epochs come out of the batches."""
     before = files(disk)
     for suffix in (".index", ".timeindex", ".snapshot"):
@@ -87,14 +87,14 @@ def test_leavings_go(disk: SimDisk, clean: bool) -> None:
 
 def test_a_finished_compaction_takes_its_place(disk: SimDisk) -> None:
     """Invariant 83: of segments 0 to 2 one was made; the old ones are not there twice."""
-    merged = made([b"5"], base_offset=5)
+    merged = encode([b"5"], base_offset=5)
     disk.write(STEM + ".log.swap", merged)
     disk.write(STEM + ".index.swap", b"")
     compacted = attrs.evolve(CONFIG, cleanup_compact=True)
     log = reopen(disk, compacted)
     assert [s.base_offset for s in log.segments] == [0, 6]
     assert content(log) == [(5, b"5"), (6, b"6")]
-    disk.write(STEM + ".log.swap", made([b"no"]))
+    disk.write(STEM + ".log.swap", encode([b"no"]))
     disk.write(STEM + ".log.cleaned", b"")  # not all of it had been turned into .swap
     assert content(reopen(disk, compacted)) == [(5, b"5"), (6, b"6")]
 
@@ -112,7 +112,7 @@ def test_zeros_and_a_crc_of_zero_are_no_batch(disk: SimDisk) -> None:
     """Invariant 77."""
     name = "t-0/00000000000000000006.log"
     good = disk.read(name)
-    for tail in (bytes(500), b"\0" * 60, good[:-1], made([b"x"], base_offset=7)[:17] + bytes(60)):
+    for tail in (bytes(500), b"\0" * 60, good[:-1], encode([b"x"], base_offset=7)[:17] + bytes(60)):
         disk.files[name].data[:] = good + tail
         log = reopen(disk)
         assert log.end_offset == 7
@@ -149,10 +149,10 @@ def test_gaps_of_a_topic_that_is_not_compacted_any_more(gap: int) -> None:
     disk.make_directory("t-0")
     log = reopen(disk, LogConfig())
     for n in range(5):
-        log.append_follower(made([b"%d" % n], base_offset=n * (gap + 1)))
-    found = content(log)
+        log.append_follower(encode([b"%d" % n], base_offset=n * (gap + 1)))
+    actual = content(log)
     again = reopen(disk.after_kill(), LogConfig(), recovery_point=1)
-    assert content(again) == found
+    assert content(again) == actual
     assert again.end_offset == log.end_offset
 
 
@@ -164,13 +164,13 @@ def cuts(caplog: pytest.LogCaptureFixture) -> list[str]:
     ("damage", "reason"),
     [
         (lambda data: data.extend(b"\0" * 99), "no batch"),
-        (lambda data: data.extend(made([b"x"], base_offset=7)[:-1]), "cut off batch"),
-        (lambda data: data.extend(made([b"x"], base_offset=7)[:20]), "cut off batch"),
-        (lambda data: data.extend(made([b"x"], base_offset=7)[:-1] + b"?"), "wrong CRC"),
-        (lambda data: data.extend(made([b"x"], base_offset=6)), "impossible offset"),
+        (lambda data: data.extend(encode([b"x"], base_offset=7)[:-1]), "cut off batch"),
+        (lambda data: data.extend(encode([b"x"], base_offset=7)[:20]), "cut off batch"),
+        (lambda data: data.extend(encode([b"x"], base_offset=7)[:-1] + b"?"), "wrong CRC"),
+        (lambda data: data.extend(encode([b"x"], base_offset=6)), "impossible offset"),
     ],
 )
-def test_what_a_recovery_cuts_off_is_told(disk: SimDisk, caplog, damage, reason: str) -> None:
+def test_recovery_logs_the_records_that_it_cuts(disk: SimDisk, caplog, damage, reason: str) -> None:
     data = disk.inode("t-0/00000000000000000006.log").data
     before = len(data)
     damage(data)
@@ -183,7 +183,7 @@ def test_what_a_recovery_cuts_off_is_told(disk: SimDisk, caplog, damage, reason:
     assert len(cuts(caplog)) == 1, "nothing is left to cut off"
 
 
-def test_damaged_synced_records_are_told_as_an_error(disk: SimDisk, caplog) -> None:
+def test_recovery_logs_an_error_for_damaged_synced_records(disk: SimDisk, caplog) -> None:
     """Invariant 80: a bit flipped below the recovery point; later segments go, not silently."""
     disk.inode("t-0/00000000000000000004.log").data[65] ^= 1
     log = reopen(disk, recovery_point=5)
@@ -246,8 +246,8 @@ def test_a_torn_checkpoint_counts_as_empty(damaged: bytes) -> None:
     disk = SimDisk()
     assert checkpoints.read_offsets(disk, "c") == ({}, None)
     disk.write("c", damaged)
-    found, problem = checkpoints.read_offsets(disk, "c")
-    assert found == {}
+    actual, problem = checkpoints.read_offsets(disk, "c")
+    assert actual == {}
     assert problem is not None
 
 

@@ -42,18 +42,20 @@ def log_of(*ages_hours: float) -> PartitionLog:
 def test_closed_segments_go(ages, config, start, watermark, expected) -> None:
     log = log_of(*ages)
     settings = LogConfig(**{"retention_ms": 2 * HOUR, **config})
-    found = plan(
+    deletion = plan(
         log.segments, settings, start_offset=start, high_watermark=watermark, now_ms=TIME_MS
     )
-    assert found == Deletion(expected)
+    assert deletion == Deletion(expected)
 
 
 @pytest.mark.parametrize(("watermark", "roll"), [(2, True), (1, False)])
 def test_the_active_segment_goes_when_all_is_old(watermark: int, roll: bool) -> None:
     log = log_of(5, 5)
     settings = LogConfig(retention_ms=2 * HOUR)
-    found = plan(log.segments, settings, start_offset=0, high_watermark=watermark, now_ms=TIME_MS)
-    assert found == Deletion(2 if roll else 1, roll=roll)
+    deletion = plan(
+        log.segments, settings, start_offset=0, high_watermark=watermark, now_ms=TIME_MS
+    )
+    assert deletion == Deletion(2 if roll else 1, roll=roll)
 
 
 def test_records_without_a_time_go_by_the_file() -> None:
@@ -64,5 +66,5 @@ def test_records_without_a_time_go_by_the_file() -> None:
     for modified, expected in ((TIME_MS - HOUR, 0), (TIME_MS - 3 * HOUR, 1)):
         log.segments[0].modified_ms = modified
         log.segments[1].modified_ms = TIME_MS
-        found = plan(log.segments, settings, start_offset=0, high_watermark=2, now_ms=TIME_MS)
-        assert found.count == expected
+        deletion = plan(log.segments, settings, start_offset=0, high_watermark=2, now_ms=TIME_MS)
+        assert deletion.count == expected

@@ -17,7 +17,7 @@ from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import Model, contents, judge, stored
 from tests.log.test_service import ID, Clock, at_once
-from tests.support.log.batches import TIME_MS, append, end_transaction, made
+from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 
 POWER_SEEDS = range(6)
 MARKS = (names.DELETED, names.SWAP, names.CLEANED, ".tmp")
@@ -112,7 +112,7 @@ class Rolling:
         for number in range(count):
             values = [b"followed %d" % (offset + number)]
             at = offset + number
-            data += made(values, base_offset=at, leader_epoch=9, timestamp_ms=TIME_MS + at)
+            data += encode(values, base_offset=at, leader_epoch=9, timestamp_ms=TIME_MS + at)
             self.model.wrote(at, values)
         self.log.append_follower(data, TIME_MS)
 

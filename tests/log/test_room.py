@@ -105,7 +105,7 @@ async def test_deleting_a_topic_makes_room_for_another(autojump_clock) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
-async def test_start_on_a_full_disk_serves_what_is_there(autojump_clock, is_clean: bool) -> None:
+async def test_start_on_a_full_disk_serves_existing_records(autojump_clock, is_clean: bool) -> None:
     """Invariant 88: recovery writes producer snapshots and indexes only if it can."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -263,10 +263,10 @@ def test_quota_is_found_out_by_taking_the_reserve(tmp_path, monkeypatch) -> None
 def test_refused_allocation_leaves_the_decision_to_the_write(
     tmp_path, monkeypatch, number: int, calls: int
 ) -> None:
-    made: list[int] = []
+    allocations: list[int] = []
 
     def fallocate(fd: int, mode: int, position: int, size: int) -> int:
-        made.append(position)
+        allocations.append(position)
         return number
 
     monkeypatch.setattr(disk_module, "_fallocate", lambda: fallocate)
@@ -274,7 +274,7 @@ def test_refused_allocation_leaves_the_decision_to_the_write(
     file = disk.open("a", create=True)
     file.allocate(0, 100)
     file.allocate(100, 100)
-    assert len(made) == calls
+    assert len(allocations) == calls
     assert disk.failed is None
     assert not disk.full
     file.write([b"x"], 0)
@@ -296,7 +296,7 @@ def test_allocation_that_meets_a_broken_disk_ends_the_directory(tmp_path, monkey
     assert disk.failed is not None
 
 
-def test_allocation_reports_what_the_kernel_says(tmp_path) -> None:
+def test_failed_allocation_has_the_error_of_the_kernel(tmp_path) -> None:
     fallocate = disk_module._fallocate()
     if fallocate is not None:
         assert fallocate(-1, 1, 0, 10) == errno.EBADF
@@ -335,11 +335,11 @@ async def test_metadata_log_goes_on_with_the_reserve(autojump_clock) -> None:
         storage.append(data(offset, 2, 1), offset)
         sync(storage)
     assert disk.full
-    found = DiskStorage(disk.after_kill(), now_ms=2).load(voters_of(1))
-    assert found.log.end_offset == 200
+    recovered = DiskStorage(disk.after_kill(), now_ms=2).load(voters_of(1))
+    assert recovered.log.end_offset == 200
 
 
-async def test_truncation_of_what_found_no_room_leaves_producers_in_order(autojump_clock) -> None:
+async def test_truncation_on_a_full_disk_keeps_producer_sequences(autojump_clock) -> None:
     """Invariants 51 and 88: a batch that is sent again is neither there twice nor refused."""
     disk = SimDisk()
 
@@ -366,7 +366,7 @@ async def test_truncation_of_what_found_no_room_leaves_producers_in_order(autoju
     await logs.close()
 
 
-async def test_slow_directory_keeps_what_found_no_room(autojump_clock) -> None:
+async def test_slow_directory_keeps_queued_batches_while_the_disk_is_full(autojump_clock) -> None:
     """Invariant 88: not acknowledged, and written by the first append after there is room."""
     disk = SimDisk()
     async with running(disk) as logs:

@@ -86,7 +86,7 @@ def test_directories_of_a_node_share_one_limit(tmp_path) -> None:
     assert [file.fileno() >= 0 for file in files] == [False] * 6 + [True] * 4
 
 
-async def test_worker_threads_close_nobodys_files(tmp_path, monkeypatch) -> None:
+async def test_worker_threads_close_no_files(tmp_path, monkeypatch) -> None:
     """A descriptor that a thread closed could be used again under the hands of the loop."""
     disk = RealDisk(str(tmp_path))
     files = [disk.open(str(n), create=True) for n in range(4)]
@@ -175,7 +175,7 @@ async def test_closed_segment_is_synced_once_there_are_descriptors(
     await logs.close()
 
 
-async def test_closed_segment_of_a_log_that_is_gone_is_not_synced(autojump_clock) -> None:
+async def test_closed_segment_of_a_deleted_log_is_not_synced(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, config_of("t"))

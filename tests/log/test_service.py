@@ -57,7 +57,7 @@ async def running(*disks: SimDisk | RealDisk) -> AsyncIterator[LogManager]:
         nursery.cancel_scope.cancel()
 
 
-async def made(logs: LogManager, topic: str = "t", partition: int = 0) -> PartitionLog:
+async def create_log(logs: LogManager, topic: str = "t", partition: int = 0) -> PartitionLog:
     log = logs.create(topic, ID, partition, config_of(topic))
     assert isinstance(log, PartitionLog)
     return log
@@ -80,7 +80,7 @@ async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
     first, second = disks()
     async with running(first, second) as logs:
         for partition in range(4):
-            log = await made(logs, partition=partition)
+            log = await create_log(logs, partition=partition)
             for _ in range(partition * 3):
                 append(
                     log, [b"v"] * 2, producer_id=5, producer_epoch=0, base_sequence=log.end_offset
@@ -104,7 +104,7 @@ async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
         assert logs.previous_epoch == 42
         assert ".kafka_cleanshutdown" not in {e.name for e in third.entries()}
         for partition in range(4):
-            log = await made(logs, partition=partition)
+            log = await create_log(logs, partition=partition)
             assert log.topic_id == ID
             assert log.end_offset == log.high_watermark == partition * 6
             assert log.flush_state.recovery_point == partition * 6
@@ -117,14 +117,14 @@ async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
 async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         for _ in range(7):
             append(log, [b"v"])
         log.high_watermark = 5
         await trio.sleep(100)
     after = disk.after_kill()
     async with running(after) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         assert (log.end_offset, log.high_watermark) == (7, 5)
         # Closed segments were synced.
         assert log.flush_state.recovery_point == log.segments.active.base_offset == 6
@@ -133,7 +133,7 @@ async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
 async def test_nothing_wakes_while_nothing_changes(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         append(log, [b"v"])
         await trio.sleep(130)
         assert disk.read("replication-offset-checkpoint") == b"0\n1\nt 0 0\n"
@@ -146,7 +146,7 @@ async def test_a_deleted_partition_goes_after_its_delay(autojump_clock) -> None:
     """Invariants 40 and 83."""
     disk = SimDisk()
     async with running(disk) as logs:
-        append(await made(logs), [b"v"])
+        append(await create_log(logs), [b"v"])
         await logs.delete("t", 0)
         assert logs.get("t", 0) is None
         [name] = [e.name for e in disk.entries() if e.is_directory]
@@ -167,13 +167,13 @@ async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
     """Invariant 40."""
     disk = SimDisk()
     async with running(disk) as logs:
-        append(await made(logs), [b"old"])
+        append(await create_log(logs), [b"old"])
     async with running(disk.after_kill()) as logs:
         log = logs.create("t", OTHER, 0, config_of("t"))
         assert (log.end_offset, log.topic_id) == (0, OTHER)
 
 
-async def test_data_of_an_older_topic_is_left_alone_while_it_is_synced(autojump_clock) -> None:
+async def test_log_of_an_older_topic_is_not_deleted_during_its_flush(autojump_clock) -> None:
     """The new log would get the old one's files, and the thread would lose what it writes."""
     disk = SimDisk()
     syncing, finish = trio.Event(), trio.Event()
@@ -197,16 +197,16 @@ async def test_data_of_an_older_topic_is_left_alone_while_it_is_synced(autojump_
         await trio.testing.wait_all_tasks_blocked()
         new = logs.create("t", ID, 0, config_of("t"))
         assert content(new) == []
-        kept = {path for path in disk.files if path.startswith("t-0/")}
-        assert not any(path.endswith(".snapshot") for path in kept)
+        paths = {path for path in disk.files if path.startswith("t-0/")}
+        assert not any(path.endswith(".snapshot") for path in paths)
     await logs.close()
 
 
 async def test_strays_are_put_aside(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
-        await made(logs, "t")
-        await made(logs, "u")
+        await create_log(logs, "t")
+        await create_log(logs, "u")
         assert logs.strays(lambda p, _: p.topic == "t") == [TopicPartition("u", 0)]
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
@@ -217,7 +217,7 @@ async def test_a_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
     written: list[int] = []
     async with running(disk) as logs:
         logs.subscribe(on_written=lambda log: written.append(log.writer.written_offset))
-        log = await made(logs)
+        log = await create_log(logs)
         disk.slow = True
         for _ in range(3):
             append(log, [b"v"])
@@ -229,10 +229,10 @@ async def test_a_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
     await logs.close()
 
 
-async def test_one_fsync_serves_all_who_wait(autojump_clock) -> None:
+async def test_one_fsync_serves_all_waiting_flushes(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         append(log, [b"v"])
         async with trio.open_nursery() as nursery:
             for _ in range(10):
@@ -259,16 +259,16 @@ async def test_a_failed_directory_goes_and_the_other_stays(autojump_clock) -> No
     offline: list[LogDirectory] = []
     async with running(broken, good) as logs:
         logs.subscribe(on_offline=offline.append)
-        bad, fine = await made(logs, "t"), await made(logs, "u")
+        bad, fine = await create_log(logs, "t"), await create_log(logs, "u")
         broken.fail_at("write", OSError(errno.EIO, "broken"))
         with pytest.raises(errors.KafkaStorageError):
             append(bad, [b"v"])
         assert [d.name for d in offline] == ["dir0"]
         append(fine, [b"v"])
         with pytest.raises(errors.KafkaStorageError):
-            await made(logs, "t")
+            await create_log(logs, "t")
         for partition in range(1, 4):
-            assert (await made(logs, "t", partition)).disk is good
+            assert (await create_log(logs, "t", partition)).disk is good
         await trio.sleep(400)
     await logs.close()
     assert ".kafka_cleanshutdown" not in broken.files
@@ -279,7 +279,7 @@ async def test_retention_by_time(autojump_clock) -> None:
     """Invariant 86."""
     disk = SimDisk()
     async with running(disk) as logs:
-        log = await made(logs)
+        log = await create_log(logs)
         for _ in range(7):
             append(log, [b"v"])
         log.high_watermark = 3
@@ -310,7 +310,7 @@ async def test_threads_do_it_too(tmp_path) -> None:
     await logs.open(config_of)
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)
-        log = await made(logs)
+        log = await create_log(logs)
         for _ in range(5):
             append(log, [b"v"])
         await logs.flush(log)
@@ -329,7 +329,7 @@ async def test_a_thousand_partitions_are_created_without_a_sync(autojump_clock) 
     disk = SimDisk()
     async with running(disk) as logs:
         for partition in range(1000):
-            await made(logs, partition=partition)
+            await create_log(logs, partition=partition)
         assert not [call for call in disk.calls if call[0].startswith("sync")]
         await trio.testing.wait_all_tasks_blocked()
 
@@ -344,7 +344,7 @@ async def test_a_thousand_partitions_are_created_without_a_sync(autojump_clock) 
         ((b"", b""), -1),  # of releases that wrote nothing into it
     ],
 )
-async def test_whose_clean_stop_it_was(markers, expected, autojump_clock) -> None:
+async def test_previous_epoch_needs_markers_that_agree(markers, expected, autojump_clock) -> None:
     """Known only if all directories agree, as Kafka has it."""
     disks = SimDisk(), SimDisk()
     for disk, marker in zip(disks, markers, strict=True):

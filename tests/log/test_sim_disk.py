@@ -18,7 +18,7 @@ SEEDS = range(60)
 def after_power_loss(disk: SimDisk) -> list[dict[str, bytes]]:
     """The contents that may be found, one for each seed."""
     lost = [disk.power_loss(Random(seed)) for seed in SEEDS]
-    return [{name: bytes(inode.data) for name, inode in one.files.items()} for one in lost]
+    return [{name: bytes(inode.data) for name, inode in disk.files.items()} for disk in lost]
 
 
 def test_overwritten_file_may_come_back_as_it_was_or_mixed() -> None:
@@ -27,8 +27,8 @@ def test_overwritten_file_may_come_back_as_it_was_or_mixed() -> None:
     disk.sync("epochs")
     disk.sync_directory()
     disk.write("epochs", b"b" * PAGE * 3)
-    found = {files["epochs"][::PAGE] for files in after_power_loss(disk)}
-    assert {b"aa", b"bbb", b"ab", b"ba"} <= found
+    survivors = {files["epochs"][::PAGE] for files in after_power_loss(disk)}
+    assert {b"aa", b"bbb", b"ab", b"ba"} <= survivors
     disk.write("epochs", b"c")
     disk.sync("epochs")
     assert {files["epochs"] for files in after_power_loss(disk)} == {b"c"}
@@ -41,11 +41,11 @@ def test_names_are_kept_by_the_sync_of_their_own_directory() -> None:
         disk.write(f"{name}/log", b"1")
         disk.sync(f"{name}/log")
     disk.sync_directory("t-0")
-    found = {tuple(sorted(files)) for files in after_power_loss(disk)}
-    assert () in found, "the directories themselves were not synced"
+    survivors = {tuple(sorted(files)) for files in after_power_loss(disk)}
+    assert () in survivors, "the directories themselves were not synced"
     disk.sync_directory()
-    found = {tuple(sorted(files)) for files in after_power_loss(disk)}
-    assert found == {("t-0/log",), ("t-0/log", "t-1/log")}
+    survivors = {tuple(sorted(files)) for files in after_power_loss(disk)}
+    assert survivors == {("t-0/log",), ("t-0/log", "t-1/log")}
 
 
 def test_rename_and_removal_are_undone_unless_synced() -> None:
@@ -57,8 +57,8 @@ def test_rename_and_removal_are_undone_unless_synced() -> None:
     disk.sync_directory()
     disk.rename("a", "c")
     disk.remove("b")
-    found = {tuple(sorted(files)) for files in after_power_loss(disk)}
-    assert found == {("a", "b"), ("b", "c"), ("c",)}
+    survivors = {tuple(sorted(files)) for files in after_power_loss(disk)}
+    assert survivors == {("a", "b"), ("b", "c"), ("c",)}
     disk.sync_directory()
     assert {tuple(files) for files in after_power_loss(disk)} == {("c",)}
 

@@ -15,9 +15,7 @@ from tests.support.log.batches import append
 
 
 @pytest.mark.parametrize("how", ["delete", "stray"])
-async def test_a_timed_flush_leaves_a_log_that_is_gone_alone(
-    tmp_path, autojump_clock, how: str
-) -> None:
+async def test_timed_flush_skips_a_deleted_log(tmp_path, autojump_clock, how: str) -> None:
     """``flush.ms`` may be due after the files were removed: nothing is to be synced then."""
     async with running(RealDisk(str(tmp_path))) as logs:
         config = LogConfig(flush_ms=90_000, file_delete_delay_ms=1_000)
@@ -44,7 +42,7 @@ class Gate:
         call()
 
 
-async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) -> None:
+async def test_queued_batches_are_not_durable(tmp_path, autojump_clock) -> None:
     """Invariant 81: the recovery point does not pass what a slow directory has not written."""
     gate = Gate()
     logs = manager(RealDisk(str(tmp_path)))
@@ -74,7 +72,7 @@ async def test_what_is_not_written_yet_is_not_durable(tmp_path, autojump_clock) 
     await logs.close()
 
 
-async def test_what_was_truncated_is_never_durable(tmp_path) -> None:
+async def test_flush_of_truncated_records_fails(tmp_path) -> None:
     """A flush of records that another leader's are to replace does not succeed."""
     logs = manager(RealDisk(str(tmp_path)))
     await logs.open(lambda topic: LogConfig())

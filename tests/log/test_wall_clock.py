@@ -119,9 +119,9 @@ async def test_append_times_of_a_clock_that_jumps_are_found_again(
             stamped += [(clock.now_ms(), done.base_offset), (clock.now_ms(), done.last_offset)]
             await trio.sleep(0.1)
         assert len(log.segments) > 3
-        for wanted in sorted({timestamp for timestamp, _ in stamped}):
-            expected = next((offset, time) for time, offset in stamped if time >= wanted)
-            assert offset_for_timestamp(log, wanted) == expected
+        for target in sorted({timestamp for timestamp, _ in stamped}):
+            expected = next((offset, time) for time, offset in stamped if time >= target)
+            assert offset_for_timestamp(log, target) == expected
         assert offset_for_timestamp(log, max(stamped)[0] + 1) is None
         youngest = max(stamped)[0]
         first = next(offset for time, offset in stamped if time == youngest)

@@ -13,7 +13,7 @@ SEEDS = range(30)
 EPOCHS = [(0, 0), (1, 3), (2, 6)]
 
 
-def filled(disk: SimDisk) -> PartitionLog:
+def fill(disk: SimDisk) -> PartitionLog:
     """Seven synced records in four segments, three to an epoch."""
     disk.make_directory("t-0")
     log = reopen(disk)
@@ -37,22 +37,22 @@ def flush_below(log: PartitionLog, end_offset: int) -> None:
 def test_a_stop_in_order_after_a_truncation_and_a_flush_of_older_records(offset: int) -> None:
     """Invariants 78 and 85: a start that trusts the files finds nothing of what was cut off."""
     disk = SimDisk()
-    log = filled(disk)
+    log = fill(disk)
     log.truncate_to(offset)
     flush_below(log, 2)
     log.finish()
     log.flush_state.flush()
     for seed in SEEDS:
-        found = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=offset)
-        assert found.end_offset == offset
-        assert content(found) == content(log)
-        assert found.epochs.entries() == log.epochs.entries()
+        reopened = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=offset)
+        assert reopened.end_offset == offset
+        assert content(reopened) == content(log)
+        assert reopened.epochs.entries() == log.epochs.entries()
 
 
 def test_a_cut_that_waited_during_a_flush_is_synced_by_the_next_one() -> None:
     """Invariant 78: on a slow directory the file is cut after what was to be written before."""
     disk = SimDisk()
-    log = filled(disk)
+    log = fill(disk)
     log.writer.on_queued = lambda: None
     disk.slow = True
     append(log, [b"not written"])
@@ -63,55 +63,55 @@ def test_a_cut_that_waited_during_a_flush_is_synced_by_the_next_one() -> None:
     log.on_written()
     log.flush_state.flush()
     for seed in SEEDS:
-        found = reopen(disk.power_loss(Random(seed)), recovery_point=5)
-        assert content(found) == [(n, b"old %d" % n) for n in range(5)]
+        reopened = reopen(disk.power_loss(Random(seed)), recovery_point=5)
+        assert content(reopened) == [(n, b"old %d" % n) for n in range(5)]
 
 
 @pytest.mark.parametrize("offset", [4, 6])
 def test_epochs_of_deleted_records_that_are_back(offset: int) -> None:
     """Invariant 85: the power was lost before it was written down where the log starts."""
     disk = SimDisk()
-    filled(disk).advance_start(offset)
+    fill(disk).advance_start(offset)
     assert b"0 0" not in disk.read("t-0/leader-epoch-checkpoint")
-    found = reopen(disk.after_kill(), recovery_point=7)
-    assert found.start_offset == 0
-    assert found.epochs.entries() == EPOCHS
+    reopened = reopen(disk.after_kill(), recovery_point=7)
+    assert reopened.start_offset == 0
+    assert reopened.epochs.entries() == EPOCHS
 
 
 @pytest.mark.parametrize("start_offset", [0, 1, 4])
 def test_epochs_of_truncated_records_that_are_back(start_offset: int) -> None:
     """Invariant 85: of a truncation only the epochs' file reached the disk."""
     disk = SimDisk()
-    filled(disk)
+    fill(disk)
     disk.write("t-0/leader-epoch-checkpoint", b"0\n1\n0 0\n")
-    found = reopen(disk.after_kill(), recovery_point=7, start_offset=start_offset)
-    assert found.end_offset == 7
+    reopened = reopen(disk.after_kill(), recovery_point=7, start_offset=start_offset)
+    assert reopened.end_offset == 7
     expected = [(0, start_offset), *EPOCHS[1:]] if start_offset < 3 else [(1, 4), (2, 6)]
-    assert found.epochs.entries() == expected
+    assert reopened.epochs.entries() == expected
 
 
 def test_a_removed_segment_that_is_back_behind_newer_records() -> None:
     """Invariant 85: a follower's old batches do not continue those of a newer leader."""
     disk = SimDisk()
-    log = filled(disk)
+    log = fill(disk)
     path = log.segments[1].file.path
     removed = disk.read(path)
     log.truncate_to(1)
     append(log, [b"new 1"], epoch=9)
     disk.write(path, removed)
-    found = reopen(disk.after_kill(), CONFIG, recovery_point=1)
-    assert content(found) == [(0, b"old 0"), (1, b"new 1")]
-    assert found.epochs.entries() == [(0, 0), (9, 1)]
+    reopened = reopen(disk.after_kill(), CONFIG, recovery_point=1)
+    assert content(reopened) == [(0, b"old 0"), (1, b"new 1")]
+    assert reopened.epochs.entries() == [(0, 0), (9, 1)]
 
 
 def test_an_epoch_begun_before_a_stop_in_order() -> None:
     """Invariant 85: the epochs' file is synced with the records, whatever was written back."""
     disk = SimDisk()
-    log = filled(disk)
+    log = fill(disk)
     disk.sync("t-0/leader-epoch-checkpoint")
     append(log, [b"new 7"], epoch=9)
     log.finish()
     log.flush_state.flush()
     for seed in SEEDS:
-        found = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=8)
-        assert found.epochs.entries() == [*EPOCHS, (9, 7)]
+        reopened = reopen(disk.power_loss(Random(seed)), clean=True, recovery_point=8)
+        assert reopened.epochs.entries() == [*EPOCHS, (9, 7)]

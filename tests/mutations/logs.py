@@ -74,7 +74,7 @@ MUTATIONS = (
         path="kwire/log/directories/directory.py",
         old=" or log.flush_state.removal_unsynced",
         new="",
-        test="tests/log/test_power_loss.py::test_what_retention_removed_does_not_come_back",
+        test="tests/log/test_power_loss.py::test_deleted_segments_stay_deleted_after_power_loss",
     ),
     Mutation(
         name="an-emptied-index-counts-as-sane",

@@ -10,7 +10,7 @@ from kwire.records.iterate import records
 TIME_MS = 1_700_000_000_000
 
 
-def made(values: list[bytes], *, timestamp_ms: int = TIME_MS, **more: object) -> bytes:
+def encode(values: list[bytes], *, timestamp_ms: int = TIME_MS, **more: object) -> bytes:
     return batch([New(None, v) for v in values], timestamp_ms=timestamp_ms, **more)  # type: ignore[arg-type]
 
 
@@ -24,7 +24,7 @@ def append(
     **more: object,
 ) -> Appended:
     """Append one batch as the leader does."""
-    data = made(values, timestamp_ms=timestamp_ms, **more)
+    data = encode(values, timestamp_ms=timestamp_ms, **more)
     return log.append_leader(memoryview(data), parse(data), epoch, now_ms)
 
 
