@@ -1,7 +1,7 @@
 """The requests of a classic group's members, and the end of their sessions.
 
 Each function takes a group and returns the changed one; answers, deadlines and records go into the
-turn.  An error of the whole request is raised.
+builder.  An error of the whole request is raised.
 
 The rules are Kafka's: KIP-394 (a new member is given its id before it joins), KIP-345 (static
 members keep their membership across a restart), KIP-814 (a static leader that returns need not
@@ -24,6 +24,15 @@ from kwire.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from kwire.group.decision_builder import (
+    Client,
+    DecisionBuilder,
+    answer_removed_member,
+    join_error,
+    join_response,
+    sync_error,
+    sync_response,
+)
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.rebalance import (
     assigned,
@@ -34,7 +43,6 @@ from kwire.group.rebalance import (
     rebalance,
 )
 from kwire.group.records import group_record
-from kwire.group.turn import Asker, Turn, dismiss, join_failed, joined, sync_failed, synced
 
 log = logging.getLogger(__name__)
 
@@ -55,43 +63,51 @@ class Refused(Exception):
 
 
 def join(
-    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker, fresh_id: str
+    builder: DecisionBuilder,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    client: Client,
+    fresh_id: str,
 ) -> ClassicGroup:
     """Decide on a JoinGroup; ``fresh_id`` is used if the member needs an id."""
     try:
-        return _join(turn, group, request, asker, fresh_id)
+        return _join(builder, group, request, client, fresh_id)
     except Refused as refused:
         if refused.error is GroupMaxSizeReached:
             group = group.remove(request.member_id)
-        turn.answer(turn.ticket, join_failed(refused.error, refused.member_id))
+        builder.answer(builder.ticket, join_error(refused.error, refused.member_id))
         return group
 
 
 def _join(
-    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker, fresh_id: str
+    builder: DecisionBuilder,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    client: Client,
+    fresh_id: str,
 ) -> ClassicGroup:
     member_id, instance_id = request.member_id, request.group_instance_id
-    if not _has_room(turn, group, member_id):
+    if not _has_room(builder, group, member_id):
         raise Refused(GroupMaxSizeReached)
     if not group.supports(request.protocol_type, [p.name for p in request.protocols]):
         raise Refused(InconsistentGroupProtocol, member_id)
     if member_id:
-        return _join_again(turn, group, request, asker)
+        return _join_again(builder, group, request, client)
     if instance_id is not None:
         current = group.instances.get(instance_id)
         if current is not None:
-            return _static_return(turn, group, request, current, fresh_id)
+            return _static_return(builder, group, request, current, fresh_id)
     elif request.knows_member_id_required:
-        if len(group.pending) >= turn.settings.max_pending_members:
+        if len(group.pending) >= builder.settings.max_pending_members:
             raise Refused(GroupMaxSizeReached)
-        turn.session_in(group, fresh_id, request.session_timeout_ms)
-        turn.answer(turn.ticket, join_failed(MemberIdRequired, fresh_id))
+        builder.start_session(group, fresh_id, request.session_timeout_ms)
+        builder.answer(builder.ticket, join_error(MemberIdRequired, fresh_id))
         return group._replace(pending=group.pending.set(fresh_id, True))
-    return _admit(turn, group, request, asker, fresh_id)
+    return _admit(builder, group, request, client, fresh_id)
 
 
-def _has_room(turn: Turn, group: ClassicGroup, member_id: str) -> bool:
-    limit = turn.settings.group_max_size
+def _has_room(builder: DecisionBuilder, group: ClassicGroup, member_id: str) -> bool:
+    limit = builder.settings.group_max_size
     member = group.members.get(member_id)
     if group.state is State.EMPTY:
         return True
@@ -106,36 +122,40 @@ def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
 
 
 def _admit(
-    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker, member_id: str
+    builder: DecisionBuilder,
+    group: ClassicGroup,
+    request: JoinGroupRequest,
+    client: Client,
+    member_id: str,
 ) -> ClassicGroup:
     """Add a new member and rebalance."""
     member = Member(
         member_id=member_id,
         instance_id=request.group_instance_id,
-        client_id=asker.client_id,
-        client_host=asker.client_host,
+        client_id=client.client_id,
+        client_host=client.client_host,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
         protocols=_protocols(request),
-        join_ticket=turn.ticket,
+        join_ticket=builder.ticket,
         is_new=True,
     )
     group = group.add(member, request.protocol_type)
     if group.initial_delay is not None:
         group = group._replace(grown=True)
-    turn.session_in(group, member_id, turn.settings.new_member_join_timeout_ms)
-    return rebalance(turn, group, f"{member_id} joined")
+    builder.start_session(group, member_id, builder.settings.new_member_join_timeout_ms)
+    return rebalance(builder, group, f"{member_id} joined")
 
 
 def _join_again(
-    turn: Turn, group: ClassicGroup, request: JoinGroupRequest, asker: Asker
+    builder: DecisionBuilder, group: ClassicGroup, request: JoinGroupRequest, client: Client
 ) -> ClassicGroup:
     """Join a member that has an id: for the first time with it, or for a new generation."""
     member_id = request.member_id
     if member_id in group.pending:
         if request.group_instance_id is not None:
             raise Refused(UnknownMemberId, member_id)
-        return _admit(turn, group, request, asker, member_id)
+        return _admit(builder, group, request, client, member_id)
     try:
         member = group.check_member(member_id, request.group_instance_id)
     except KafkaError as error:
@@ -145,29 +165,29 @@ def _join_again(
         group.state is State.STABLE and group.leader != member_id
     )
     if same and settled:
-        turn.answer(turn.ticket, joined(group, member))
+        builder.answer(builder.ticket, join_response(group, member))
         return group
-    group = _updated(turn, group, member, request)
-    return rebalance(turn, group, f"{member_id} joined again")
+    group = _updated(builder, group, member, request)
+    return rebalance(builder, group, f"{member_id} joined again")
 
 
 def _updated(
-    turn: Turn, group: ClassicGroup, member: Member, request: JoinGroupRequest
+    builder: DecisionBuilder, group: ClassicGroup, member: Member, request: JoinGroupRequest
 ) -> ClassicGroup:
     """Set a member's new protocols and timeouts; it waits for the next generation."""
-    turn.answer(member.join_ticket, join_failed(RebalanceInProgress, member.member_id))
+    builder.answer(member.join_ticket, join_error(RebalanceInProgress, member.member_id))
     return group.replace(
         member._replace(
             protocols=_protocols(request),
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
-            join_ticket=turn.ticket,
+            join_ticket=builder.ticket,
         )
     )
 
 
 def _static_return(
-    turn: Turn,
+    builder: DecisionBuilder,
     group: ClassicGroup,
     request: JoinGroupRequest,
     old_id: str,
@@ -176,34 +196,34 @@ def _static_return(
     """Replace the member id of a restarted static member by a new one, fencing the old id."""
     old = group.members[old_id]
     old_leader = group.leader
-    turn.answer(old.join_ticket, join_failed(FencedInstanceId, old_id))
-    turn.answer(old.sync_ticket, sync_failed(FencedInstanceId))
-    turn.end_session(group, old_id)
+    builder.answer(old.join_ticket, join_error(FencedInstanceId, old_id))
+    builder.answer(old.sync_ticket, sync_error(FencedInstanceId))
+    builder.end_session(group, old_id)
     group = group.renamed(old_id, new_id)
-    turn.session(group, group.members[new_id])
-    group = _updated(turn, group, group.members[new_id], request)
+    builder.restart_session(group, group.members[new_id])
+    group = _updated(builder, group, group.members[new_id], request)
     if group.state is State.COMPLETING:
-        return prepare(turn, group, f"static member {request.group_instance_id} returned")
+        return prepare(builder, group, f"static member {request.group_instance_id} returned")
     if group.state is not State.STABLE:
-        return complete_if_joined(turn, group)
+        return complete_if_joined(builder, group)
     if group.chosen_protocol() != group.protocol:
-        return rebalance(turn, group, f"{request.group_instance_id} changes the protocol")
+        return rebalance(builder, group, f"{request.group_instance_id} changes the protocol")
     group = group.replace(group.members[new_id]._replace(join_ticket=None))
-    turn.records.append(group_record(group))
-    reply = joined(group, group.members[new_id])
+    builder.records.append(group_record(group))
+    reply = join_response(group, group.members[new_id])
     if not request.can_skip_assignment:
         reply.members = []
         reply.leader = old_leader or ""
     elif group.leader == new_id:
         reply.skip_assignment = True
-    turn.answer(turn.ticket, reply)
+    builder.answer(builder.ticket, reply)
     return group
 
 
 # Synchronising
 
 
-def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> ClassicGroup:
+def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupRequest) -> ClassicGroup:
     """Decide on a SyncGroup: the leader sends the assignments, each member gets its own."""
     if group.state is State.EMPTY:
         raise UnknownMemberId
@@ -221,46 +241,50 @@ def sync(turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> ClassicG
     if member.member_id in group.unsynced:
         group = group._replace(unsynced=group.unsynced.delete(member.member_id))
         if not group.unsynced:
-            turn.end_sync(group)
+            builder.end_sync_timeout(group)
     if group.state is State.STABLE:
-        turn.answer(turn.ticket, synced(group, member))
+        builder.answer(builder.ticket, sync_response(group, member))
         return group
-    turn.answer(member.sync_ticket, sync_failed(RebalanceInProgress))
-    group = group.replace(member._replace(sync_ticket=turn.ticket))
+    builder.answer(member.sync_ticket, sync_error(RebalanceInProgress))
+    group = group.replace(member._replace(sync_ticket=builder.ticket))
     if group.leader != member.member_id:
         return group
-    return assigned(turn, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
+    return assigned(builder, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
 
 
 # Staying and leaving
 
 
-def heartbeat(turn: Turn, group: ClassicGroup, request: HeartbeatRequest) -> ClassicGroup:
+def heartbeat(
+    builder: DecisionBuilder, group: ClassicGroup, request: HeartbeatRequest
+) -> ClassicGroup:
     """Restart the session of a member on its Heartbeat; the answer says whether to join again."""
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise IllegalGeneration
-    turn.session(group, member)
+    builder.restart_session(group, member)
     code = RebalanceInProgress.code if group.state is State.PREPARING else 0
-    turn.answer(turn.ticket, HeartbeatResponse(error_code=code))
+    builder.answer(builder.ticket, HeartbeatResponse(error_code=code))
     return group
 
 
-def leave(turn: Turn, group: ClassicGroup, request: LeaveGroupRequest) -> ClassicGroup:
+def leave(
+    builder: DecisionBuilder, group: ClassicGroup, request: LeaveGroupRequest
+) -> ClassicGroup:
     """Remove the members of a LeaveGroup; administrators send only instance ids."""
     answers = []
     for leaver in request.members:
         try:
-            group = _one_leaves(turn, group, leaver)
+            group = _one_leaves(builder, group, leaver)
         except KafkaError as error:
             answers.append(_left(leaver, error.code))
         else:
             answers.append(_left(leaver, 0))
-    turn.answer(turn.ticket, LeaveGroupResponse(members=answers))
+    builder.answer(builder.ticket, LeaveGroupResponse(members=answers))
     if any(not left.error_code for left in answers):
         if group.state in (State.STABLE, State.COMPLETING):
-            return prepare(turn, group, "members left")
-        return complete_if_joined(turn, group)
+            return prepare(builder, group, "members left")
+        return complete_if_joined(builder, group)
     return group
 
 
@@ -272,19 +296,19 @@ def _left(leaver: Leaver, error_code: int) -> Left:
     )
 
 
-def _one_leaves(turn: Turn, group: ClassicGroup, leaver: Leaver) -> ClassicGroup:
+def _one_leaves(builder: DecisionBuilder, group: ClassicGroup, leaver: Leaver) -> ClassicGroup:
     member_id, instance_id = leaver.member_id, leaver.group_instance_id
     if not member_id:
         member_id = group.instances.get(instance_id or "", "")
     elif member_id in group.pending:
-        turn.end_session(group, member_id)
+        builder.end_session(group, member_id)
         return group.remove(member_id)
     member = group.check_member(member_id, instance_id)
     log.info("member left group=%s member=%s", group.group_id, member_id)
-    return expel(turn, group, member)
+    return expel(builder, group, member)
 
 
-def session_over(turn: Turn, group: ClassicGroup, member_id: str) -> ClassicGroup:
+def session_over(builder: DecisionBuilder, group: ClassicGroup, member_id: str) -> ClassicGroup:
     """Remove a member that sent no request for its session timeout.
 
     A member that waits for an answer is alive, unless it joined for the first time: such a client
@@ -292,7 +316,7 @@ def session_over(turn: Turn, group: ClassicGroup, member_id: str) -> ClassicGrou
     """
     if member_id in group.pending:
         log.info("pending member expired group=%s member=%s", group.group_id, member_id)
-        return _without(turn, group.remove(member_id))
+        return _without(builder, group.remove(member_id))
     member = group.members.get(member_id)
     if member is None:
         return group
@@ -300,15 +324,15 @@ def session_over(turn: Turn, group: ClassicGroup, member_id: str) -> ClassicGrou
     if waits and not member.is_new:
         return group
     log.info("member failed group=%s member=%s", group.group_id, member_id)
-    dismiss(turn, member, UnknownMemberId)
+    answer_removed_member(builder, member, UnknownMemberId)
     group = group.remove(member_id)
     if group.state in (State.STABLE, State.COMPLETING):
-        return prepare(turn, group, f"{member_id} failed")
-    return _without(turn, group)
+        return prepare(builder, group, f"{member_id} failed")
+    return _without(builder, group)
 
 
-def _without(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def _without(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete a rebalance if it waited only for a member that failed."""
     if group.state is State.PREPARING and group.all_joined:
-        return complete(turn, group)
+        return complete(builder, group)
     return group

@@ -11,28 +11,34 @@ import logging
 from immutables import Map
 
 from kwire.errors import KafkaError, RebalanceInProgress, UnknownMemberId
+from kwire.group.decision_builder import (
+    DecisionBuilder,
+    answer_removed_member,
+    join_response,
+    sync_error,
+    sync_response,
+)
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.records import group_record
-from kwire.group.turn import Turn, dismiss, joined, sync_failed, synced
 
 log = logging.getLogger(__name__)
 
 
-def rebalance(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
+def rebalance(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> ClassicGroup:
     """Start a rebalance, or complete the current one if all members have joined."""
     if group.can_rebalance:
-        return prepare(turn, group, reason)
-    return complete_if_joined(turn, group)
+        return prepare(builder, group, reason)
+    return complete_if_joined(builder, group)
 
 
-def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
+def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> ClassicGroup:
     """Start a rebalance in which every member has to join again."""
     if group.state is State.COMPLETING:
-        group = _withdraw_assignments(turn, group)
+        group = _withdraw_assignments(builder, group)
     group = group._replace(unsynced=Map())
-    turn.end_sync(group)
+    builder.end_sync_timeout(group)
     first = group.state is State.EMPTY
-    group = group.moved(State.PREPARING, turn.moment.wall_ms)
+    group = group.moved(State.PREPARING, builder.moment.wall_ms)
     log.info(
         "rebalance starts group=%s generation=%d reason=%s",
         group.group_id,
@@ -40,72 +46,72 @@ def prepare(turn: Turn, group: ClassicGroup, reason: str) -> ClassicGroup:
         reason,
     )
     if first:
-        delay_ms = turn.settings.group_initial_rebalance_delay_ms
-        turn.join_in(group, delay_ms)
+        delay_ms = builder.settings.group_initial_rebalance_delay_ms
+        builder.start_join_timeout(group, delay_ms)
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         return group._replace(initial_delay=(delay_ms, remaining_ms), grown=False)
     if group.all_joined:
-        return complete(turn, group)
-    turn.join_in(group, group.rebalance_timeout_ms)
+        return complete(builder, group)
+    builder.start_join_timeout(group, group.rebalance_timeout_ms)
     return group
 
 
-def complete_if_joined(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def complete_if_joined(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete a rebalance that all members have joined; an initial delay is not shortened."""
     if group.state is State.PREPARING and group.initial_delay is None and group.all_joined:
-        return complete(turn, group)
+        return complete(builder, group)
     return group
 
 
-def join_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def join_deadline(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete the rebalance at the end of its join time, or extend an initial delay."""
     if group.state is not State.PREPARING:
         return group
     if group.initial_delay is None:
-        return complete(turn, group)
+        return complete(builder, group)
     delay_ms, remaining_ms = group.initial_delay
     if not group.grown or not remaining_ms:
-        return complete(turn, group)
-    next_ms = min(turn.settings.group_initial_rebalance_delay_ms, remaining_ms)
-    turn.join_in(group, next_ms)
+        return complete(builder, group)
+    next_ms = min(builder.settings.group_initial_rebalance_delay_ms, remaining_ms)
+    builder.start_join_timeout(group, next_ms)
     return group._replace(grown=False, initial_delay=(next_ms, max(remaining_ms - delay_ms, 0)))
 
 
-def sync_deadline(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def sync_deadline(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Remove the members that sent no SyncGroup in time, and rebalance."""
     if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
         return group
     lost = [member for member in group.ordered() if member.member_id in group.unsynced]
     for member in lost:
-        group = expel(turn, group, member)
-    return prepare(turn, group, f"{len(lost)} members did not sync in time")
+        group = expel(builder, group, member)
+    return prepare(builder, group, f"{len(lost)} members did not sync in time")
 
 
-def expel(turn: Turn, group: ClassicGroup, member: Member) -> ClassicGroup:
+def expel(builder: DecisionBuilder, group: ClassicGroup, member: Member) -> ClassicGroup:
     """Remove a member, and answer its waiting requests with an error."""
-    turn.end_session(group, member.member_id)
-    dismiss(turn, member, UnknownMemberId)
+    builder.end_session(group, member.member_id)
+    answer_removed_member(builder, member, UnknownMemberId)
     return group.remove(member.member_id)
 
 
-def complete(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def complete(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """End the rebalance with the members that joined.
 
     Static members may be absent: they stay until their session ends.  If no member joined, the
     group waits for the static ones once more.
     """
-    turn.end_join(group)
+    builder.end_join_timeout(group)
     for member in group.ordered() if group.joining < len(group.members) else ():
         if member.join_ticket is None and member.instance_id is None:
             log.info("member did not rejoin group=%s member=%s", group.group_id, member.member_id)
-            group = expel(turn, group, member)
+            group = expel(builder, group, member)
     group = group._replace(initial_delay=None, grown=False)
     if not group.members:
-        return _now_empty(turn, group)
+        return _now_empty(builder, group)
     if not group.joining:
-        turn.join_in(group, group.rebalance_timeout_ms)
+        builder.start_join_timeout(group, group.rebalance_timeout_ms)
         return group
-    return _next_generation(turn, _led_by_one_present(group))
+    return _next_generation(builder, _led_by_one_present(group))
 
 
 def _led_by_one_present(group: ClassicGroup) -> ClassicGroup:
@@ -117,32 +123,32 @@ def _led_by_one_present(group: ClassicGroup) -> ClassicGroup:
     return group._replace(leader=present.member_id)
 
 
-def _now_empty(turn: Turn, group: ClassicGroup) -> ClassicGroup:
-    group = group.moved(State.EMPTY, turn.moment.wall_ms)._replace(
+def _now_empty(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
+    group = group.moved(State.EMPTY, builder.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=None,
         leader=None,
         unsynced=Map(),
     )
-    turn.records.append(group_record(group))
+    builder.records.append(group_record(group))
     log.info("group is empty group=%s generation=%d", group.group_id, group.generation)
     return group
 
 
-def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def _next_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Answer every JoinGroup with the new generation, and wait for the leader's SyncGroup."""
-    group = group.moved(State.COMPLETING, turn.moment.wall_ms)._replace(
+    group = group.moved(State.COMPLETING, builder.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=group.chosen_protocol(),
     )
     for member in group.ordered():
-        turn.answer(member.join_ticket, joined(group, member))
-        turn.session(group, member)
+        builder.answer(member.join_ticket, join_response(group, member))
+        builder.restart_session(group, member)
     settled = {
         key: member._replace(join_ticket=None, is_new=False)
         for key, member in group.members.items()
     }
-    turn.sync_in(group, group.rebalance_timeout_ms)
+    builder.start_sync_timeout(group, group.rebalance_timeout_ms)
     log.info(
         "generation starts group=%s generation=%d members=%d",
         group.group_id,
@@ -154,39 +160,43 @@ def _next_generation(turn: Turn, group: ClassicGroup) -> ClassicGroup:
     )
 
 
-def _withdraw_assignments(turn: Turn, group: ClassicGroup) -> ClassicGroup:
+def _withdraw_assignments(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Clear the assignments, and answer each waiting SyncGroup with RebalanceInProgress."""
     cleared = {}
     for key, member in group.members.items():
         cleared[key] = member._replace(assignment=b"", sync_ticket=None)
     for member in group.ordered():
         if member.sync_ticket is not None:
-            turn.answer(member.sync_ticket, sync_failed(RebalanceInProgress))
-            turn.session(group, member)
+            builder.answer(member.sync_ticket, sync_error(RebalanceInProgress))
+            builder.restart_session(group, member)
     return group._replace(members=Map(cleared))
 
 
-def assigned(turn: Turn, group: ClassicGroup, assignments: dict[str, bytes]) -> ClassicGroup:
+def assigned(
+    builder: DecisionBuilder, group: ClassicGroup, assignments: dict[str, bytes]
+) -> ClassicGroup:
     """Make the generation stable with the leader's assignments, and write it."""
     settled = {
         key: member._replace(assignment=assignments.get(key, b""), sync_ticket=None)
         for key, member in group.members.items()
     }
     waiting = [member for member in group.ordered() if member.sync_ticket is not None]
-    group = group.moved(State.STABLE, turn.moment.wall_ms)._replace(members=Map(settled))
+    group = group.moved(State.STABLE, builder.moment.wall_ms)._replace(members=Map(settled))
     for member in waiting:
-        turn.answer(member.sync_ticket, synced(group, settled[member.member_id]))
-        turn.session(group, member)
-    turn.records.append(group_record(group))
+        builder.answer(member.sync_ticket, sync_response(group, settled[member.member_id]))
+        builder.restart_session(group, member)
+    builder.records.append(group_record(group))
     return group
 
 
-def not_assigned(turn: Turn, group: ClassicGroup, error: type[KafkaError]) -> ClassicGroup:
+def not_assigned(
+    builder: DecisionBuilder, group: ClassicGroup, error: type[KafkaError]
+) -> ClassicGroup:
     """Answer waiting members with an error and rebalance: the assignments could not be written."""
-    turn.answer(turn.ticket, sync_failed(error))
+    builder.answer(builder.ticket, sync_error(error))
     for member in group.ordered():
         if member.sync_ticket is not None:
-            turn.answer(member.sync_ticket, sync_failed(error))
-            turn.session(group, member)
+            builder.answer(member.sync_ticket, sync_error(error))
+            builder.restart_session(group, member)
             group = group.replace(member._replace(sync_ticket=None))
-    return prepare(turn, group, f"the assignments could not be written: {error.__name__}")
+    return prepare(builder, group, f"the assignments could not be written: {error.__name__}")

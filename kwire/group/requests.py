@@ -26,6 +26,7 @@ from kwire.errors import (
     UnknownMemberId,
     UnstableOffsetCommit,
 )
+from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.model import CONSUMER, ClassicGroup, State
 from kwire.group.offsets import NO_EXPIRY, Committed
 from kwire.group.records import (
@@ -35,7 +36,6 @@ from kwire.group.records import (
     subscribed_topics,
 )
 from kwire.group.shard import GroupShard, is_of_deleted
-from kwire.group.turn import Turn
 from kwire.types import ZERO_UUID
 
 Commit = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -55,7 +55,7 @@ PIECE: Final = 200
 # Offsets
 
 
-def is_long(request: OffsetCommitRequest) -> bool:
+def is_large(request: OffsetCommitRequest) -> bool:
     """Whether a commit has so many offsets that they are encoded before the decision."""
     return sum(len(topic.partitions) for topic in request.topics) > PIECE
 
@@ -64,22 +64,22 @@ def commit(
     shard: GroupShard, request: OffsetCommitRequest, moment: Moment, ticket: int
 ) -> Decision:
     """Decide on an OffsetCommit whose topics have both name and id."""
-    turn = Turn(moment, shard.settings(), ticket)
-    check_commit(shard, turn, request)
-    turn.answer(
+    builder = DecisionBuilder(moment, shard.settings(), ticket)
+    check_commit(shard, builder, request)
+    builder.answer(
         ticket,
-        OffsetCommitResponse(topics=[_commit_topic(turn, request, t) for t in request.topics]),
+        OffsetCommitResponse(topics=[_commit_topic(builder, request, t) for t in request.topics]),
     )
-    return turn.decision()
+    return builder.build()
 
 
-def check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) -> None:
+def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCommitRequest) -> None:
     """Refuse a commit by a client that is no member of this generation.
 
     For a group without members any client may commit without a generation.
     """
     if not shard.groups:
-        shard.sweep_later(turn)
+        shard.sweep_later(builder)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if request.group_id in shard.foreign:
@@ -99,17 +99,19 @@ def check_commit(shard: GroupShard, turn: Turn, request: OffsetCommitRequest) ->
         raise IllegalGeneration
     if group.state is State.COMPLETING:
         raise RebalanceInProgress
-    turn.session(group, member)
+    builder.restart_session(group, member)
 
 
-def _commit_topic(turn: Turn, request: OffsetCommitRequest, topic: Commit) -> CommitDone:
+def _commit_topic(
+    builder: DecisionBuilder, request: OffsetCommitRequest, topic: Commit
+) -> CommitDone:
     def answer(spot: CommitSpot) -> CommitDone.OffsetCommitResponsePartition:
         metadata = spot.committed_metadata or ""
         code = 0
-        if len(metadata) > turn.settings.offset_metadata_max_bytes:
+        if len(metadata) > builder.settings.offset_metadata_max_bytes:
             code = OffsetMetadataTooLarge.code
         else:
-            turn.records.append(commit_record(request, topic, spot, turn.moment.wall_ms))
+            builder.records.append(commit_record(request, topic, spot, builder.moment.wall_ms))
         return CommitDone.OffsetCommitResponsePartition(
             partition_index=spot.partition_index, error_code=code
         )
@@ -228,7 +230,7 @@ def delete_offsets(
     shard: GroupShard, request: OffsetDeleteRequest, moment: Moment, ticket: int
 ) -> Decision:
     """Decide on an OffsetDelete; offsets of topics that the group still reads stay."""
-    turn = Turn(moment, shard.settings(), ticket)
+    builder = DecisionBuilder(moment, shard.settings(), ticket)
     group = _existing(shard, request.group_id)
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
         raise NonEmptyGroup
@@ -238,7 +240,7 @@ def delete_offsets(
         reads = topic in subscribed if subscribed is not None else group.protocol_type == CONSUMER
         spot = (request.group_id, topic, partition)
         if not reads and (shard.offsets.get(*spot) or shard.offsets.unstable(*spot)):
-            turn.records.append(offset_tombstone(*spot))
+            builder.records.append(offset_tombstone(*spot))
         return Deleted.OffsetDeleteResponsePartition(
             partition_index=partition, error_code=GroupSubscribedToTopic.code if reads else 0
         )
@@ -250,8 +252,8 @@ def delete_offsets(
         )
         for topic in request.topics
     ]
-    turn.answer(ticket, OffsetDeleteResponse(topics=topics))
-    return turn.decision()
+    builder.answer(ticket, OffsetDeleteResponse(topics=topics))
+    return builder.build()
 
 
 # Whole groups
@@ -280,7 +282,7 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
     The answer is False, without a change, if there are too many tombstones for one decision.
     """
     group = deletable(shard, group_id)
-    turn = Turn(moment, shard.settings(), ticket)
+    builder = DecisionBuilder(moment, shard.settings(), ticket)
     committed = (
         (topic, partition)
         for topic, partitions in shard.offsets.of(group_id).items()
@@ -288,19 +290,19 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
     )
     spots = list(islice(chain(committed, shard.offsets.open_spots(group_id)), PIECE + 1))
     if len(spots) > PIECE:
-        turn.answer(ticket, False)
-        return turn.decision()
-    turn.records.extend(offset_tombstone(group_id, *spot) for spot in spots)
-    turn.records.append(group_tombstone(group_id))
-    end_pending(turn, group)
-    turn.answer(ticket, True)
-    return turn.decision()
+        builder.answer(ticket, False)
+        return builder.build()
+    builder.records.extend(offset_tombstone(group_id, *spot) for spot in spots)
+    builder.records.append(group_tombstone(group_id))
+    end_pending(builder, group)
+    builder.answer(ticket, True)
+    return builder.build()
 
 
-def end_pending(turn: Turn, group: ClassicGroup) -> None:
+def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
     """End the sessions of the member ids that were handed out."""
     for member_id in group.pending:
-        turn.end_session(group, member_id)
+        builder.end_session(group, member_id)
 
 
 def describe(shard: GroupShard, group_id: str) -> Described:

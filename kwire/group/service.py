@@ -33,11 +33,11 @@ from kwire.errors import (
     NotCoordinator,
 )
 from kwire.group import requests
+from kwire.group.decision_builder import Client
 from kwire.group.model import ClassicGroup
 from kwire.group.records import partition_for
 from kwire.group.settings import GroupSettings, following
 from kwire.group.shard import GroupShard
-from kwire.group.turn import Asker
 from kwire.types import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class GroupCoordinator:
     def partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self.partitions())
 
-    async def join(self, request: JoinGroupRequest, asker: Asker) -> JoinGroupResponse:
+    async def join(self, request: JoinGroupRequest, client: Client) -> JoinGroupResponse:
         _check_id(request.group_id)
         settings = self.settings()
         timeout_ms = request.session_timeout_ms
@@ -118,7 +118,7 @@ class GroupCoordinator:
         if not shortest <= timeout_ms <= settings.group_max_session_timeout_ms:
             raise InvalidSessionTimeout
         reply: JoinGroupResponse = await self._call(
-            request.group_id, lambda shard, *when: shard.join(request, asker, *when)
+            request.group_id, lambda shard, *when: shard.join(request, client, *when)
         )
         return reply
 
@@ -155,11 +155,11 @@ class GroupCoordinator:
         or refused as a whole.
         """
         group_id = request.group_id
-        if not requests.is_long(request):
+        if not requests.is_large(request):
             return cast(OffsetCommitResponse, await self._call(group_id, partial(_commit, request)))
-        from kwire.group.long import LongCommit
+        from kwire.group.large_requests import LargeCommit
 
-        commit = LongCommit(request, self._draft(group_id))
+        commit = LargeCommit(request, self._draft(group_id))
         await self._call(group_id, commit.check)
         slices = Slices()
         for _ in commit.encode(self.settings()):
@@ -167,7 +167,7 @@ class GroupCoordinator:
         return cast(OffsetCommitResponse, await self._call(group_id, commit.decide))
 
     def _draft(self, group_id: str) -> "Draft":
-        from kwire.group.change import GroupChange
+        from kwire.group.group_change import GroupChange
 
         return self.service.draft(self.partition_of(group_id), partial(GroupChange, group_id))
 
@@ -234,9 +234,9 @@ class GroupCoordinator:
         """Delete one group; the tombstones of many offsets are encoded first, in slices."""
         try:
             if not await self._call(group_id, partial(_delete, group_id)):
-                from kwire.group.long import LongDeletion
+                from kwire.group.large_requests import LargeDeletion
 
-                deletion = LongDeletion(group_id, self._draft(group_id))
+                deletion = LargeDeletion(group_id, self._draft(group_id))
                 while not await self._call(group_id, deletion.decide):
                     slices = Slices()
                     for _ in deletion.encode():

@@ -31,16 +31,16 @@ from kwire.coordinator.decision import (
 )
 from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
+from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.model import ClassicGroup
 from kwire.group.offsets import Committed, Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
 from kwire.group.settings import GroupSettings
-from kwire.group.turn import Asker, Turn, join_failed
 from kwire.records.header import NO_PRODUCER
 from kwire.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from kwire.group.change import GroupChange
+    from kwire.group.group_change import GroupChange
 
 log = logging.getLogger(__name__)
 
@@ -132,30 +132,30 @@ class GroupShard:
             yield self._look_for_deleted
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
-        turn = Turn(moment, self.settings())
+        builder = DecisionBuilder(moment, self.settings())
         group = self.groups[group_id]
         for member in group.ordered():
-            turn.session(group, member)
-        if len(group.members) > turn.settings.group_max_size:
-            group = rebalance.prepare(turn, group, "group is over its maximum size")
-        return turn.decision(group)
+            builder.restart_session(group, member)
+        if len(group.members) > builder.settings.group_max_size:
+            group = rebalance.prepare(builder, group, "group is over its maximum size")
+        return builder.build(group)
 
     def _look_for_deleted(self, moment: Moment) -> Decision:
         """Remove the offsets of topics that were deleted before this node led the partition."""
-        turn = Turn(moment, self.settings())
-        self.sweep_later(turn)
-        return attrs.evolve(turn.decision(), steps=self.forget_deleted())
+        builder = DecisionBuilder(moment, self.settings())
+        self.sweep_later(builder)
+        return attrs.evolve(builder.build(), steps=self.forget_deleted())
 
     def due(self, name: Any, moment: Moment) -> Decision:
-        turn = Turn(moment, self.settings())
+        builder = DecisionBuilder(moment, self.settings())
         match name:
             case ("session", group_id, member_id):
-                return self._of(turn, group_id, classic.session_over, member_id)
+                return self._of(builder, group_id, classic.session_over, member_id)
             case ("join", group_id):
-                return self._of(turn, group_id, rebalance.join_deadline)
+                return self._of(builder, group_id, rebalance.join_deadline)
             case ("sync", group_id):
-                return self._of(turn, group_id, rebalance.sync_deadline)
-        return self._sweep(turn)
+                return self._of(builder, group_id, rebalance.sync_deadline)
+        return self._sweep(builder)
 
     def forget_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
         """Remove the offsets of deleted topics, which are given by id."""
@@ -170,54 +170,58 @@ class GroupShard:
         return is_of_deleted(self.topic_ids(), topic, committed)
 
     def _of(
-        self, turn: Turn, group_id: str, decide: Callable[..., ClassicGroup], *args: Any
+        self,
+        builder: DecisionBuilder,
+        group_id: str,
+        decide: Callable[..., ClassicGroup],
+        *args: Any,
     ) -> Decision:
         group = self.groups.get(group_id)
-        return NOTHING if group is None else turn.decision(decide(turn, group, *args))
+        return NOTHING if group is None else builder.build(decide(builder, group, *args))
 
-    def _sweep(self, turn: Turn) -> Decision:
+    def _sweep(self, builder: DecisionBuilder) -> Decision:
         """Expire the offsets of each group once, in steps."""
         if not self.groups:
             return NOTHING
-        self.sweep_later(turn)
-        return attrs.evolve(turn.decision(), steps=expiry.expire(self))
+        self.sweep_later(builder)
+        return attrs.evolve(builder.build(), steps=expiry.expire(self))
 
-    def sweep_later(self, turn: Turn) -> None:
-        interval_ms = turn.settings.offsets_retention_check_interval_ms
-        turn.timers.append((_SWEEP, turn.moment.now + interval_ms / 1000))
+    def sweep_later(self, builder: DecisionBuilder) -> None:
+        interval_ms = builder.settings.offsets_retention_check_interval_ms
+        builder.timers.append((_SWEEP, builder.moment.now + interval_ms / 1000))
 
     # Membership
 
     def join(
-        self, request: JoinGroupRequest, asker: Asker, moment: Moment, ticket: int
+        self, request: JoinGroupRequest, client: Client, moment: Moment, ticket: int
     ) -> Decision:
-        turn = Turn(moment, self.settings(), ticket)
+        builder = DecisionBuilder(moment, self.settings(), ticket)
         group = self.groups.get(request.group_id)
         if request.group_id in self.foreign:
-            turn.answer(ticket, join_failed(InconsistentGroupProtocol))
-            return turn.decision()
+            builder.answer(ticket, join_error(InconsistentGroupProtocol))
+            return builder.build()
         if group is None and request.member_id:
-            turn.answer(ticket, join_failed(UnknownMemberId, request.member_id))
-            return turn.decision()
-        fresh_id = f"{request.group_instance_id or asker.client_id}-{self.new_id()}"
+            builder.answer(ticket, join_error(UnknownMemberId, request.member_id))
+            return builder.build()
+        fresh_id = f"{request.group_instance_id or client.client_id}-{self.new_id()}"
         if group is not None:
-            return turn.decision(classic.join(turn, group, request, asker, fresh_id))
-        created = self._created(turn, request.group_id)
-        joined = classic.join(turn, created, request, asker, fresh_id)
+            return builder.build(classic.join(builder, group, request, client, fresh_id))
+        created = self._created(builder, request.group_id)
+        joined = classic.join(builder, created, request, client, fresh_id)
         if joined is created:
-            return turn.decision()
-        turn.records.insert(0, group_record(created))
-        return turn.decision(joined)
+            return builder.build()
+        builder.records.insert(0, group_record(created))
+        return builder.build(joined)
 
-    def _created(self, turn: Turn, group_id: str) -> ClassicGroup:
+    def _created(self, builder: DecisionBuilder, group_id: str) -> ClassicGroup:
         if not self.groups:
-            self.sweep_later(turn)
-        return ClassicGroup(group_id=group_id, since_ms=turn.moment.wall_ms)
+            self.sweep_later(builder)
+        return ClassicGroup(group_id=group_id, since_ms=builder.moment.wall_ms)
 
     def sync(self, request: SyncGroupRequest, moment: Moment, ticket: int) -> Decision:
-        turn = Turn(moment, self.settings(), ticket)
+        builder = DecisionBuilder(moment, self.settings(), ticket)
         group = self._known(request.group_id)
-        decision = turn.decision(classic.sync(turn, group, request))
+        decision = builder.build(classic.sync(builder, group, request))
         if not decision.records:
             return decision
         return attrs.evolve(decision, otherwise=partial(self._not_assigned, group, ticket))
@@ -225,12 +229,12 @@ class GroupShard:
     def _not_assigned(
         self, group: ClassicGroup, ticket: int, error: KafkaError, moment: Moment
     ) -> Decision:
-        turn = Turn(moment, self.settings(), ticket)
-        return turn.decision(rebalance.not_assigned(turn, group, type(error)))
+        builder = DecisionBuilder(moment, self.settings(), ticket)
+        return builder.build(rebalance.not_assigned(builder, group, type(error)))
 
     def heartbeat(self, request: HeartbeatRequest, moment: Moment, ticket: int) -> Decision:
-        turn = Turn(moment, self.settings(), ticket)
-        return turn.decision(classic.heartbeat(turn, self._known(request.group_id), request))
+        builder = DecisionBuilder(moment, self.settings(), ticket)
+        return builder.build(classic.heartbeat(builder, self._known(request.group_id), request))
 
     def leave(self, request: LeaveGroupRequest, moment: Moment, ticket: int) -> Decision:
         group = self.groups.get(request.group_id)
@@ -244,8 +248,8 @@ class GroupShard:
                 for member in request.members
             ]
             return Decision(answers=(Answer(ticket, LeaveGroupResponse(members=strangers)),))
-        turn = Turn(moment, self.settings(), ticket)
-        return turn.decision(classic.leave(turn, group, request))
+        builder = DecisionBuilder(moment, self.settings(), ticket)
+        return builder.build(classic.leave(builder, group, request))
 
     def _known(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)

@@ -5,7 +5,7 @@ The answer is sent when the generation begins, which may take the rebalance time
 
 from kwire.codec.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire.errors import KafkaError
-from kwire.group.turn import Asker
+from kwire.group.decision_builder import Client
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
@@ -19,5 +19,5 @@ def failed(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
 @handles(JoinGroupRequest, failed=failed)
 async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
     context.check_allowed("Read", "Group", request.group_id)
-    asker = Asker(client_id=context.client_id, client_host=f"/{context.client_host}")
-    return await context.groups.join(request, asker)
+    client = Client(client_id=context.client_id, client_host=f"/{context.client_host}")
+    return await context.groups.join(request, client)

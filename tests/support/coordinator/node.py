@@ -14,10 +14,10 @@ from kwire.errors import (
     KafkaError,
     NotLeaderOrFollower,
 )
+from kwire.group.decision_builder import Client
 from kwire.group.service import GroupCoordinator
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
-from kwire.group.turn import Asker
 from kwire.records.header import parse
 from kwire.types import TopicPartition
 
@@ -156,4 +156,4 @@ async def fetched(of: Node, group: str = "g") -> int:
     return topic.partitions[0].committed_offset
 
 
-OLD = Asker(client_id="c")
+OLD = Client(client_id="c")

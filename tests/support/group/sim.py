@@ -16,9 +16,9 @@ from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.shard import Phase, Shard, Wait
 from kwire.errors import KafkaError, kafka_name
 from kwire.group import requests
+from kwire.group.decision_builder import Client
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
-from kwire.group.turn import Asker
 from kwire.records.header import headers, parse
 from kwire.types import TopicPartition
 
@@ -187,7 +187,7 @@ class Sim:
             ],
         )
         request = widen_request(request, version)
-        by = Asker(client_id=who.rpartition("/")[2])
+        by = Client(client_id=who.rpartition("/")[2])
         return self.ask(who, lambda shard, *when: shard.join(request, by, *when))
 
     def sync(

@@ -13,7 +13,7 @@ from kwire.group.settings import GroupSettings
 
 
 @attrs.frozen(kw_only=True)
-class Asker:
+class Client:
     """The client that sent a request."""
 
     client_id: str = ""
@@ -22,7 +22,7 @@ class Asker:
 
 
 @attrs.define
-class Turn:
+class DecisionBuilder:
     """One unfinished decision."""
 
     moment: Moment
@@ -33,7 +33,7 @@ class Turn:
     answers: list[Answer] = attrs.field(factory=list)
     timers: list[Timer] = attrs.field(factory=list)
 
-    def decision(self, *groups: ClassicGroup) -> Decision:
+    def build(self, *groups: ClassicGroup) -> Decision:
         """Return the decision, with the changed groups as its state."""
         return Decision(
             records=tuple(self.records),
@@ -46,34 +46,34 @@ class Turn:
         if ticket is not None:
             self.answers.append(Answer(ticket, reply))
 
-    def session(self, group: ClassicGroup, member: Member) -> None:
+    def restart_session(self, group: ClassicGroup, member: Member) -> None:
         """Restart the member's session after a request from it."""
-        self.session_in(group, member.member_id, member.session_timeout_ms)
+        self.start_session(group, member.member_id, member.session_timeout_ms)
 
-    def session_in(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+    def start_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         self._after(("session", group.group_id, member_id), timeout_ms)
 
-    def join_in(self, group: ClassicGroup, timeout_ms: int) -> None:
+    def start_join_timeout(self, group: ClassicGroup, timeout_ms: int) -> None:
         """Set the deadline after which the rebalance completes without missing members."""
         self._after(("join", group.group_id), timeout_ms)
 
-    def sync_in(self, group: ClassicGroup, timeout_ms: int) -> None:
+    def start_sync_timeout(self, group: ClassicGroup, timeout_ms: int) -> None:
         self._after(("sync", group.group_id), timeout_ms)
 
     def end_session(self, group: ClassicGroup, member_id: str) -> None:
         self.timers.append((("session", group.group_id, member_id), None))
 
-    def end_join(self, group: ClassicGroup) -> None:
+    def end_join_timeout(self, group: ClassicGroup) -> None:
         self.timers.append((("join", group.group_id), None))
 
-    def end_sync(self, group: ClassicGroup) -> None:
+    def end_sync_timeout(self, group: ClassicGroup) -> None:
         self.timers.append((("sync", group.group_id), None))
 
     def _after(self, name: tuple[str, ...], timeout_ms: int) -> None:
         self.timers.append((name, self.moment.now + timeout_ms / 1000))
 
 
-def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
+def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
     """Return a member's JoinGroup answer for this generation; the leader's lists all members."""
     leads = group.leader == member.member_id
     return JoinGroupResponse(
@@ -82,11 +82,11 @@ def joined(group: ClassicGroup, member: Member) -> JoinGroupResponse:
         protocol_name=group.protocol,
         leader=group.leader or "",
         member_id=member.member_id,
-        members=roster(group) if leads else [],
+        members=join_response_members(group) if leads else [],
     )
 
 
-def roster(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMember]:
+def join_response_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMember]:
     """Return all members with their metadata, for the leader."""
     return [
         JoinGroupResponse.JoinGroupResponseMember(
@@ -98,13 +98,13 @@ def roster(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMembe
     ]
 
 
-def join_failed(error: type[KafkaError], member_id: str = "") -> JoinGroupResponse:
+def join_error(error: type[KafkaError], member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=error.code, protocol_name=None, leader="", member_id=member_id
     )
 
 
-def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+def sync_response(group: ClassicGroup, member: Member) -> SyncGroupResponse:
     """Return a member's SyncGroup answer with its assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
@@ -113,11 +113,13 @@ def synced(group: ClassicGroup, member: Member) -> SyncGroupResponse:
     )
 
 
-def sync_failed(error: type[KafkaError]) -> SyncGroupResponse:
+def sync_error(error: type[KafkaError]) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
-def dismiss(turn: Turn, member: Member, error: type[KafkaError]) -> None:
+def answer_removed_member(
+    builder: DecisionBuilder, member: Member, error: type[KafkaError]
+) -> None:
     """Answer the waiting requests of a removed member with an error."""
-    turn.answer(member.join_ticket, join_failed(error))
-    turn.answer(member.sync_ticket, sync_failed(error))
+    builder.answer(member.join_ticket, join_error(error))
+    builder.answer(member.sync_ticket, sync_error(error))

@@ -11,7 +11,8 @@ from kwire.codec.messages.offset_commit import OffsetCommitRequest, OffsetCommit
 from kwire.coordinator.decision import Decision, Moment
 from kwire.coordinator.draft import Draft
 from kwire.errors import OffsetMetadataTooLarge
-from kwire.group.change import GroupChange
+from kwire.group.decision_builder import DecisionBuilder
+from kwire.group.group_change import GroupChange
 from kwire.group.offsets import Committed
 from kwire.group.records import group_tombstone, offset_tombstone, store
 from kwire.group.requests import (
@@ -24,11 +25,10 @@ from kwire.group.requests import (
 )
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
-from kwire.group.turn import Turn
 
 
 @attrs.define
-class LongCommit:
+class LargeCommit:
     """One OffsetCommit."""
 
     request: OffsetCommitRequest
@@ -60,17 +60,17 @@ class LongCommit:
 
     def check(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
         """Refuse a client that may not commit, before the offsets are encoded."""
-        turn = Turn(moment, shard.settings(), ticket)
-        check_commit(shard, turn, self.request)
-        turn.answer(ticket, None)
-        return turn.decision()
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
+        check_commit(shard, builder, self.request)
+        builder.answer(ticket, None)
+        return builder.build()
 
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
         """Commit all offsets, or raise."""
-        turn = Turn(moment, shard.settings(), ticket)
-        check_commit(shard, turn, self.request)
-        turn.answer(ticket, self.reply)
-        return attrs.evolve(turn.decision(), draft=self.draft)
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
+        check_commit(shard, builder, self.request)
+        builder.answer(ticket, self.reply)
+        return attrs.evolve(builder.build(), draft=self.draft)
 
 
 Spots = dict[str, set[int]]
@@ -78,7 +78,7 @@ Spots = dict[str, set[int]]
 
 
 @attrs.define
-class LongDeletion:
+class LargeDeletion:
     """DeleteGroups of one group: the tombstones of its offsets, then its own."""
 
     group_id: str
@@ -104,19 +104,19 @@ class LongDeletion:
     def decide(self, shard: GroupShard, moment: Moment, ticket: int) -> Decision:
         """Delete the group; answer False without a change while too many tombstones are missing."""
         group = deletable(shard, self.group_id)
-        turn = Turn(moment, shard.settings(), ticket)
+        builder = DecisionBuilder(moment, shard.settings(), ticket)
         missing = self._missing(shard)
         if sum(map(len, missing.values())) > PIECE:
             self.missing = missing
-            turn.answer(ticket, False)
-            return turn.decision()
+            builder.answer(ticket, False)
+            return builder.build()
         for topic, partitions in missing.items():
             for partition in partitions:
                 self._add(topic, partition)
         self.draft.add(*store(group_tombstone(self.group_id))).deletes_group = True
-        end_pending(turn, group)
-        turn.answer(ticket, True)
-        return attrs.evolve(turn.decision(), draft=self.draft)
+        end_pending(builder, group)
+        builder.answer(ticket, True)
+        return attrs.evolve(builder.build(), draft=self.draft)
 
     def _missing(self, shard: GroupShard) -> Spots:
         """Return the group's partitions whose tombstones are not encoded yet."""
