@@ -10,13 +10,13 @@ from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.limits import decide_allocate_producer_ids
 
 
-def failed(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:
+def refuse(request: AllocateProducerIdsRequest, error: KafkaError) -> AllocateProducerIdsResponse:
     return AllocateProducerIdsResponse(
         error_code=error.code, producer_id_start=-1, producer_id_len=0
     )
 
 
-@handles(AllocateProducerIdsRequest, failed=failed)
+@handles(AllocateProducerIdsRequest, refuse=refuse)
 async def allocate_producer_ids(
     context: Context, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:

@@ -12,22 +12,22 @@ from kwire.raftmeta.controller.limits import decide_alter_quotas
 Entry = AlterClientQuotasResponse.EntryData
 
 
-def failed(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
+def refuse(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
     entries = [
         Entry(
             error_code=error.code,
             error_message=error.text,
             entity=[
                 Entry.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                for part in asked.entity
+                for part in entry.entity
             ],
         )
-        for asked in request.entries
+        for entry in request.entries
     ]
     return AlterClientQuotasResponse(entries=entries)
 
 
-@handles(AlterClientQuotasRequest, failed=failed)
+@handles(AlterClientQuotasRequest, refuse=refuse)
 async def alter_client_quotas(
     context: Context, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:

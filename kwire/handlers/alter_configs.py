@@ -11,6 +11,10 @@ from kwire.raftmeta.controller.configs import decide_alter
 _ALTERING: Final = Altering(AlterConfigsResponse, decide_alter)
 
 
-@handles(AlterConfigsRequest, failed=_ALTERING.failed, refused=_ALTERING.refuse_other_brokers)
+@handles(
+    AlterConfigsRequest,
+    refuse=_ALTERING.refuse,
+    refuse_other_brokers=_ALTERING.refuse_other_brokers,
+)
 async def alter_configs(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     return await _ALTERING.alter(context, request)

@@ -8,14 +8,14 @@ from typing import Final
 
 from kwire.codec.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.errors import InvalidRequest
-from kwire.handlers.shared.advertised import all_advertised
+from kwire.handlers.shared.advertised import advertised_versions
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _finalized(context: Context) -> dict[str, int]:
+def _finalized_features(context: Context) -> dict[str, int]:
     """Return the feature levels in force; kraft.version comes from the quorum, not the image."""
     return {**context.image.features, "kraft.version": context.quorum.kraft_version}
 
@@ -26,7 +26,7 @@ async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVers
         if not _SOFTWARE.fullmatch(text):
             raise InvalidRequest
     return ApiVersionsResponse(
-        api_keys=all_advertised(context.listener_type),
+        api_keys=advertised_versions(context.listener_type),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=name, min_version=lowest, max_version=highest
@@ -38,7 +38,7 @@ async def api_versions(context: Context, request: ApiVersionsRequest) -> ApiVers
             ApiVersionsResponse.FinalizedFeatureKey(
                 name=name, max_version_level=level, min_version_level=level
             )
-            for name, level in sorted(_finalized(context).items())
+            for name, level in sorted(_finalized_features(context).items())
             if level > 0
         ],
     )

@@ -7,11 +7,11 @@ from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.brokers import decide_heartbeat
 
 
-def failed(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:
+def refuse(request: BrokerHeartbeatRequest, error: KafkaError) -> BrokerHeartbeatResponse:
     return BrokerHeartbeatResponse(error_code=error.code, should_shut_down=False)
 
 
-@handles(BrokerHeartbeatRequest, failed=failed)
+@handles(BrokerHeartbeatRequest, refuse=refuse)
 async def broker_heartbeat(
     context: Context, request: BrokerHeartbeatRequest
 ) -> BrokerHeartbeatResponse:

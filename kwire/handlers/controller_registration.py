@@ -15,14 +15,14 @@ from kwire.raftmeta.controller.brokers import decide_register_controller
 WRONG_CONTROLLER: Final = "This is not the correct controller for this cluster."
 
 
-def failed(
+def refuse(
     request: ControllerRegistrationRequest, error: KafkaError
 ) -> ControllerRegistrationResponse:
     text = WRONG_CONTROLLER if isinstance(error, errors.NotController) else error.text
     return ControllerRegistrationResponse(error_code=error.code, error_message=text)
 
 
-@handles(ControllerRegistrationRequest, failed=failed)
+@handles(ControllerRegistrationRequest, refuse=refuse)
 async def controller_registration(
     context: Context, request: ControllerRegistrationRequest
 ) -> ControllerRegistrationResponse:

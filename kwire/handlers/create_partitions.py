@@ -15,26 +15,26 @@ from kwire.raftmeta.controller.topics import decide_create_partitions
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-def failed(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
+def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
     results = [
-        Result(name=asked.name, error_code=error.code, error_message=error.text)
-        for asked in request.topics
+        Result(name=topic.name, error_code=error.code, error_message=error.text)
+        for topic in request.topics
     ]
     return CreatePartitionsResponse(results=results)
 
 
-@handles(CreatePartitionsRequest, failed=failed)
+@handles(CreatePartitionsRequest, refuse=refuse)
 async def create_partitions(
     context: Context, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    wanted, denied = [], []
-    for asked in request.topics:
-        if context.is_allowed("Alter", "Topic", asked.name):
-            wanted.append(asked)
+    allowed, denied = [], []
+    for topic in request.topics:
+        if context.is_allowed("Alter", "Topic", topic.name):
+            allowed.append(topic)
         else:
             code = errors.TopicAuthorizationFailed.code
-            denied.append(Result(name=asked.name, error_code=code))
-    request.topics = wanted
+            denied.append(Result(name=topic.name, error_code=code))
+    request.topics = allowed
     permit = context.mutation_permit(strict_since=3)
     response = await context.decide(partial(decide_create_partitions, permit=permit), request)
     response.throttle_time_ms = permit.throttle_ms

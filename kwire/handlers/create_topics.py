@@ -17,19 +17,18 @@ from kwire.types import METADATA_TOPIC
 Result = CreateTopicsResponse.CreatableTopicResult
 
 
-def failed(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
     topics = [
         Result(name=name, error_code=error.code, error_message=error.text)
-        for name in dict.fromkeys(asked.name for asked in request.topics)
+        for name in dict.fromkeys(topic.name for topic in request.topics)
     ]
     return CreateTopicsResponse(topics=topics)
 
 
-@handles(CreateTopicsRequest, failed=failed)
+@handles(CreateTopicsRequest, refuse=refuse)
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    refused = _refused(context, request)
-    wanted = [asked for asked in request.topics if asked.name not in refused]
-    request.topics = wanted
+    refusals = _refusals(context, request)
+    request.topics = [topic for topic in request.topics if topic.name not in refusals]
     permit = context.mutation_permit(strict_since=6)
     response = await context.decide(partial(decide_create_topics, permit=permit), request)
     response.throttle_time_ms = permit.throttle_ms
@@ -40,18 +39,18 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
             result.topic_config_error_code = errors.TopicAuthorizationFailed.code
             result.num_partitions = result.replication_factor = -1
             result.configs = None
-    response.topics += refused.values()
+    response.topics += refusals.values()
     return response
 
 
-def _refused(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
+def _refusals(context: Context, request: CreateTopicsRequest) -> dict[str, Result]:
     """Return the results of topics that are refused without asking the controller, by name."""
-    names = [asked.name for asked in request.topics]
+    names = [topic.name for topic in request.topics]
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
     cluster = context.is_allowed("Create", "Cluster", CLUSTER)
-    refused = {}
+    refusals = {}
     for name, count in counts.items():
         code, text = errors.InvalidRequest.code, "Duplicate topic name."
         if count == 1 and name == METADATA_TOPIC:
@@ -60,5 +59,5 @@ def _refused(context: Context, request: CreateTopicsRequest) -> dict[str, Result
             if cluster or context.is_allowed("Create", "Topic", name):
                 continue
             code, text = errors.TopicAuthorizationFailed.code, "Authorization failed."
-        refused[name] = Result(name=name, error_code=code, error_message=text)
-    return refused
+        refusals[name] = Result(name=name, error_code=code, error_message=text)
+    return refusals

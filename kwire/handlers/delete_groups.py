@@ -8,13 +8,13 @@ from kwire.handlers.shared.handler import handles
 Result = DeleteGroupsResponse.DeletableGroupResult
 
 
-def failed(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[Result(group_id=name, error_code=error.code) for name in request.groups_names]
     )
 
 
-@handles(DeleteGroupsRequest, failed=failed)
+@handles(DeleteGroupsRequest, refuse=refuse)
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
     allowed = [name for name in names if context.is_allowed("Delete", "Group", name)]

@@ -15,44 +15,47 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.types import INTERNAL_TOPICS
 
-Asked = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
+Requested = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
 TopicAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult
 Answer = TopicAnswer.DeleteRecordsPartitionResult
 
 
-def _refused(index: int, error: KafkaError) -> Answer:
+def _refuse_partition(index: int, error: KafkaError) -> Answer:
     return Answer(partition_index=index, low_watermark=-1, error_code=error.code)
 
 
-def failed(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             TopicAnswer(
                 name=topic.name,
-                partitions=[_refused(asked.partition_index, error) for asked in topic.partitions],
+                partitions=[
+                    _refuse_partition(requested.partition_index, error)
+                    for requested in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-@handles(DeleteRecordsRequest, failed=failed)
+@handles(DeleteRecordsRequest, refuse=refuse)
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     moved = []
 
-    def answer(topic: str, asked: Asked) -> Answer:
+    def answer(topic: str, requested: Requested) -> Answer:
         try:
             context.check_allowed("Delete", "Topic", topic)
-            partition = context.replicas.partitions.get_led(topic, asked.partition_index)
+            partition = context.replicas.partitions.get_led(topic, requested.partition_index)
             if topic in INTERNAL_TOPICS:
                 raise InvalidTopicException
             if not partition.config.cleanup_delete:
                 raise PolicyViolation
-            low_watermark = context.replicas.delete_before(partition, asked.offset)
+            low_watermark = context.replicas.delete_before(partition, requested.offset)
             moved.append(partition)
         except KafkaError as error:
-            return _refused(asked.partition_index, error)
-        return Answer(partition_index=asked.partition_index, low_watermark=low_watermark)
+            return _refuse_partition(requested.partition_index, error)
+        return Answer(partition_index=requested.partition_index, low_watermark=low_watermark)
 
     topics = [
         TopicAnswer(name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions])

@@ -10,32 +10,32 @@ from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.controller.topics import decide_delete_topics
 
 Result = DeleteTopicsResponse.DeletableTopicResult
-Asked = DeleteTopicsRequest.DeleteTopicState
+Topic = DeleteTopicsRequest.DeleteTopicState
 
 
-def failed(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
     responses = [
         Result(
-            name=asked.name,
-            topic_id=asked.topic_id,
+            name=topic.name,
+            topic_id=topic.topic_id,
             error_code=error.code,
             error_message=error.text,
         )
-        for asked in request.topics
+        for topic in request.topics
     ]
     return DeleteTopicsResponse(responses=responses)
 
 
-@handles(DeleteTopicsRequest, failed=failed)
+@handles(DeleteTopicsRequest, refuse=refuse)
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    wanted, denied = [], []
-    for asked in request.topics:
-        refusal = _denied(context, asked)
+    allowed, denied = [], []
+    for topic in request.topics:
+        refusal = _refusal(context, topic)
         if refusal is None:
-            wanted.append(asked)
+            allowed.append(topic)
         else:
             denied.append(refusal)
-    request.topics = wanted
+    request.topics = allowed
     permit = context.mutation_permit(strict_since=5)
     response = await context.decide(partial(decide_delete_topics, permit=permit), request)
     response.throttle_time_ms = permit.throttle_ms
@@ -43,17 +43,17 @@ async def delete_topics(context: Context, request: DeleteTopicsRequest) -> Delet
     return response
 
 
-def _denied(context: Context, asked: Asked) -> Result | None:
+def _refusal(context: Context, topic: Topic) -> Result | None:
     """Return the refusal of a topic that the client may not delete, or None if it may.
 
     The name of a topic given by id is left out if the client may not describe it.
     """
-    found = context.image.topics.get(asked.topic_id)
-    name = asked.name if asked.name is not None or found is None else found.name
+    image = context.image.topics.get(topic.topic_id)
+    name = topic.name if topic.name is not None or image is None else image.name
     if name is None or context.is_allowed("Delete", "Cluster", CLUSTER):
         return None
     if context.is_allowed("Delete", "Topic", name):
         return None
-    shown = name if context.is_allowed("Describe", "Topic", name) else asked.name
+    described_name = name if context.is_allowed("Describe", "Topic", name) else topic.name
     code = errors.TopicAuthorizationFailed.code
-    return Result(name=shown, topic_id=asked.topic_id, error_code=code)
+    return Result(name=described_name, topic_id=topic.topic_id, error_code=code)

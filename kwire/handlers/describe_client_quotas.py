@@ -30,13 +30,13 @@ _MATCHES: Final = {
 _TYPES: Final = frozenset({"user", "client-id", "ip"})
 
 
-def failed(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeClientQuotasResponse:
+def refuse(request: DescribeClientQuotasRequest, error: KafkaError) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(
         error_code=error.code, error_message=error.text, entries=None
     )
 
 
-@handles(DescribeClientQuotasRequest, failed=failed)
+@handles(DescribeClientQuotasRequest, refuse=refuse)
 async def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
@@ -45,29 +45,29 @@ async def describe_client_quotas(
     entries = [
         Entry(
             entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-            values=[Entry.ValueData(key=key, value=value) for key, value in sorted(held.items())],
+            values=[Entry.ValueData(key=key, value=value) for key, value in sorted(limits.items())],
         )
-        for entity, held in context.image.quotas.items()
+        for entity, limits in context.image.quotas.items()
         if _matches(entity, request)
     ]
     return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
 def _check(components: list[Component]) -> None:
-    seen: set[str] = set()
+    types: set[str] = set()
     for component in components:
         kind = component.entity_type
         if not kind:
             raise errors.InvalidRequest("Invalid empty entity type.")
-        if kind in seen:
+        if kind in types:
             raise errors.InvalidRequest(
                 f"Entity type {kind} cannot appear more than once in the filter."
             )
         if kind not in _TYPES:
             raise errors.UnsupportedVersion(f"Unsupported entity type {kind}")
         _check_match(component)
-        seen.add(kind)
-    if "ip" in seen and len(seen) > 1:
+        types.add(kind)
+    if "ip" in types and len(types) > 1:
         raise errors.InvalidRequest(
             "Invalid entity filter component combination. IP filter component should not be used "
             "with user or clientId filter component."

@@ -22,7 +22,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def failed(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+def refuse(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
     return DescribeClusterResponse(
         error_code=error.code,
         error_message=error.text,
@@ -30,7 +30,7 @@ def failed(request: DescribeClusterRequest, error: KafkaError) -> DescribeCluste
     )
 
 
-@handles(DescribeClusterRequest, failed=failed)
+@handles(DescribeClusterRequest, refuse=refuse)
 async def describe_cluster(
     context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:

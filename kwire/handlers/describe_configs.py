@@ -25,54 +25,56 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 
-Asked = DescribeConfigsRequest.DescribeConfigsResource
+Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
-Shown = Result.DescribeConfigsResourceResult
+Config = Result.DescribeConfigsResourceResult
 
 _LOGGER_SOURCE: Final = 6
 
 
-def failed(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
-    results = [_wrong(asked, error) for asked in request.resources]
+def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    results = [_refuse_resource(resource, error) for resource in request.resources]
     return DescribeConfigsResponse(results=results)
 
 
-@handles(DescribeConfigsRequest, failed=failed)
+@handles(DescribeConfigsRequest, refuse=refuse)
 async def describe_configs(
     context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     slices = Slices(context.clock.now)
 
-    async def answer(asked: Asked) -> Result:
+    async def answer(resource: Resource) -> Result:
         await slices.pause()
         try:
-            entries = _entries(context, asked)
+            entries = _entries(context, resource)
         except KafkaError as error:
-            return _wrong(asked, error)
-        wanted = set(asked.configuration_keys or ())
+            return _refuse_resource(resource, error)
+        keys = set(resource.configuration_keys or ())
         return Result(
             error_message="",
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
             configs=[
-                _shown(entry, request) for entry in entries if not wanted or entry.name in wanted
+                _config(entry, request) for entry in entries if not keys or entry.name in keys
             ],
         )
 
-    return DescribeConfigsResponse(results=[await answer(asked) for asked in request.resources])
-
-
-def _wrong(asked: Asked, error: KafkaError) -> Result:
-    return Result(
-        error_code=error.code,
-        error_message=error.text or "",
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+    return DescribeConfigsResponse(
+        results=[await answer(resource) for resource in request.resources]
     )
 
 
-def _entries(context: Context, asked: Asked) -> list[Entry]:
-    kind, name = asked.resource_type, asked.resource_name
+def _refuse_resource(resource: Resource, error: KafkaError) -> Result:
+    return Result(
+        error_code=error.code,
+        error_message=error.text or "",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _entries(context: Context, resource: Resource) -> list[Entry]:
+    kind, name = resource.resource_type, resource.resource_name
     check_config_allowed(context, "DescribeConfigs", kind, name)
     image = context.image
     if kind == TOPIC:
@@ -119,7 +121,9 @@ def _check_own(context: Context, name: str) -> None:
 
 def _loggers() -> list[Entry]:
     manager = logging.Logger.manager
-    names = sorted(n for n, one in manager.loggerDict.items() if isinstance(one, logging.Logger))
+    names = sorted(
+        n for n, logger in manager.loggerDict.items() if isinstance(logger, logging.Logger)
+    )
     return [
         Entry(
             name=name,
@@ -130,17 +134,19 @@ def _loggers() -> list[Entry]:
     ]
 
 
-def _shown(entry: Entry, request: DescribeConfigsRequest) -> Shown:
+def _config(entry: Entry, request: DescribeConfigsRequest) -> Config:
     synonyms = entry.synonyms if request.include_synonyms else ()
-    return Shown(
+    return Config(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=[
-            Shown.DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source)
-            for one in synonyms
+            Config.DescribeConfigsSynonym(
+                name=synonym.name, value=synonym.value, source=synonym.source
+            )
+            for synonym in synonyms
         ],
         config_type=int(entry.kind),
         documentation=entry.doc if request.include_documentation else None,

@@ -11,11 +11,11 @@ from kwire.handlers.shared.authorized_operations import authorized_operations
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
-Described = DescribeGroupsResponse.DescribedGroup
+Group = DescribeGroupsResponse.DescribedGroup
 
 
-def _refused(group_id: str, error: KafkaError) -> Described:
-    return Described(
+def _refuse_group(group_id: str, error: KafkaError) -> Group:
+    return Group(
         error_code=error.code,
         error_message=error.text,
         group_id=group_id,
@@ -25,22 +25,22 @@ def _refused(group_id: str, error: KafkaError) -> Described:
     )
 
 
-def failed(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_refused(group, error) for group in request.groups])
+def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_refuse_group(group, error) for group in request.groups])
 
 
-@handles(DescribeGroupsRequest, failed=failed)
+@handles(DescribeGroupsRequest, refuse=refuse)
 async def describe_groups(
     context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    async def answer(group_id: str) -> Described:
+    async def answer(group_id: str) -> Group:
         try:
             context.check_allowed("Describe", "Group", group_id)
             group = await context.groups.describe(group_id)
         except GroupIdNotFound as error:
-            group = _refused(group_id, error)
+            group = _refuse_group(group_id, error)
         except KafkaError as error:
-            return _refused(group_id, error)
+            return _refuse_group(group_id, error)
         if request.include_authorized_operations:
             group.authorized_operations = authorized_operations(context, "Group", group_id)
         return group

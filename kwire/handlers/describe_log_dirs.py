@@ -18,7 +18,7 @@ from kwire.replica.ports import Directory
 
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
 Topic = Result.DescribeLogDirsTopic
-Found = Topic.DescribeLogDirsPartition
+Partition = Topic.DescribeLogDirsPartition
 
 
 @handles(DescribeLogDirsRequest)
@@ -26,19 +26,21 @@ async def describe_log_dirs(
     context: Context, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     context.check_allowed("Describe", "Cluster", CLUSTER)
-    wanted: set[tuple[str, int]] | None = None
+    partitions: set[tuple[str, int]] | None = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        partitions = {
+            (topic.topic, index) for topic in request.topics for index in topic.partitions
+        }
     slices = Slices(context.clock.now)
     return DescribeLogDirsResponse(
         results=[
-            await _described(directory, wanted, slices) for directory in context.logs.directories
+            await _describe(directory, partitions, slices) for directory in context.logs.directories
         ]
     )
 
 
-async def _described(
-    directory: Directory, wanted: set[tuple[str, int]] | None, slices: Slices
+async def _describe(
+    directory: Directory, partitions: set[tuple[str, int]] | None, slices: Slices
 ) -> Result:
     if directory.disk.failed is not None:
         return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
@@ -47,12 +49,12 @@ async def _described(
     except OSError:
         return Result(log_dir=directory.name, error_code=KafkaStorageError.code)
     topics: dict[str, Topic] = {}
-    for log in _chosen(directory, wanted):
+    for log in _logs(directory, partitions):
         await slices.pause()
         name, index = log.partition
         topic = topics.setdefault(name, Topic(name=name))
         topic.partitions.append(
-            Found(
+            Partition(
                 partition_index=index,
                 partition_size=log.segments.size,
                 offset_lag=max(log.high_watermark - log.end_offset, 0),
@@ -67,7 +69,7 @@ async def _described(
     )
 
 
-def _chosen(directory: Directory, wanted: set[tuple[str, int]] | None) -> list[PartitionLog]:
+def _logs(directory: Directory, partitions: set[tuple[str, int]] | None) -> list[PartitionLog]:
     """Return a copy of the list of logs: the directory may change between slices."""
     logs = directory.logs.values()
-    return [log for log in logs if wanted is None or log.partition in wanted]
+    return [log for log in logs if partitions is None or log.partition in partitions]

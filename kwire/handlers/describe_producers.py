@@ -13,23 +13,23 @@ Answer = TopicAnswer.PartitionResponse
 State = Answer.ProducerState
 
 
-def _refused(index: int, error: KafkaError) -> Answer:
+def _refuse_partition(index: int, error: KafkaError) -> Answer:
     return Answer(partition_index=index, error_code=error.code, error_message=error.text)
 
 
-def failed(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
+def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             TopicAnswer(
                 name=topic.name,
-                partitions=[_refused(index, error) for index in topic.partition_indexes],
+                partitions=[_refuse_partition(index, error) for index in topic.partition_indexes],
             )
             for topic in request.topics
         ]
     )
 
 
-@handles(DescribeProducersRequest, failed=failed)
+@handles(DescribeProducersRequest, refuse=refuse)
 async def describe_producers(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
@@ -38,7 +38,7 @@ async def describe_producers(
             context.check_allowed("Read", "Topic", topic)
             partition = context.replicas.partitions.get_led(topic, index)
         except KafkaError as error:
-            return _refused(index, error)
+            return _refuse_partition(index, error)
         return Answer(
             partition_index=index,
             active_producers=[

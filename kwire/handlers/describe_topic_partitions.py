@@ -22,60 +22,64 @@ Partition = Topic.DescribeTopicPartitionsResponsePartition
 Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
-def failed(
+def refuse(
     request: DescribeTopicPartitionsRequest, error: KafkaError
 ) -> DescribeTopicPartitionsResponse:
     topics = [
-        Topic(error_code=error.code, name=asked.name, topic_id=ZERO_UUID)
-        for asked in request.topics
+        Topic(error_code=error.code, name=topic.name, topic_id=ZERO_UUID)
+        for topic in request.topics
     ]
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-@handles(DescribeTopicPartitionsRequest, failed=failed)
+@handles(DescribeTopicPartitionsRequest, refuse=refuse)
 async def describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     image = context.image
-    every = not request.topics
-    named = {asked.name for asked in request.topics} or set(image.topic_ids)
+    is_all = not request.topics
+    named = {topic.name for topic in request.topics} or set(image.topic_ids)
     cursor = request.cursor
-    begin, first = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    if cursor is not None and not every and begin not in named:
-        raise errors.InvalidRequest(f"The cursor's topic is not among those asked for: {begin}")
-    if first < 0:
-        raise errors.InvalidRequest(f"The cursor's partition is negative: {first}")
+    first_topic, first_partition = (
+        ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    )
+    if cursor is not None and not is_all and first_topic not in named:
+        raise errors.InvalidRequest(
+            f"The cursor's topic is not among those asked for: {first_topic}"
+        )
+    if first_partition < 0:
+        raise errors.InvalidRequest(f"The cursor's partition is negative: {first_partition}")
     limit = context.config.max_request_partition_size_limit
-    left = max(1, min(limit, request.response_partition_limit))
+    remaining = max(1, min(limit, request.response_partition_limit))
     response = DescribeTopicPartitionsResponse()
     denied = []
-    for name in sorted(name for name in named if name >= begin):
+    for name in sorted(name for name in named if name >= first_topic):
         if not context.is_allowed("Describe", "Topic", name):
-            if not every:
-                denied.append(_wrong(name, errors.TopicAuthorizationFailed.code))
+            if not is_all:
+                denied.append(_refuse_topic(name, errors.TopicAuthorizationFailed.code))
             continue
-        if left == 0:
+        if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = image.topic(name)
         if topic is None:
-            unknown = _wrong(name, unknown_topic_code(name))
+            unknown = _refuse_topic(name, unknown_topic_code(name))
             unknown.topic_authorized_operations = authorized_operations(context, "Topic", name)
             response.topics.append(unknown)
             continue
-        start = first if name == begin else 0
-        found = _topic(context, topic, start, left)
-        response.topics.append(found)
-        left -= len(found.partitions)
-        if start + len(found.partitions) < len(topic.partitions):
-            end = start + len(found.partitions)
+        start = first_partition if name == first_topic else 0
+        described = _topic(context, topic, start, remaining)
+        response.topics.append(described)
+        remaining -= len(described.partitions)
+        if start + len(described.partitions) < len(topic.partitions):
+            end = start + len(described.partitions)
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
     response.topics += denied
     return response
 
 
-def _wrong(name: str, code: int) -> Topic:
+def _refuse_topic(name: str, code: int) -> Topic:
     return Topic(
         error_code=code, name=name, topic_id=ZERO_UUID, is_internal=name in INTERNAL_TOPICS
     )

@@ -40,7 +40,7 @@ def handler_of(api: Api, listener_type: ListenerType) -> Handler[Any, Any]:
 class Route:
     """The functions and metrics that serve one version of one API, looked up once."""
 
-    serve: Handler[Any, Any]
+    handler: Handler[Any, Any]
     decode: Callable[[Any, int], tuple[Any, int]]
     widen: Callable[[Any, int], Any] | None
     narrow: Callable[[Any, int, Any], Any] | None
@@ -55,7 +55,7 @@ class Route:
     ) -> "Route":
         shapes = import_module(f"kwire.codec.messages.{api.module}")
         return cls(
-            serve=handler_of(api, listener_type),
+            handler=handler_of(api, listener_type),
             decode=decoder(api.request, version),
             widen=getattr(shapes, "widen_request", None),
             narrow=getattr(shapes, "narrow_response", None),
@@ -65,7 +65,7 @@ class Route:
         )
 
 
-def _unthrottled(context: Context, api_key: int, frame_bytes: int) -> int:
+def _no_throttle(context: Context, api_key: int, frame_bytes: int) -> int:
     """Return 0: there are no quotas of requests and bytes yet."""
     del context, api_key, frame_bytes
     return 0
@@ -77,7 +77,7 @@ class Dispatcher:
 
     services: Services
     listener_type: ListenerType
-    throttle_ms: Callable[[Context, int, int], int] = _unthrottled
+    throttle_ms: Callable[[Context, int, int], int] = _no_throttle
     _apis: dict[int, Api] = attrs.field(init=False)
     _routes: dict[tuple[int, int], Route] = attrs.field(init=False, factory=dict)
 
@@ -103,7 +103,7 @@ class Dispatcher:
             self._routes[key, version] = route
         return route
 
-    async def prepared(self, key: int, version: int) -> Route:
+    async def prepare(self, key: int, version: int) -> Route:
         """Return the route as :meth:`route` does, but import and compile it piece by piece.
 
         For the first request of an API all pieces take up to 15 ms; other tasks run in between.
@@ -148,8 +148,8 @@ class Session:
             raise Disconnect("a frame shorter than a request header")
         key, version, correlation_id = _HEAD.unpack_from(frame)
         if key == _API_VERSIONS.key and not _API_VERSIONS.is_stable(version):
-            return _version_refused(correlation_id)
-        route = await self.dispatcher.prepared(key, version)
+            return _refuse_version(correlation_id)
+        route = await self.dispatcher.prepare(key, version)
         now = self.context.services.clock.now
         started = now()
         try:
@@ -165,12 +165,12 @@ class Session:
         if route.forwarded:
             if version != self.context.api_version:
                 self.context = attrs.evolve(self.context, api_version=version)
-            response = await answer_by_controller(self.context, frame, request, route.serve)
+            response = await answer_by_controller(self.context, frame, request, route.handler)
             if isinstance(response, list):
                 self._mute(throttle_ms_of(key, version, response))
                 return response
         else:
-            response = await route.serve(self.context, request)
+            response = await route.handler(self.context, request)
         route.count.value += 1
         route.seconds.observe(now() - started)
         if response is None:
@@ -181,7 +181,7 @@ class Session:
                 response = route.narrow(response, version, request)
             return response_parts(key, version, correlation_id, response)
         except BaseException:
-            route.serve.discard(response)
+            route.handler.discard(response)
             raise
 
     def only_reads(self, frame: memoryview) -> bool:
@@ -191,9 +191,9 @@ class Session:
     def _throttle(self, key: int, response: Any, frame_bytes: int) -> None:
         """Set the throttle time of an answer, and mute the connection; every answer passes here."""
         wait_ms = self.dispatcher.throttle_ms(self.context, key, frame_bytes)
-        told_ms = getattr(response, "throttle_time_ms", None)
-        wait_ms = min(max(wait_ms, told_ms or 0), THROTTLE_MS_MAX)
-        if told_ms is not None:
+        response_ms = getattr(response, "throttle_time_ms", None)
+        wait_ms = min(max(wait_ms, response_ms or 0), THROTTLE_MS_MAX)
+        if response_ms is not None:
             response.throttle_time_ms = wait_ms
         self._mute(wait_ms)
 
@@ -215,8 +215,8 @@ def throttle_ms_of(key: int, version: int, parts: list[Part]) -> int:
     return leading_int32(key, version, memoryview(parts[0])[4:])
 
 
-def _version_refused(correlation_id: int) -> list[Part]:
+def _refuse_version(correlation_id: int) -> list[Part]:
     """Return the answer to a newer ApiVersions, in version 0: the versions that are served."""
-    from kwire.handlers.shared.advertised import version_refused
+    from kwire.handlers.shared.advertised import refuse_version
 
-    return response_parts(_API_VERSIONS.key, 0, correlation_id, version_refused())
+    return response_parts(_API_VERSIONS.key, 0, correlation_id, refuse_version())

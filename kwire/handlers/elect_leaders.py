@@ -9,23 +9,23 @@ from kwire.raftmeta.controller.partitions import decide_elect_leaders
 Topic = ElectLeadersResponse.ReplicaElectionResult
 
 
-def failed(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+def refuse(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
     results = [
         Topic(
-            topic=asked.topic,
+            topic=topic.topic,
             partition_result=[
                 Topic.PartitionResult(
-                    partition_id=number, error_code=error.code, error_message=error.text
+                    partition_id=index, error_code=error.code, error_message=error.text
                 )
-                for number in asked.partitions
+                for index in topic.partitions
             ],
         )
-        for asked in request.topic_partitions or ()
+        for topic in request.topic_partitions or ()
     ]
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 
-@handles(ElectLeadersRequest, failed=failed)
+@handles(ElectLeadersRequest, refuse=refuse)
 async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
     context.check_allowed("Alter", "Cluster", CLUSTER)
     return await context.decide(decide_elect_leaders, request)

@@ -73,8 +73,8 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     turn = sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
-        asked=_asked(request),
-        forgotten=_forgotten(request),
+        asked=_requested_partitions(request),
+        forgotten=_removed_partitions(request),
         privileged=replica >= 0,
         now=now,
     )
@@ -85,18 +85,18 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     else:
         upto = FetchIsolation.HIGH_WATERMARK
     max_bytes = min(request.max_bytes, context.config.fetch_max_bytes)
-    asked = turn.partitions
+    requested = turn.partitions
     reading = _Reading(context, request, upto, max_bytes, replica, None, False)
-    answers = await reading.all_in_turns(asked)
+    answers = await reading.all_in_turns(requested)
     if reading.cold:
-        reading = await _warmed(reading, request, max_bytes)
-        answers = await reading.all_in_turns(asked)
+        reading = await _read_warm(reading, request, max_bytes)
+        answers = await reading.all_in_turns(requested)
     may_wait = request.max_wait_ms > 0
     if may_wait and reading.missing_bytes > 0 and reading.is_stale():
         # An append between the reading and the wait would not end the wait, so read again.
         reading.drop()
         reading = _Reading(context, request, upto, max_bytes, replica)
-        answers = reading.all(asked)
+        answers = reading.all(requested)
     if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
         reading.drop()
         wake = await replicas.fetch_waits.wait_readable(
@@ -106,15 +106,15 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
             timeout_s=request.max_wait_ms / 1000,
         )
         reading = _Reading(context, request, upto, max_bytes, replica, wake, False)
-        answers = await reading.all_in_turns(asked)
+        answers = await reading.all_in_turns(requested)
         if reading.cold:
-            reading = await _warmed(reading, request, max_bytes)
-            answers = await reading.all_in_turns(asked)
+            reading = await _read_warm(reading, request, max_bytes)
+            answers = await reading.all_in_turns(requested)
     try:
         reading.count()
         session_id, sent = sessions.finish(turn, answers, now)
-        response = FetchResponse(session_id=session_id, responses=_grouped(sent))
-        if reading.failed:
+        response = FetchResponse(session_id=session_id, responses=_group_by_topic(sent))
+        if reading.refused:
             _add_hints(context, reading, response)
     except BaseException:
         reading.drop()
@@ -122,7 +122,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     return response
 
 
-def _asked(request: FetchRequest) -> list[Asked]:
+def _requested_partitions(request: FetchRequest) -> list[Asked]:
     return [
         Asked(
             topic.topic,
@@ -141,7 +141,7 @@ def _asked(request: FetchRequest) -> list[Asked]:
     ]
 
 
-def _forgotten(request: FetchRequest) -> list[Ref]:
+def _removed_partitions(request: FetchRequest) -> list[Ref]:
     return [
         (topic.topic or topic.topic_id, partition)
         for topic in request.forgotten_topics_data
@@ -149,18 +149,22 @@ def _forgotten(request: FetchRequest) -> list[Ref]:
     ]
 
 
-def _grouped(sent: list[tuple[Asked, Answer]]) -> list[TopicAnswer]:
+def _group_by_topic(sent: list[tuple[Asked, Answer]]) -> list[TopicAnswer]:
     """Group the answers by topic, in the session's order; only neighbours share an entry."""
     topics: list[TopicAnswer] = []
     before: Asked | None = None
-    for asked, answer in sent:
-        if before is not None and asked.topic_id == before.topic_id and asked.topic == before.topic:
+    for requested, answer in sent:
+        if (
+            before is not None
+            and requested.topic_id == before.topic_id
+            and requested.topic == before.topic
+        ):
             topics[-1].partitions.append(answer)
         else:
             topics.append(
-                TopicAnswer(topic=asked.topic, topic_id=asked.topic_id, partitions=[answer])
+                TopicAnswer(topic=requested.topic, topic_id=requested.topic_id, partitions=[answer])
             )
-        before = asked
+        before = requested
     return topics
 
 
@@ -190,7 +194,7 @@ def _small(region: object) -> bytes | None:
     return data
 
 
-async def _warmed(cold: "_Reading", request: FetchRequest, max_bytes: int) -> "_Reading":
+async def _read_warm(cold: "_Reading", request: FetchRequest, max_bytes: int) -> "_Reading":
     """Have threads read what lookups would have waited for; return a new reading that finds it."""
     cold.drop()
     await cold.context.replicas.warm(cold.cold)
@@ -217,7 +221,7 @@ class _Reading:
         self.broker_epoch = request.replica_state.replica_epoch
         self.zstd_allowed = request.zstd_allowed
         self.min_bytes = min(request.min_bytes, max_bytes)
-        self.left = max_bytes
+        self.remaining_bytes = max_bytes
         self.wait = wait
         self.cold: list[WouldWait] = []
         """Lookups that would have waited for a disk; if any, this pass's answers are unusable."""
@@ -231,24 +235,24 @@ class _Reading:
         self.sizes: list[tuple[Partition, int]] = []
         self.regions: list[FileRegion] = []
         """The regions of the answers; each holds a file open until it is sent or dropped."""
-        self.failed: list[tuple[Asked, Answer, KafkaError]] = []
+        self.refused: list[tuple[Asked, Answer, KafkaError]] = []
 
-    def all(self, asked: list[Asked]) -> list[Answer]:
+    def all(self, requested: list[Asked]) -> list[Answer]:
         answers: list[Answer] = []
         try:
-            answers.extend(self._one(one) for one in asked)
+            answers.extend(map(self._answer_one, requested))
         except BaseException:
             self.drop()
             raise
         return answers
 
-    async def all_in_turns(self, asked: list[Asked]) -> list[Answer]:
+    async def all_in_turns(self, requested: list[Asked]) -> list[Answer]:
         """Read many partitions and let other tasks run in between."""
-        if len(asked) <= _TURN_PARTITIONS:
-            return self.all(asked)
+        if len(requested) <= _TURN_PARTITIONS:
+            return self.all(requested)
         answers: list[Answer] = []
-        for first in range(0, len(asked), _TURN_PARTITIONS):
-            answers += self.all(asked[first : first + _TURN_PARTITIONS])
+        for first in range(0, len(requested), _TURN_PARTITIONS):
+            answers += self.all(requested[first : first + _TURN_PARTITIONS])
             try:
                 await give_way()
             except BaseException:
@@ -267,99 +271,102 @@ class _Reading:
             for partition, end in zip(self.partitions, self.ends, strict=True)
         )
 
-    def _one(self, asked: Asked) -> Answer:
+    def _answer_one(self, requested: Asked) -> Answer:
         try:
             replicas = self.context.replicas
-            if asked.by_id:
-                partition = replicas.partitions.get_by_id(asked.topic_id, asked.partition)
+            if requested.by_id:
+                partition = replicas.partitions.get_by_id(requested.topic_id, requested.partition)
             else:
-                partition = replicas.partitions.get(asked.topic, asked.partition)
+                partition = replicas.partitions.get(requested.topic, requested.partition)
             if not self.context.is_allowed("Read", "Topic", partition.topic):
                 raise TopicAuthorizationFailed
             if self.wake is not None:
-                return self._shared(self.wake, partition, asked)
-            return self._read(partition, asked)
+                return self._read_shared(self.wake, partition, requested)
+            return self._read(partition, requested)
         except WouldWait as cold:
             self.cold.append(cold)
-            return Answer(partition_index=asked.partition, high_watermark=-1, records=b"")
+            return Answer(partition_index=requested.partition, high_watermark=-1, records=b"")
         except KafkaError as error:
-            return self._refused(asked, error)
+            return self._refuse_partition(requested, error)
         except OSError as error:
             log.error(
-                "cannot read topic=%s partition=%d error=%s", asked.topic, asked.partition, error
+                "cannot read topic=%s partition=%d error=%s",
+                requested.topic,
+                requested.partition,
+                error,
             )
-            return self._refused(asked, KafkaStorageError())
+            return self._refuse_partition(requested, KafkaStorageError())
 
-    def _shared(self, wake: Wake, partition: Partition, asked: Asked) -> Answer:
+    def _read_shared(self, wake: Wake, partition: Partition, requested: Asked) -> Answer:
         """Return the answer to an equal request, or read and keep the answer for the others."""
-        max_bytes = min(self.left, asked.max_bytes)
+        max_bytes = min(self.remaining_bytes, requested.max_bytes)
         key = (
             partition,
-            asked.partition,
-            asked.fetch_offset,
+            requested.partition,
+            requested.fetch_offset,
             max_bytes,
-            asked.leader_epoch,
-            asked.last_fetched_epoch,
+            requested.leader_epoch,
+            requested.last_fetched_epoch,
             not self.total,
             self.zstd_allowed,
         )
         state = partition.readable_state()
-        known: _SharedRead | None = wake.reads.get(key)
-        if known is not None and known.state == state:
+        shared: _SharedRead | None = wake.reads.get(key)
+        if shared is not None and shared.state == state:
             self.partitions.append(partition)
-            self.ends.append(known.end_offset)
-            self._add(partition, known.size)
-            return known.answer
-        answer = self._read(partition, asked)
+            self.ends.append(shared.end_offset)
+            self._add(partition, shared.size)
+            return shared.answer
+        answer = self._read(partition, requested)
         data = _small(answer.records)
         if data is not None:
             answer.records = data
             wake.keep(key, _SharedRead(state, answer, len(data), self.ends[-1]))
         return answer
 
-    def _read(self, partition: Partition, asked: Asked) -> Answer:
-        leader = partition.check_leader(asked.leader_epoch)
+    def _read(self, partition: Partition, requested: Asked) -> Answer:
+        leader = partition.check_leader(requested.leader_epoch)
         if self.replica > _CONSUMER and self.replica not in leader.followers:
             raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
         if not self.zstd_allowed and partition.config.compression_type == "zstd":
             raise UnsupportedCompressionType
-        found = partition.read(
-            asked.fetch_offset,
-            min(self.left, asked.max_bytes),
+        result = partition.read(
+            requested.fetch_offset,
+            min(self.remaining_bytes, requested.max_bytes),
             upto=self.upto,
             at_least_one=not self.total,
-            last_fetched_epoch=asked.last_fetched_epoch,
+            last_fetched_epoch=requested.last_fetched_epoch,
             wait=self.wait,
         )
         self.partitions.append(partition)
-        self.ends.append(found.end_offset)
-        if found.region is not None:
-            self.regions.append(found.region)
-        if self.replica > _CONSUMER and found.diverging is None:
-            self._follower(partition, asked)
-        return self._answer(partition, asked, found)
+        self.ends.append(result.end_offset)
+        if result.region is not None:
+            self.regions.append(result.region)
+        if self.replica > _CONSUMER and result.diverging is None:
+            self._follower(partition, requested)
+        return self._answer(partition, requested, result)
 
-    def _answer(self, partition: Partition, asked: Asked, found: Read) -> Answer:
-        region = found.region
+    def _answer(self, partition: Partition, requested: Asked, result: Read) -> Answer:
+        region = result.region
         size = 0 if region is None else len(region)
         if size:
             self._add(partition, size)
         diverging = _NO_DIVERGENCE
-        if found.diverging is not None:
-            epoch, end = found.diverging
+        if result.diverging is not None:
+            epoch, end = result.diverging
             diverging = Answer.EpochEndOffset(epoch=epoch, end_offset=end)
             self.urgent = True
         aborted = None
         if self.upto is FetchIsolation.STABLE:
             aborted = [
                 Aborted(producer_id=producer, first_offset=first)
-                for producer, first in found.aborted or ()
+                for producer, first in result.aborted or ()
             ]
         return Answer(
-            partition_index=asked.partition,
-            high_watermark=found.high_watermark,
-            last_stable_offset=found.last_stable,
-            log_start_offset=found.log_start,
+            partition_index=requested.partition,
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable,
+            log_start_offset=result.log_start,
             diverging_epoch=diverging,
             current_leader=_NO_LEADER,
             snapshot_id=_NO_SNAPSHOT,
@@ -369,34 +376,34 @@ class _Reading:
 
     def _add(self, partition: Partition, size: int) -> None:
         self.total += size
-        self.left -= size
+        self.remaining_bytes -= size
         self.sizes.append((partition, size))
 
-    def _follower(self, partition: Partition, asked: Asked) -> None:
+    def _follower(self, partition: Partition, requested: Asked) -> None:
         self.context.replicas.on_follower_fetched(
             partition,
             self.replica,
-            offset=asked.fetch_offset,
-            log_start=asked.log_start,
+            offset=requested.fetch_offset,
+            log_start=requested.log_start,
             broker_epoch=self.broker_epoch,
         )
         # A follower with a lower high watermark than the leader's is answered at once (KIP-1166).
-        if asked.known_high_watermark < partition.high_watermark:
+        if requested.known_high_watermark < partition.high_watermark:
             self.urgent = True
 
-    def _refused(self, asked: Asked, error: KafkaError) -> Answer:
+    def _refuse_partition(self, requested: Asked, error: KafkaError) -> Answer:
         # A partition that does not exist is reported only when the wait ends, as in Kafka: nothing
         # else would slow down a client that fetches such a partition again and again.
         if not isinstance(error, _NOT_EVEN_LOOKED):
             self.urgent = True
         answer = Answer(
-            partition_index=asked.partition,
+            partition_index=requested.partition,
             error_code=error.code,
             high_watermark=-1,
             aborted_transactions=[] if isinstance(error, _NOT_EVEN_LOOKED) else None,
             records=b"",
         )
-        self.failed.append((asked, answer, error))
+        self.refused.append((requested, answer, error))
         return answer
 
     def count(self) -> None:
@@ -412,13 +419,13 @@ class _Reading:
 
 
 def _add_hints(context: Context, reading: _Reading, response: FetchResponse) -> None:
-    for asked, answer, error in reading.failed:
+    for requested, answer, error in reading.refused:
         add_leader_hint(
             context,
             error,
-            topic=asked.topic,
-            topic_id=asked.topic_id,
-            partition=asked.partition,
+            topic=requested.topic,
+            topic_id=requested.topic_id,
+            partition=requested.partition,
             answer=answer,
             response=response,
         )

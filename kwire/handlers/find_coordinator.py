@@ -41,7 +41,7 @@ class KeyType(IntEnum):
     SHARE = 2
 
 
-def _refused(key: str, error: KafkaError) -> Coordinator:
+def _refuse_key(key: str, error: KafkaError) -> Coordinator:
     return Coordinator(
         key=key,
         node_id=-1,
@@ -52,13 +52,13 @@ def _refused(key: str, error: KafkaError) -> Coordinator:
     )
 
 
-def failed(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
+def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
-        coordinators=[_refused(key, error) for key in request.coordinator_keys]
+        coordinators=[_refuse_key(key, error) for key in request.coordinator_keys]
     )
 
 
-@handles(FindCoordinatorRequest, failed=failed)
+@handles(FindCoordinatorRequest, refuse=refuse)
 async def find_coordinator(
     context: Context, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
@@ -72,7 +72,7 @@ async def find_coordinator(
         try:
             return _find(context, kind, key)
         except KafkaError as error:
-            return _refused(key, error)
+            return _refuse_key(key, error)
 
     response = FindCoordinatorResponse(coordinators=[])
     slices = Slices()
@@ -89,12 +89,12 @@ async def _create(context: Context) -> None:
     the topic is to have replicas, and yet it cannot have them.
     """
     try:
-        made = await context.topic_creation.ensure_topic(CONSUMER_OFFSETS)
+        result = await context.topic_creation.ensure_topic(CONSUMER_OFFSETS)
     except KafkaError as error:
         log.warning("internal topic not created topic=%s error=%r", CONSUMER_OFFSETS, error)
         return
-    if made is not None and lacks_replication(made, context.config, len(context.image.brokers)):
-        raise InvalidReplicationFactor(made.error_message)
+    if result is not None and lacks_replication(result, context.config, len(context.image.brokers)):
+        raise InvalidReplicationFactor(result.error_message)
 
 
 def _find(context: Context, kind: KeyType, key: str) -> Coordinator:

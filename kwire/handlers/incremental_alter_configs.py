@@ -16,8 +16,8 @@ _ALTERING: Final = Altering(IncrementalAlterConfigsResponse, decide_incremental_
 
 @handles(
     IncrementalAlterConfigsRequest,
-    failed=_ALTERING.failed,
-    refused=_ALTERING.refuse_other_brokers,
+    refuse=_ALTERING.refuse,
+    refuse_other_brokers=_ALTERING.refuse_other_brokers,
 )
 async def incremental_alter_configs(
     context: Context, request: IncrementalAlterConfigsRequest

@@ -15,11 +15,11 @@ from kwire.handlers.shared.context import CLUSTER, Context
 from kwire.handlers.shared.handler import handles
 
 
-def failed(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
+def refuse(request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
-@handles(InitProducerIdRequest, failed=failed)
+@handles(InitProducerIdRequest, refuse=refuse)
 async def init_producer_id(
     context: Context, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:

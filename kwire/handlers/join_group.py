@@ -10,13 +10,13 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
 
-def failed(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+def refuse(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=error.code, protocol_name=None, leader="", member_id=request.member_id
     )
 
 
-@handles(JoinGroupRequest, failed=failed)
+@handles(JoinGroupRequest, refuse=refuse)
 async def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
     context.check_allowed("Read", "Group", request.group_id)
     client = Client(client_id=context.client_id, client_host=f"/{context.client_host}")

@@ -14,7 +14,7 @@ from kwire.handlers.shared.handler import handles
 from kwire.replica.partition import EARLIEST_PENDING_UPLOAD
 from kwire.replica.purgatory import FetchIsolation
 
-Asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+Requested = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 TopicAnswer = ListOffsetsResponse.ListOffsetsTopicResponse
 Answer = TopicAnswer.ListOffsetsPartitionResponse
 
@@ -22,25 +22,30 @@ _CONSUMER = -1
 _READ_COMMITTED = 1
 
 
-def _refused(index: int, error: KafkaError) -> Answer:
+def _refuse_partition(index: int, error: KafkaError) -> Answer:
     return Answer(partition_index=index, error_code=error.code)
 
 
-def failed(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             TopicAnswer(
                 name=topic.name,
-                partitions=[_refused(asked.partition_index, error) for asked in topic.partitions],
+                partitions=[
+                    _refuse_partition(requested.partition_index, error)
+                    for requested in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-@handles(ListOffsetsRequest, failed=failed)
+@handles(ListOffsetsRequest, refuse=refuse)
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    request_counts = Counter(
+        (t.name, p.partition_index) for t in request.topics for p in t.partitions
+    )
     if request.replica_id != _CONSUMER:
         upto = FetchIsolation.LOG_END
     elif request.isolation_level == _READ_COMMITTED:
@@ -48,23 +53,23 @@ async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOff
     else:
         upto = FetchIsolation.HIGH_WATERMARK
 
-    async def answer(topic: str, asked: Asked) -> Answer:
+    async def answer(topic: str, requested: Requested) -> Answer:
         try:
             context.check_allowed("Describe", "Topic", topic)
-            if times[topic, asked.partition_index] > 1:
+            if request_counts[topic, requested.partition_index] > 1:
                 raise InvalidRequest
-            if asked.timestamp < EARLIEST_PENDING_UPLOAD:
+            if requested.timestamp < EARLIEST_PENDING_UPLOAD:
                 raise UnsupportedVersion
-            partition = context.replicas.partitions.get(topic, asked.partition_index)
-            partition.check_leader(asked.current_leader_epoch)
-            spot = await context.replicas.locate(partition, asked.timestamp, upto)
+            partition = context.replicas.partitions.get(topic, requested.partition_index)
+            partition.check_leader(requested.current_leader_epoch)
+            position = await context.replicas.locate(partition, requested.timestamp, upto)
         except KafkaError as error:
-            return _refused(asked.partition_index, error)
+            return _refuse_partition(requested.partition_index, error)
         return Answer(
-            partition_index=asked.partition_index,
-            timestamp=spot.timestamp,
-            offset=spot.offset,
-            leader_epoch=spot.leader_epoch,
+            partition_index=requested.partition_index,
+            timestamp=position.timestamp,
+            offset=position.offset,
+            leader_epoch=position.leader_epoch,
         )
 
     return ListOffsetsResponse(

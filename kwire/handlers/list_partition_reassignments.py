@@ -19,25 +19,29 @@ async def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     context.check_allowed("Describe", "Cluster", CLUSTER)
     image = context.image
-    found = []
+    topics = []
     if request.topics is None:
-        found = [_moving(topic, range(len(topic.partitions))) for topic in image.topics.values()]
+        topics = [
+            _reassigning(topic, range(len(topic.partitions))) for topic in image.topics.values()
+        ]
     else:
-        for asked in request.topics:
-            topic = image.topic(asked.name)
+        for requested in request.topics:
+            topic = image.topic(requested.name)
             if topic is not None:
-                found.append(_moving(topic, asked.partition_indexes))
-    return ListPartitionReassignmentsResponse(topics=[one for one in found if one.partitions])
+                topics.append(_reassigning(topic, requested.partition_indexes))
+    return ListPartitionReassignmentsResponse(
+        topics=[topic for topic in topics if topic.partitions]
+    )
 
 
-def _moving(topic: TopicImage, numbers: Sequence[int]) -> Topic:
+def _reassigning(topic: TopicImage, indexes: Sequence[int]) -> Topic:
     partitions = []
-    for number in numbers:
-        partition = topic.partitions.get(number)
+    for index in indexes:
+        partition = topic.partitions.get(index)
         if partition is not None and partition.is_reassigning:
             partitions.append(
                 Topic.OngoingPartitionReassignment(
-                    partition_index=number,
+                    partition_index=index,
                     replicas=list(partition.replicas),
                     adding_replicas=list(partition.adding),
                     removing_replicas=list(partition.removing),

@@ -34,20 +34,20 @@ Topic = MetadataResponse.MetadataResponseTopic
 Partition = Topic.MetadataResponsePartition
 Broker = MetadataResponse.MetadataResponseBroker
 
-_UNASKED: Final = -2147483648
+_NOT_REQUESTED: Final = -2147483648
 _PARTITIONS_AT_ONCE: Final = 128
 """Partitions between two checks of the clock: about a quarter of a millisecond."""
 
 
-def failed(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     topics = [
-        Topic(error_code=error.code, name=asked.name, topic_id=asked.topic_id)
-        for asked in request.topics or ()
+        Topic(error_code=error.code, name=topic.name, topic_id=topic.topic_id)
+        for topic in request.topics or ()
     ]
     return MetadataResponse(error_code=error.code, topics=topics)
 
 
-@handles(MetadataRequest, failed=failed)
+@handles(MetadataRequest, refuse=refuse)
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     may_create = request.allow_auto_topic_creation and context.config.auto_create_topics_enable
     refused: Collection[str] = ()
@@ -63,8 +63,13 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
             if context.is_allowed("Describe", "Topic", topic.name)
         ]
     else:
-        by_key = {(asked.name or "", asked.topic_id): asked for asked in request.topics}
-        topics = [await _asked(context, image, view, asked, slices) for asked in by_key.values()]
+        by_key = {
+            (requested.name or "", requested.topic_id): requested for requested in request.topics
+        }
+        topics = [
+            await _requested_topic(context, image, view, requested, slices)
+            for requested in by_key.values()
+        ]
         for topic in topics:
             if topic.name in refused:
                 topic.error_code = errors.InvalidReplicationFactor.code
@@ -75,7 +80,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
                 topic.topic_authorized_operations = authorized_operations(
                     context, "Topic", topic.name
                 )
-    operations = _UNASKED
+    operations = _NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, "Cluster", CLUSTER)
     return MetadataResponse(
@@ -88,14 +93,14 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 
 
 async def _create_missing(
-    context: Context, asked: list[MetadataRequest.MetadataRequestTopic]
+    context: Context, requested: list[MetadataRequest.MetadataRequestTopic]
 ) -> Collection[str]:
     """Create the topics whose names are unknown; those that fail stay unknown.
 
     Return those of them that cannot have as many replicas as they are to have.
     """
     missing = []
-    for topic in asked:
+    for topic in requested:
         name = topic.name
         if name is None or topic.topic_id != ZERO_UUID or name in context.image.topic_ids:
             continue
@@ -107,38 +112,44 @@ async def _create_missing(
     if not missing:
         return ()
     try:
-        made = await context.topic_creation.ensure_topics(missing, context.requester)
+        results = await context.topic_creation.ensure_topics(missing, context.requester)
     except KafkaError as error:
         log.warning("topics not created count=%d error=%r", len(missing), error)
         return ()
     brokers = len(context.image.brokers)
-    return [n for n, one in made.items() if lacks_replication(one, context.config, brokers)]
+    return [
+        name
+        for name, result in results.items()
+        if lacks_replication(result, context.config, brokers)
+    ]
 
 
-async def _asked(
+async def _requested_topic(
     context: Context,
     image: MetadataImage,
     view: ClientView,
-    asked: MetadataRequest.MetadataRequestTopic,
+    requested: MetadataRequest.MetadataRequestTopic,
     slices: Slices,
 ) -> Topic:
-    if asked.name is None or asked.topic_id != ZERO_UUID:
-        topic = image.topics.get(asked.topic_id)
+    if requested.name is None or requested.topic_id != ZERO_UUID:
+        topic = image.topics.get(requested.topic_id)
         if topic is None:
-            return Topic(error_code=errors.UnknownTopicId.code, name=None, topic_id=asked.topic_id)
+            return Topic(
+                error_code=errors.UnknownTopicId.code, name=None, topic_id=requested.topic_id
+            )
         if not context.is_allowed("Describe", "Topic", topic.name):
             code = errors.TopicAuthorizationFailed.code
             return Topic(error_code=code, name=None, topic_id=topic.id)
         return await _topic(view, topic, slices)
-    if not context.is_allowed("Describe", "Topic", asked.name):
-        return Topic(error_code=errors.TopicAuthorizationFailed.code, name=asked.name)
-    topic = image.topic(asked.name)
+    if not context.is_allowed("Describe", "Topic", requested.name):
+        return Topic(error_code=errors.TopicAuthorizationFailed.code, name=requested.name)
+    topic = image.topic(requested.name)
     if topic is not None:
         return await _topic(view, topic, slices)
     return Topic(
-        error_code=unknown_topic_code(asked.name),
-        name=asked.name,
-        is_internal=asked.name in INTERNAL_TOPICS,
+        error_code=unknown_topic_code(requested.name),
+        name=requested.name,
+        is_internal=requested.name in INTERNAL_TOPICS,
     )
 
 

@@ -19,79 +19,84 @@ from kwire.handlers.shared.handler import handles
 from kwire.raftmeta.metadata.image import TopicImage
 from kwire.types import ZERO_UUID
 
-Asked = OffsetCommitRequest.OffsetCommitRequestTopic
-Done = OffsetCommitResponse.OffsetCommitResponseTopic
+RequestTopic = OffsetCommitRequest.OffsetCommitRequestTopic
+ResponseTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 
 Codes = dict[tuple[str, int], int]
 """The error code by topic name and partition."""
 
 
-def _refused(topic: Asked, error: KafkaError) -> Done:
+def _refuse_topic(topic: RequestTopic, error: KafkaError) -> ResponseTopic:
     return _answer(topic, lambda _: error.code)
 
 
-def _answer(topic: Asked, code: Callable[[int], int]) -> Done:
-    return Done(
+def _answer(topic: RequestTopic, code: Callable[[int], int]) -> ResponseTopic:
+    return ResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            Done.OffsetCommitResponsePartition(
-                partition_index=spot.partition_index, error_code=code(spot.partition_index)
+            ResponseTopic.OffsetCommitResponsePartition(
+                partition_index=partition.partition_index,
+                error_code=code(partition.partition_index),
             )
-            for spot in topic.partitions
+            for partition in topic.partitions
         ],
     )
 
 
-def failed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
-    return OffsetCommitResponse(topics=[_refused(topic, error) for topic in request.topics])
+def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=[_refuse_topic(topic, error) for topic in request.topics])
 
 
-@handles(OffsetCommitRequest, failed=failed)
+@handles(OffsetCommitRequest, refuse=refuse)
 async def offset_commit(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     context.check_allowed("Read", "Group", request.group_id)
-    found: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
-    known = [
-        _known(topic, image)
-        for topic, image in zip(request.topics, found, strict=True)
+    images: list[TopicImage | KafkaError] = [_find(context, topic) for topic in request.topics]
+    existing = [
+        _existing(topic, image)
+        for topic, image in zip(request.topics, images, strict=True)
         if isinstance(image, TopicImage)
     ]
-    codes = await _commit(context, request, [topic for topic in known if topic.partitions])
+    codes = await _commit(context, request, [topic for topic in existing if topic.partitions])
     missing = UnknownTopicOrPartition.code
 
-    def answer(topic: Asked, image: TopicImage | KafkaError) -> Done:
+    def answer(topic: RequestTopic, image: TopicImage | KafkaError) -> ResponseTopic:
         if isinstance(image, KafkaError):
-            return _refused(topic, image)
+            return _refuse_topic(topic, image)
         return _answer(topic, lambda index: codes.get((image.name, index), missing))
 
-    pairs = zip(request.topics, found, strict=True)
+    pairs = zip(request.topics, images, strict=True)
     return OffsetCommitResponse(topics=[answer(topic, image) for topic, image in pairs])
 
 
-def _find(context: Context, topic: Asked) -> TopicImage | KafkaError:
+def _find(context: Context, topic: RequestTopic) -> TopicImage | KafkaError:
     image = context.image
     if topic.topic_id != ZERO_UUID:
-        found = image.topics.get(topic.topic_id)
+        topic_image = image.topics.get(topic.topic_id)
         missing: KafkaError = UnknownTopicId()
     else:
-        found = image.topic(topic.name)
+        topic_image = image.topic(topic.name)
         missing = UnknownTopicOrPartition()
-    if not context.is_allowed("Read", "Topic", found.name if found else topic.name):
+    if not context.is_allowed("Read", "Topic", topic_image.name if topic_image else topic.name):
         return TopicAuthorizationFailed()
-    return found or missing
+    return topic_image or missing
 
 
-def _known(topic: Asked, image: TopicImage) -> Asked:
+def _existing(topic: RequestTopic, image: TopicImage) -> RequestTopic:
     """Return the topic with its name and its id, and only the partitions that exist."""
-    there = [spot for spot in topic.partitions if spot.partition_index in image.partitions]
-    return Asked(name=image.name, topic_id=image.id, partitions=there)
+    partitions = [
+        partition for partition in topic.partitions if partition.partition_index in image.partitions
+    ]
+    return RequestTopic(name=image.name, topic_id=image.id, partitions=partitions)
 
 
-async def _commit(context: Context, request: OffsetCommitRequest, topics: list[Asked]) -> Codes:
+async def _commit(
+    context: Context, request: OffsetCommitRequest, topics: list[RequestTopic]
+) -> Codes:
     """Commit these partitions and return their error codes; a KafkaError fails only these."""
     if not topics:
         return {}
-    known = OffsetCommitRequest(
+    commit = OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
         member_id=request.member_id,
@@ -100,11 +105,11 @@ async def _commit(context: Context, request: OffsetCommitRequest, topics: list[A
         topics=topics,
     )
     try:
-        reply = await context.groups.commit(known)
+        reply = await context.groups.commit(commit)
     except KafkaError as error:
-        reply = failed(known, error)
+        reply = refuse(commit, error)
     return {
-        (topic.name, spot.partition_index): spot.error_code
+        (topic.name, partition.partition_index): partition.error_code
         for topic in reply.topics
-        for spot in topic.partitions
+        for partition in topic.partitions
     }

@@ -14,13 +14,13 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 from kwire.types import ZERO_UUID
 
-AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
-AskedTopic = AskedGroup.OffsetFetchRequestTopics
+RequestGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+RequestTopic = RequestGroup.OffsetFetchRequestTopics
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
 Topic = Group.OffsetFetchResponseTopics
 
 
-def _refused(topic: AskedTopic, error: KafkaError) -> Topic:
+def _refuse_topic(topic: RequestTopic, error: KafkaError) -> Topic:
     return Topic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -28,15 +28,15 @@ def _refused(topic: AskedTopic, error: KafkaError) -> Topic:
     )
 
 
-def failed(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
+def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         groups=[Group(group_id=g.group_id, error_code=error.code) for g in request.groups]
     )
 
 
-@handles(OffsetFetchRequest, failed=failed)
+@handles(OffsetFetchRequest, refuse=refuse)
 async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    async def answer(group: AskedGroup) -> Group:
+    async def answer(group: RequestGroup) -> Group:
         try:
             context.check_allowed("Describe", "Group", group.group_id)
             if group.topics is None:
@@ -65,32 +65,34 @@ async def _all(context: Context, group_id: str, require_stable: bool) -> list[To
 
 
 async def _some(
-    context: Context, group: AskedGroup, asked: list[AskedTopic], require_stable: bool
+    context: Context, group: RequestGroup, requested: list[RequestTopic], require_stable: bool
 ) -> list[Topic]:
     """Return the offsets of the requested topics, in the request's order."""
     answers: list[Topic | None] = []
-    known: list[tuple[str, list[int]]] = []
-    for topic in asked:
+    names: list[tuple[str, list[int]]] = []
+    for topic in requested:
         try:
-            known.append((_name(context, topic), topic.partition_indexes))
+            names.append((_name(context, topic), topic.partition_indexes))
         except KafkaError as error:
-            answers.append(_refused(topic, error))
+            answers.append(_refuse_topic(topic, error))
         else:
             answers.append(None)
-    found = iter(await context.groups.fetch(group.group_id, known, require_stable=require_stable))
-    topics = [answer or next(found) for answer in answers]
-    for told, wanted in zip(topics, asked, strict=True):
-        told.topic_id = wanted.topic_id
+    committed = iter(
+        await context.groups.fetch(group.group_id, names, require_stable=require_stable)
+    )
+    topics = [answer or next(committed) for answer in answers]
+    for response_topic, request_topic in zip(topics, requested, strict=True):
+        response_topic.topic_id = request_topic.topic_id
     return topics
 
 
-def _name(context: Context, topic: AskedTopic) -> str:
+def _name(context: Context, topic: RequestTopic) -> str:
     """Return the topic's name; a given name need not exist, for deleted topics may have offsets."""
     name = topic.name
     if topic.topic_id != ZERO_UUID:
-        found = context.image.topics.get(topic.topic_id)
-        if found is None:
+        image = context.image.topics.get(topic.topic_id)
+        if image is None:
             raise UnknownTopicId
-        name = found.name
+        name = image.name
     context.check_allowed("Describe", "Topic", name)
     return name

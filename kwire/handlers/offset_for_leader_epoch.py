@@ -8,19 +8,19 @@ from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
-Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
+Requested = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartition
 TopicAnswer = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Answer = TopicAnswer.EpochEndOffset
 
 
-def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             TopicAnswer(
                 topic=topic.topic,
                 partitions=[
-                    Answer(partition=asked.partition, error_code=error.code)
-                    for asked in topic.partitions
+                    Answer(partition=requested.partition, error_code=error.code)
+                    for requested in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -28,19 +28,19 @@ def failed(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
     )
 
 
-@handles(OffsetForLeaderEpochRequest, failed=failed)
+@handles(OffsetForLeaderEpochRequest, refuse=refuse)
 async def offset_for_leader_epoch(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    def answer(topic: str, asked: Asked) -> Answer:
+    def answer(topic: str, requested: Requested) -> Answer:
         try:
             context.check_allowed("Describe", "Topic", topic)
-            partition = context.replicas.partitions.get(topic, asked.partition)
-            partition.check_leader(asked.current_leader_epoch)
-            epoch, end_offset = partition.end_of_epoch(asked.leader_epoch)
+            partition = context.replicas.partitions.get(topic, requested.partition)
+            partition.check_leader(requested.current_leader_epoch)
+            epoch, end_offset = partition.end_of_epoch(requested.leader_epoch)
         except KafkaError as error:
-            return Answer(partition=asked.partition, error_code=error.code)
-        return Answer(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+            return Answer(partition=requested.partition, error_code=error.code)
+        return Answer(partition=requested.partition, leader_epoch=epoch, end_offset=end_offset)
 
     return OffsetForLeaderEpochResponse(
         topics=[

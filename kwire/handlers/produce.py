@@ -33,7 +33,7 @@ from kwire.replica.partition import ACKS_ALL, Partition, Produced
 from kwire.types import INTERNAL_TOPICS, ZERO_UUID
 
 Topic = ProduceRequest.TopicProduceData
-Asked = Topic.PartitionProduceData
+Requested = Topic.PartitionProduceData
 TopicAnswer = ProduceResponse.TopicProduceResponse
 Answer = TopicAnswer.PartitionProduceResponse
 Leader = Answer.LeaderIdAndEpoch
@@ -46,12 +46,12 @@ _TURN_COST: Final = 64
 costs one, and one more for every :data:`_COST_BYTES`."""
 _COST_BYTES: Final = 16 << 10
 _ACKS: Final = (-1, 0, 1)
-_TOLD_THE_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
+_ERRORS_WITH_LOG_START: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp)
 """The errors that the log itself raises. The handler does not await between them and the answer,
 so the log start offset in it is that of the append."""
 
 
-def _refused(index: int, error: KafkaError, log_start: int = -1) -> Answer:
+def _refuse_partition(index: int, error: KafkaError, log_start: int = -1) -> Answer:
     return Answer(
         index=index,
         error_code=error.code,
@@ -65,7 +65,7 @@ def _refused(index: int, error: KafkaError, log_start: int = -1) -> Answer:
     )
 
 
-def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
+def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None:
     if request.acks == 0:
         raise Disconnect(f"produce without acknowledgement failed: {error}")
     return ProduceResponse(
@@ -73,7 +73,9 @@ def failed(request: ProduceRequest, error: KafkaError) -> ProduceResponse | None
             TopicAnswer(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_refused(p.index, error) for p in topic.partition_data],
+                partition_responses=[
+                    _refuse_partition(p.index, error) for p in topic.partition_data
+                ],
             )
             for topic in request.topic_data
         ]
@@ -89,7 +91,7 @@ class _Waiting(NamedTuple):
     position: int
 
 
-@handles(ProduceRequest, failed=failed)
+@handles(ProduceRequest, refuse=refuse)
 async def produce(context: Context, request: ProduceRequest) -> ProduceResponse | None:
     if request.acks not in _ACKS:
         raise InvalidRequiredAcks
@@ -98,22 +100,22 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
     cost = 0
     for topic in request.topic_data:
         answers: list[Answer] = []
-        for asked in topic.partition_data:
+        for requested in topic.partition_data:
             if cost >= _TURN_COST:
                 await give_way()
                 cost = 0
-            cost += 1 + len(asked.records or b"") // _COST_BYTES
+            cost += 1 + len(requested.records or b"") // _COST_BYTES
             try:
-                answers.append(await _append(context, request, topic, asked, answers, waiting))
+                answers.append(await _append(context, request, topic, requested, answers, waiting))
             except KafkaError as error:
-                log_start = _log_start(context, topic, asked.index, error)
-                answers.append(_refused(asked.index, error, log_start))
+                log_start = _log_start(context, topic, requested.index, error)
+                answers.append(_refuse_partition(requested.index, error, log_start))
                 add_leader_hint(
                     context,
                     error,
                     topic=topic.name,
                     topic_id=topic.topic_id,
-                    partition=asked.index,
+                    partition=requested.index,
                     answer=answers[-1],
                     response=response,
                 )
@@ -121,7 +123,7 @@ async def produce(context: Context, request: ProduceRequest) -> ProduceResponse 
             TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
     if waiting:
-        await _acknowledged(context, waiting, request.acks, request.timeout_ms / 1000)
+        await _wait_acknowledged(context, waiting, request.acks, request.timeout_ms / 1000)
     if request.acks:
         return response
     _close_on_error(response)
@@ -132,21 +134,21 @@ async def _append(
     context: Context,
     request: ProduceRequest,
     topic: Topic,
-    asked: Asked,
+    requested: Requested,
     answers: list[Answer],
     waiting: list[_Waiting],
 ) -> Answer:
     replicas = context.replicas
     if topic.topic_id != ZERO_UUID or not topic.name:
-        partition = replicas.partitions.get_by_id(topic.topic_id, asked.index)
+        partition = replicas.partitions.get_by_id(topic.topic_id, requested.index)
         context.check_allowed("Write", "Topic", partition.topic)
     else:
         context.check_allowed("Write", "Topic", topic.name)
-        partition = replicas.partitions.get(topic.name, asked.index)
+        partition = replicas.partitions.get(topic.name, requested.index)
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise InvalidTopicException
     config = partition.config
-    records = asked.records
+    records = requested.records
     header = check_produced(
         records,
         max_message_bytes=config.max_message_bytes,
@@ -157,25 +159,25 @@ async def _append(
         _check_transaction(context, request.transactional_id)
     if config.cleanup_compact or config.compression_type != "producer":
         records = await replicas.prepare(partition, records, header)
-        if records is not asked.records:
+        if records is not requested.records:
             header = parse(records)
-    done = replicas.append(partition, records, header, request.acks, context.clock.now_ms())
-    if not done.is_stored or (
-        request.acks == ACKS_ALL and partition.high_watermark < done.end_offset
+    appended = replicas.append(partition, records, header, request.acks, context.clock.now_ms())
+    if not appended.is_stored or (
+        request.acks == ACKS_ALL and partition.high_watermark < appended.end_offset
     ):
-        waiting.append(_Waiting(partition, done, answers, len(answers)))
+        waiting.append(_Waiting(partition, appended, answers, len(answers)))
     return Answer(
-        index=asked.index,
-        base_offset=done.base_offset,
-        log_append_time_ms=done.append_time_ms,
-        log_start_offset=done.log_start,
+        index=requested.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=appended.log_start,
         current_leader=_NO_LEADER,
     )
 
 
 def _log_start(context: Context, topic: Topic, index: int, error: KafkaError) -> int:
     """Return the log start offset, which an idempotent producer needs after a gap; else -1."""
-    if not isinstance(error, _TOLD_THE_START):
+    if not isinstance(error, _ERRORS_WITH_LOG_START):
         return -1
     if topic.name:
         return context.replicas.partitions.get(topic.name, index).log.start_offset
@@ -191,7 +193,7 @@ def _check_transaction(context: Context, transactional_id: str | None) -> None:
     raise InvalidTxnState("transactions are not available")
 
 
-async def _acknowledged(
+async def _wait_acknowledged(
     context: Context, waiting: list[_Waiting], acks: int, timeout_s: float
 ) -> None:
     """Wait until all batches are acknowledged; one deadline holds for all waits for replicas."""
@@ -201,7 +203,7 @@ async def _acknowledged(
         try:
             await replicas.wait_acknowledged(partition, produced, acks, deadline)
         except KafkaError as error:
-            answers[position] = _refused(answers[position].index, error)
+            answers[position] = _refuse_partition(answers[position].index, error)
 
 
 def _close_on_error(response: ProduceResponse) -> None:

@@ -6,11 +6,11 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
 
-def failed(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:
+def refuse(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=error.code, auth_bytes=b"")
 
 
-@handles(SaslAuthenticateRequest, failed=failed)
+@handles(SaslAuthenticateRequest, refuse=refuse)
 async def sasl_authenticate(
     context: Context, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:

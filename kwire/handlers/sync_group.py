@@ -6,11 +6,11 @@ from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.handler import handles
 
 
-def failed(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
+def refuse(request: SyncGroupRequest, error: KafkaError) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
-@handles(SyncGroupRequest, failed=failed)
+@handles(SyncGroupRequest, refuse=refuse)
 async def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     context.check_allowed("Read", "Group", request.group_id)
     return await context.groups.sync(request)

@@ -23,11 +23,11 @@ from kwire.net.framing import Disconnect
 KEY = 12
 
 
-def failed(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
+def refuse(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error.code)
 
 
-@handles(HeartbeatRequest, failed=failed)
+@handles(HeartbeatRequest, refuse=refuse)
 async def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
     """Act as the member id says."""
     match request.member_id:
@@ -202,13 +202,13 @@ async def test_first_request_of_an_api_is_prepared_in_several_turns(
 
         monkeypatch.setattr(dispatch, name, noted)
     trio.lowlevel.add_instrument(steps)
-    route = await dispatcher.prepared(19, 7)
+    route = await dispatcher.prepare(19, 7)
     trio.lowlevel.remove_instrument(steps)
     assert [name for name, _ in made[:3]] == ["handler_of", "decoder", "encoder"]
     assert len({step for _, step in made[:3]}) == 3
     assert made[0][1] > 0, "the messages have a turn of their own"
     made.clear()
-    assert await dispatcher.prepared(19, 7) is route
+    assert await dispatcher.prepare(19, 7) is route
     assert not made
 
 
@@ -231,7 +231,7 @@ SERVED_ON = [
 def test_every_version_served_has_a_route(api: Api, listener_type: ListenerType) -> None:
     for version in range(api.first, api.stable + 1):
         route = Route.build(api, listener_type, version, Metrics())
-        assert route.serve.request_type is api.request
+        assert route.handler.request_type is api.request
 
 
 def test_every_handler_is_reached() -> None:

@@ -38,7 +38,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Context]:
 
     @handles(
         UnregisterBrokerRequest,
-        failed=lambda request, error: UnregisterBrokerResponse(error_code=error.code),
+        refuse=lambda request, error: UnregisterBrokerResponse(error_code=error.code),
     )
     async def fake(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         contexts.append(context)

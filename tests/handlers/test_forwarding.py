@@ -55,7 +55,7 @@ def refuse(request: UnregisterBrokerRequest, error: errors.KafkaError) -> Unregi
 def local(monkeypatch: pytest.MonkeyPatch) -> None:
     """This node's handler: broker 7 is known, while 8 is answered by a controller that resigns."""
 
-    @handles(UnregisterBrokerRequest, failed=refuse)
+    @handles(UnregisterBrokerRequest, refuse=refuse)
     async def fake(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         if request.broker_id == 8:
             raise errors.NotController

@@ -10,20 +10,20 @@ from kwire.handlers import served_on
 ApiVersion = ApiVersionsResponse.ApiVersion
 
 
-def _advertised(api: Api) -> ApiVersion:
+def _api_version(api: Api) -> ApiVersion:
     assert api.advertised is not None, "Kafka advertises every API that is served"
     first, last = api.advertised
     return ApiVersion(api_key=api.key, min_version=first, max_version=last)
 
 
 @cache
-def all_advertised(listener_type: ListenerType) -> list[ApiVersion]:
+def advertised_versions(listener_type: ListenerType) -> list[ApiVersion]:
     """Return the APIs of a kind of listener; the same list for every client."""
-    return [_advertised(api) for api in served_on(listener_type).values()]
+    return [_api_version(api) for api in served_on(listener_type).values()]
 
 
-def version_refused() -> ApiVersionsResponse:
+def refuse_version() -> ApiVersionsResponse:
     """Return the answer to an unknown version of ApiVersions: only that API is listed."""
     return ApiVersionsResponse(
-        error_code=UnsupportedVersion.code, api_keys=[_advertised(BY_NAME["ApiVersions"])]
+        error_code=UnsupportedVersion.code, api_keys=[_api_version(BY_NAME["ApiVersions"])]
     )

@@ -36,7 +36,7 @@ class Altering(Generic[Req, Resp]):
     decide: "Decide[Req, Resp]"
     """The controller's decision on the resources that this node lets pass."""
 
-    def failed(self, request: Req, error: KafkaError) -> Resp:
+    def refuse(self, request: Req, error: KafkaError) -> Resp:
         """Return the answer to a request that fails as a whole."""
         results = [self._refusal(resource, error) for resource in request.resources]
         return self.response_type(responses=results)

@@ -36,7 +36,7 @@ async def answer_by_controller(
                 return await handler(attrs.evolve(context, may_forward=True), request)
         return await _forward_allowed(channel, context, frame, request, handler)
     except KafkaError as error:
-        return handler.failed(request, error)
+        return handler.refuse(request, error)
 
 
 async def _forward_allowed(
@@ -51,9 +51,9 @@ async def _forward_allowed(
     Return the answer as a list of parts, or as a response if results had to be added. Raises
     KafkaError if no active controller answers.
     """
-    if handler.refused is not None:
+    if handler.refuse_other_brokers is not None:
         order = resources_of(request)
-        results = handler.refused(context, request)
+        results = handler.refuse_other_brokers(context, request)
         if results:
             response = await _forward_rest(channel, context, frame, request, handler)
             add_results(response, results, order)
@@ -77,5 +77,5 @@ async def _forward_rest(
             with_body(frame, request), context.principal, context.client_host
         )
     except KafkaError as error:
-        return handler.failed(request, error)
+        return handler.refuse(request, error)
     return response_to(frame, answer)

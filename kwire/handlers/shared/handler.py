@@ -33,9 +33,9 @@ class Handler(Generic[Req, Resp]):
 
     request_type: type[Req]
     function: Callable[[Context, Req], Awaitable[Resp | None]]
-    failed: Callable[[Req, KafkaError], Resp | None]
+    refuse: Callable[[Req, KafkaError], Resp | None]
     """Makes the answer to a request that fails as a whole."""
-    refused: Callable[[Context, Req], list[Any]] | None = None
+    refuse_other_brokers: Callable[[Context, Req], list[Any]] | None = None
     """Removes from a request the resources that a broker refuses itself before it forwards the
     rest; returns the results for them."""
     discard: Callable[[Resp], None] = _keep
@@ -47,12 +47,12 @@ class Handler(Generic[Req, Resp]):
         except KafkaError as error:
             if context.may_forward and isinstance(error, NotController):
                 raise
-            return self.failed(request, error)
+            return self.refuse(request, error)
         except Disconnect:
             raise
         except Exception:
             log.exception("request failed api=%s", self.request_type.__name__)
-            return self.failed(request, UnknownServerError())
+            return self.refuse(request, UnknownServerError())
 
 
 @overload
@@ -65,8 +65,8 @@ def handles(
 def handles(
     request_type: type[Req],
     *,
-    failed: Callable[[Req, KafkaError], Resp | None],
-    refused: Callable[[Context, Req], list[Any]] | None = None,
+    refuse: Callable[[Req, KafkaError], Resp | None],
+    refuse_other_brokers: Callable[[Context, Req], list[Any]] | None = None,
     discard: Callable[[Resp], None] = _keep,
 ) -> Callable[[Callable[[Context, Req], Awaitable[Resp | None]]], Handler[Req, Resp]]: ...
 
@@ -74,24 +74,24 @@ def handles(
 def handles(
     request_type: type[Any],
     *,
-    failed: Callable[[Any, KafkaError], Any] | None = None,
-    refused: Callable[[Context, Any], list[Any]] | None = None,
+    refuse: Callable[[Any, KafkaError], Any] | None = None,
+    refuse_other_brokers: Callable[[Context, Any], list[Any]] | None = None,
     discard: Callable[[Any], None] = _keep,
 ) -> Callable[[Callable[[Context, Any], Awaitable[Any]]], Handler[Any, Any]]:
     """Make an ``async def`` the handler of one API.
 
-    ``failed`` makes its answer to an error, where that is more than the response's own error code
-    and, if it has one, error message.
+    ``refuse`` makes the answer to a request that fails as a whole, where that is more than the
+    response's own error code and, if it has one, error message.
     """
-    answer = _failed_as_a_whole(request_type) if failed is None else failed
+    refuse_request = _refuse_with_error_code(request_type) if refuse is None else refuse
 
     def decorate(function: Callable[[Context, Any], Awaitable[Any]]) -> Handler[Any, Any]:
-        return Handler(request_type, function, answer, refused, discard)
+        return Handler(request_type, function, refuse_request, refuse_other_brokers, discard)
 
     return decorate
 
 
-def _failed_as_a_whole(request_type: type[Any]) -> Callable[[Any, KafkaError], Any]:
+def _refuse_with_error_code(request_type: type[Any]) -> Callable[[Any, KafkaError], Any]:
     """Return the function that answers with an error code and nothing else but its text."""
     key = spec_of(request_type).api_key
     assert key is not None, "only requests have handlers"
