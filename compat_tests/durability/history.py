@@ -92,6 +92,14 @@ class Call:
     timeout: float
 
 
+@attrs.frozen
+class Session:
+    """A session of an idempotent producer: Kafka numbers and checks the batches of each apart."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @attrs.define
 class History:
     """The observations of all clients of one run."""
@@ -106,13 +114,15 @@ class History:
     """End offsets after healing, when no client sends any more."""
     healed: float = 0.0
     """The time at which the last fault ended."""
+    sessions: dict[Place, dict[int, Session]] = attrs.field(factory=dict)
+    """The producer session of each stored record, by offset; empty if the files are not at hand."""
 
-    def polled(self) -> Iterator[tuple[Poll, Place, int, bytes]]:
+    def polled_records(self) -> Iterator[tuple[Poll, Place, int, bytes]]:
         for poll in self.polls:
             for place, offset, value in poll.records:
                 yield poll, place, offset, value
 
-    def acknowledged(self) -> Iterator[tuple[Send, int]]:
+    def acknowledged_sends(self) -> Iterator[tuple[Send, int]]:
         for send in self.sends:
             if send.outcome == "ok" and send.offset is not None and send.offset >= 0:
                 yield send, send.offset
@@ -120,19 +130,19 @@ class History:
     def values(self) -> dict[Place, dict[int, set[bytes]]]:
         """Return the values at each offset that senders and readers observed."""
         values: dict[Place, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
-        for send, offset in self.acknowledged():
+        for send, offset in self.acknowledged_sends():
             values[send.place][offset].add(send.value)
-        for _, place, offset, value in self.polled():
+        for _, place, offset, value in self.polled_records():
             values[place][offset].add(value)
         return values
 
 
 def lost_writes(history: History) -> list[str]:
     """Find acknowledged records that no reader got (invariant 1)."""
-    polled = {(place, offset, value) for _, place, offset, value in history.polled()}
+    polled = {(place, offset, value) for _, place, offset, value in history.polled_records()}
     return [
         f"lost: {_text(send.value)} acknowledged at {_at(send.place, offset)}"
-        for send, offset in history.acknowledged()
+        for send, offset in history.acknowledged_sends()
         if (send.place, offset, send.value) not in polled
     ]
 
@@ -148,18 +158,27 @@ def conflicting_values(history: History) -> list[str]:
 
 
 def duplicates(history: History) -> list[str]:
-    """Find values of idempotent producers at more than one offset (invariant 3)."""
-    idempotent = {send.value for send in history.sends if send.is_idempotent}
+    """Find values of idempotent producers at more than one offset (invariant 3).
+
+    Kafka keeps duplicates out of one producer session. A client library ends its session after a
+    record was refused or has expired, and then sends again, in the next session, what had no
+    answer: if that was stored, there are two (librdkafka #4953). So offsets in different sessions
+    are no anomaly, if some record of the client failed; else there is no cause for a new session.
+    """
+    client_of = {send.value: send.client for send in history.sends if send.is_idempotent}
+    renewing = {send.client for send in history.sends if send.outcome != "ok"}
     offsets: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
-    for place, seen in history.values().items():
-        for offset, values in seen.items():
-            for value in values & idempotent:
+    for place, values_by_offset in history.values().items():
+        for offset, values in values_by_offset.items():
+            for value in values & client_of.keys():
                 offsets[place, value].add(offset)
-    return [
-        f"duplicate: {_text(value)} of {place} at {sorted(found)}"
-        for (place, value), found in offsets.items()
-        if len(found) > 1
-    ]
+    anomalies = []
+    for (place, value), at in offsets.items():
+        sessions = [history.sessions.get(place, {}).get(offset) for offset in sorted(at)]
+        are_apart = None not in sessions and len(set(sessions)) == len(at)
+        if len(at) > 1 and not (are_apart and client_of[value] in renewing):
+            anomalies.append(f"duplicate: {_text(value)} of {place} at {sorted(at)}, in {sessions}")
+    return anomalies
 
 
 def dirty_reads(history: History) -> list[str]:
@@ -169,7 +188,7 @@ def dirty_reads(history: History) -> list[str]:
     undone = {send.value for send in history.sends if send.transaction in aborted}
     return [
         f"dirty read: {poll.client} got {_text(value)} at {_at(place, offset)}"
-        for poll, place, offset, value in history.polled()
+        for poll, place, offset, value in history.polled_records()
         if value in failed or (poll.is_read_committed and value in undone)
     ]
 
@@ -184,7 +203,7 @@ def early_reads(history: History) -> list[str]:
     }
     return [
         f"early read: {poll.client} got {_text(value)} at {_at(place, offset)}"
-        for poll, place, offset, value in history.polled()
+        for poll, place, offset, value in history.polled_records()
         if poll.is_read_committed and poll.ended < open_until.get(value, 0.0)
     ]
 
@@ -195,15 +214,15 @@ def torn_transactions(history: History) -> list[str]:
     A record counts as missing only if a read_committed reader got a later one.
     """
     highest: dict[Place, int] = {}
-    seen: set[bytes] = set()
-    for poll, place, offset, value in history.polled():
+    visible_values: set[bytes] = set()
+    for poll, place, offset, value in history.polled_records():
         if poll.is_read_committed:
             highest[place] = max(offset, highest.get(place, -1))
-            seen.add(value)
+            visible_values.add(value)
     parts: dict[str, list[bool]] = defaultdict(list)
-    for send, offset in history.acknowledged():
+    for send, offset in history.acknowledged_sends():
         if send.transaction is not None and offset <= highest.get(send.place, -1):
-            parts[send.transaction].append(send.value in seen)
+            parts[send.transaction].append(send.value in visible_values)
     for commit in history.commits:
         if commit.transaction is not None:
             observed = _last_observed(history, commit)
@@ -221,8 +240,12 @@ def _last_observed(history: History, commit: Commit) -> int | None:
     key = (commit.group, commit.place)
     if any((c.group, c.place) == key and c.began > commit.began for c in history.commits):
         return None
-    seen = [c for c in history.committed if (c.group, c.place) == key and c.began >= history.healed]
-    return (max(seen, key=lambda c: c.began).offset or 0) if seen else None
+    reads = [
+        read
+        for read in history.committed
+        if (read.group, read.place) == key and read.began >= history.healed
+    ]
+    return (max(reads, key=lambda c: c.began).offset or 0) if reads else None
 
 
 def skipped_polls(history: History) -> list[str]:
@@ -230,15 +253,15 @@ def skipped_polls(history: History) -> list[str]:
 
     Offsets without an observed record, such as those of markers, are gaps and not skips.
     """
-    known = {place: sorted(offsets) for place, offsets in history.values().items()}
+    offsets_by_place = {place: sorted(offsets) for place, offsets in history.values().items()}
     anomalies = []
     for client, place, previous, offset in _steps(history):
-        between = (
-            [n for n in known[place] if previous < n < offset] if offset > previous + 1 else []
-        )
-        if between:
+        if offset <= previous + 1:
+            continue
+        skipped = [n for n in offsets_by_place[place] if previous < n < offset]
+        if skipped:
             anomalies.append(
-                f"skip: {client} went from {_at(place, previous)} to {offset}, over {between[:5]}"
+                f"skip: {client} went from {_at(place, previous)} to {offset}, over {skipped[:5]}"
             )
     return anomalies
 
@@ -255,7 +278,7 @@ def nonmonotonic_polls(history: History) -> list[str]:
 def _steps(history: History) -> Iterator[tuple[str, Place, int, int]]:
     """Yield each pair of consecutive offsets in one session of a reader."""
     last: dict[tuple[str, int, Place], int] = {}
-    for poll, place, offset, _ in history.polled():
+    for poll, place, offset, _ in history.polled_records():
         key = (poll.client, poll.session, place)
         if key in last:
             yield poll.client, place, last[key], offset
@@ -266,7 +289,7 @@ def nonmonotonic_sends(history: History) -> list[str]:
     """Find idempotent producers with a later record before an earlier one (invariant 8)."""
     last: dict[tuple[str, Place], int] = {}
     anomalies = []
-    for send, offset in history.acknowledged():
+    for send, offset in history.acknowledged_sends():
         key = (send.client, send.place)
         if send.is_idempotent and offset <= last.get(key, -1):
             anomalies.append(
@@ -279,12 +302,12 @@ def nonmonotonic_sends(history: History) -> list[str]:
 
 def wrong_offsets(history: History) -> list[str]:
     """Find acknowledgements without an offset, or with another than the record's (invariant 9)."""
-    found: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
-    for _, place, offset, value in history.polled():
-        found[place, value].add(offset)
+    offsets_by_value: dict[tuple[Place, bytes], set[int]] = defaultdict(set)
+    for _, place, offset, value in history.polled_records():
+        offsets_by_value[place, value].add(offset)
     anomalies = []
     for send in history.sends:
-        offsets = found.get((send.place, send.value))
+        offsets = offsets_by_value.get((send.place, send.value))
         if send.outcome != "ok":
             continue
         if send.offset is None or send.offset < 0:
@@ -347,14 +370,14 @@ def offsets_gone_back(history: History) -> list[str]:
 def unread_commits(history: History) -> list[str]:
     """Find committed offsets after records that no member of the group got (invariant 11)."""
     returned: dict[tuple[str, Place], dict[int, float]] = defaultdict(dict)
-    for poll, place, offset, _ in history.polled():
+    for poll, place, offset, _ in history.polled_records():
         if poll.group is not None:
             returned[poll.group, place].setdefault(offset, poll.began)
-    known = history.values()
+    values_by_place = history.values()
     anomalies = []
     for read in history.committed:
         times = returned[read.group, read.place]
-        passed = (n for n in known[read.place] if n < (read.offset or 0))
+        passed = (n for n in values_by_place[read.place] if n < (read.offset or 0))
         unread = sorted(n for n in passed if times.get(n, FOREVER) > read.ended)
         if unread:
             anomalies.append(
@@ -406,9 +429,9 @@ STUCK_BOUND: Final = 30.0
 
 def anomalies(history: History, bound: float = STUCK_BOUND) -> dict[str, list[str]]:
     """Run every check; return the anomalies by the check that found them."""
-    found = {name: check(history) for name, check in CHECKS.items()}
-    found["stuck_calls"] = stuck_calls(history, bound)
-    return {name: texts for name, texts in found.items() if texts}
+    anomalies_by_check = {name: check(history) for name, check in CHECKS.items()}
+    anomalies_by_check["stuck_calls"] = stuck_calls(history, bound)
+    return {name: texts for name, texts in anomalies_by_check.items() if texts}
 
 
 def _at(place: Place, offset: int) -> str:

@@ -29,16 +29,24 @@ from compat_tests.durability.history import (
 from compat_tests.durability.load import BASE
 from compat_tests.harness.wait import eventually
 
-SEND_SECONDS: Final = 60
+SEND_SECONDS: Final = 180
+"""The expiry of a record: longer than an outage on a busy machine, as it ends the session."""
+UNANSWERED_MAX: Final = 2_000
+"""The records without an answer at which a producer pauses, so that an outage leaves no backlog."""
 POLL_SECONDS: Final = 0.2
 COMMIT_SECONDS: Final = 60
 SESSION_SECONDS: Final = 45
-"""The session timeout: longer than a restart on a busy machine, so that it moves no partition."""
+"""The session timeout; a member whose LeaveGroup was lost holds its group up for as long."""
+STEADY_SESSION_SECONDS: Final = 150
+"""The session timeout of a group's only member: longer than a restart on a busy machine."""
 RECOVERY_SECONDS: Final = 120
 """The longest wait for new acknowledgements of all producers after a restart."""
+REFUSED: Final = "refused"
+"""The producer some of whose records are too large; each of them ends its session."""
 WRITERS: Final = {
     "idempotent": {"enable.idempotence": True},
     "idempotent-zstd": {"enable.idempotence": True, "compression.type": "zstd"},
+    REFUSED: {"enable.idempotence": True},
     "all-lz4": {"acks": "all", "compression.type": "lz4"},
 }
 TOO_LARGE: Final = 20_000
@@ -72,10 +80,10 @@ class Client:
     thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self.thread = threading.Thread(target=self._guarded, daemon=True, name=self.name)
+        self.thread = threading.Thread(target=self._run, daemon=True, name=self.name)
         self.thread.start()
 
-    def _guarded(self) -> None:
+    def _run(self) -> None:
         try:
             self.work()
         except Exception as error:
@@ -84,7 +92,7 @@ class Client:
     def work(self) -> None:
         raise NotImplementedError
 
-    def timed(self, what: str, timeout: float, call: Callable[[], Any]) -> Any:
+    def call_timed(self, what: str, timeout: float, call: Callable[[], Any]) -> Any:
         """Make a call and record it; its end is infinite unless it returns."""
         began = time.monotonic()
         place = len(self.history.calls)
@@ -97,7 +105,7 @@ class Client:
 
 @attrs.define
 class Writer(Client):
-    """A producer that sends round robin to the partitions; some records are too large."""
+    """A producer that sends round robin to the partitions."""
 
     settings: dict[str, Any] = attrs.field(factory=dict)
 
@@ -114,18 +122,22 @@ class Writer(Client):
         )
         sizes = random.Random(self.name)
         while not self.run.stop_writing.wait(self.run.pause):
+            if len(self.waiting) >= UNANSWERED_MAX:
+                producer.poll(0.05)
+                continue
             number = len(self.history.sends)
-            is_large = number % 500 == 250
+            is_large = self.name == REFUSED and number % 500 == 250
             padding = bytes(TOO_LARGE) if is_large else b"." * sizes.randrange(200)
             self._send(producer, number, b"%s-%d-" % (self.name.encode(), number) + padding)
             producer.poll(0)
-        self.timed("flush", SEND_SECONDS, lambda: producer.flush(SEND_SECONDS))
+        self.call_timed("flush", SEND_SECONDS, lambda: producer.flush(SEND_SECONDS))
         for send in self.history.sends:
             if send.value in self.waiting:
                 call = Call(self.name, "send", send.began, float("inf"), SEND_SECONDS)
                 self.history.calls.append(call)
 
     waiting: set[bytes] = attrs.field(factory=set, repr=False)
+    """The values of the records without an answer."""
 
     def _send(self, producer: Producer, number: int, value: bytes) -> None:
         place = (self.run.topic, number % self.run.partitions)
@@ -134,7 +146,7 @@ class Writer(Client):
         self.history.sends.append(Send(self.name, place, value, began, is_idempotent=once))
         self.waiting.add(value)
 
-        def delivered(error: KafkaError | None, message: Any) -> None:
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
             outcome: Outcome = "ok"
             if error is not None:
                 outcome = "failed" if error.code() in REFUSALS else "unknown"
@@ -147,9 +159,9 @@ class Writer(Client):
             call = Call(self.name, "send", began, time.monotonic(), SEND_SECONDS)
             self.history.calls.append(call)
 
-        producer.produce(self.run.topic, value, partition=place[1], on_delivery=delivered)
+        producer.produce(self.run.topic, value, partition=place[1], on_delivery=on_delivery)
 
-    def acknowledged(self) -> int:
+    def acknowledged_count(self) -> int:
         return sum(send.outcome == "ok" for send in list(self.history.sends))
 
 
@@ -182,7 +194,7 @@ class Reader(Client):
     def poll(self, consumer: Any) -> int:
         """Poll once; one record at a time is returned, so none is of an earlier assignment."""
         began = time.monotonic()
-        message = self.timed("poll", POLL_SECONDS, lambda: consumer.poll(POLL_SECONDS))
+        message = self.call_timed("poll", POLL_SECONDS, lambda: consumer.poll(POLL_SECONDS))
         if message is None:
             return 0
         if message.error() is not None:
@@ -208,7 +220,7 @@ class Assigned(Reader):
         consumer.assign(places)
         while not (self.run.stop_reading.is_set() or self.run.is_drained(self)):
             self.poll(consumer)
-        self.timed("close", POLL_SECONDS, consumer.close)
+        self.call_timed("close", POLL_SECONDS, consumer.close)
 
 
 @attrs.define
@@ -229,16 +241,16 @@ class Member(Reader):
 
     def _be_member(self, leave: float) -> None:
         consumer = self.consumer()
-        consumer.subscribe([self.run.topic], on_assign=self._assigned)
+        consumer.subscribe([self.run.topic], on_assign=self._on_assign)
         count = 0
         while not self._is_done() and time.monotonic() < leave:
             count += self.poll(consumer)
             if count >= 40 and "enable.auto.commit" not in self.settings:
                 self._commit(consumer)
                 count = 0
-        self.timed("close", COMMIT_SECONDS, consumer.close)
+        self.call_timed("close", COMMIT_SECONDS, consumer.close)
 
-    def _assigned(self, consumer: Any, places: Any) -> None:
+    def _on_assign(self, consumer: Any, places: Any) -> None:
         self.session += 1
         self.uncommitted.clear()
 
@@ -253,24 +265,24 @@ class Member(Reader):
 
     def _commit(self, consumer: Any) -> None:
         assert self.group is not None
-        wanted = dict(self.uncommitted)
+        positions = dict(self.uncommitted)
         began = time.monotonic()
         first = len(self.history.commits)
-        self.history.commits += [Commit(self.group, p, n, began) for p, n in wanted.items()]
-        offsets = [TopicPartition(*place, offset) for place, offset in wanted.items()]
+        self.history.commits += [Commit(self.group, p, n, began) for p, n in positions.items()]
+        offsets = [TopicPartition(*place, offset) for place, offset in positions.items()]
         outcome: Outcome = "ok"
         try:
-            answer = self.timed(
+            answer = self.call_timed(
                 "commit",
                 COMMIT_SECONDS,
                 lambda: consumer.commit(offsets=offsets, asynchronous=False),
             )
-            if any(one.error is not None for one in answer):
+            if any(partition.error is not None for partition in answer):
                 outcome = "unknown"
         except KafkaException as error:
             outcome = "failed" if error.args[0].code() in FENCED else "unknown"
         ended = time.monotonic() if outcome == "ok" else float("inf")
-        for number in range(first, first + len(wanted)):
+        for number in range(first, first + len(positions)):
             commit = self.history.commits[number]
             self.history.commits[number] = attrs.evolve(commit, ended=ended, outcome=outcome)
 
@@ -294,20 +306,20 @@ class Observer(Reader):
         places = [TopicPartition(self.run.topic, n) for n in range(self.run.partitions)]
         began = time.monotonic()
         try:
-            answer = self.timed("committed", 5, lambda: consumer.committed(places, 5))
+            answer = self.call_timed("committed", 5, lambda: consumer.committed(places, 5))
         except KafkaException:
             return  # The broker is down.
         ended = time.monotonic()
         self.history.committed += [
             Committed(
                 group,
-                (one.topic, one.partition),
-                one.offset if one.offset >= 0 else None,
+                (place.topic, place.partition),
+                place.offset if place.offset >= 0 else None,
                 began,
                 ended,
             )
-            for one in answer
-            if one.error is None
+            for place in answer
+            if place.error is None
         ]
 
 
@@ -327,7 +339,7 @@ class Run:
     def start(self) -> None:
         groups = (f"{self.topic}-commits", f"{self.topic}-auto")
         self.clients = [
-            *(Writer(name, self, settings=dict(wanted)) for name, wanted in WRITERS.items()),
+            *(Writer(name, self, settings=dict(own)) for name, own in WRITERS.items()),
             Assigned("assigned", self),
             Member("member-1", self, group=groups[0]),
             Member("member-2", self, group=groups[0]),
@@ -336,7 +348,11 @@ class Run:
                 "auto",
                 self,
                 group=groups[1],
-                settings={"enable.auto.commit": True, "auto.commit.interval.ms": 200},
+                settings={
+                    "enable.auto.commit": True,
+                    "auto.commit.interval.ms": 200,
+                    "session.timeout.ms": STEADY_SESSION_SECONDS * 1000,
+                },
             ),
             Observer("observer", self, groups=groups),
         ]
@@ -348,9 +364,9 @@ class Run:
 
     def wait_for_more(self, count: int) -> None:
         """Wait until every producer has ``count`` more acknowledgements."""
-        goals = {writer.name: writer.acknowledged() + count for writer in self.writers()}
+        goals = {writer.name: writer.acknowledged_count() + count for writer in self.writers()}
         eventually(
-            lambda: all(w.acknowledged() >= goals[w.name] for w in self.writers()),
+            lambda: all(w.acknowledged_count() >= goals[w.name] for w in self.writers()),
             f"{count} acknowledgements more of each producer; errors: {self.errors()}",
             RECOVERY_SECONDS,
         )
@@ -362,7 +378,7 @@ class Run:
         own = [c for c in self.clients if isinstance(c, Reader) and c.group == reader.group]
         readers = own if reader.group is not None else [reader]
         return all(
-            max(one.positions.get(place, 0) for one in readers) >= end
+            max(member.positions.get(place, 0) for member in readers) >= end
             for place, end in self.ends.items()
         )
 

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 from compat_tests.confluent_kafka.clients import create
-from compat_tests.durability.history import History, anomalies
+from compat_tests.durability.history import History, Session, anomalies
 from compat_tests.durability.recording import TOO_LARGE, Run
+from kwire.records.header import headers
 
 PARTITIONS = 3
 FAULTS = int(os.environ.get("KWIRE_HISTORY_FAULTS", "4"))
@@ -41,14 +42,28 @@ def run_with_faults(broker, topic: str, kinds: list[str]) -> History:
     healed = time.monotonic()
     run.wait_for_more(50)
     history = run.finish(healed)
+    history.sessions = {
+        (topic, partition): producer_sessions(broker.data / f"{topic}-{partition}")
+        for partition in range(PARTITIONS)
+    }
     assert run.errors() == []
     return history
 
 
+def producer_sessions(directory: Path) -> dict[int, Session]:
+    """Return the producer session of each record in a partition's directory, by offset."""
+    return {
+        offset: Session(header.producer_id, header.producer_epoch)
+        for path in sorted(directory.glob("*.log"))
+        for _, header in headers(path.read_bytes())
+        for offset in range(header.base_offset, header.next_offset)
+    }
+
+
 def check(history: History) -> None:
-    found = anomalies(history)
-    assert not found, "\n".join(
-        f"{name}: {len(texts)}, such as {texts[0]}" for name, texts in found.items()
+    texts_by_check = anomalies(history)
+    assert not texts_by_check, "\n".join(
+        f"{name}: {len(texts)}, such as {texts[0]}" for name, texts in texts_by_check.items()
     )
 
 

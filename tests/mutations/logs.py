@@ -302,6 +302,14 @@ MUTATIONS = (
         test="tests/log/test_load_check.py",
     ),
     Mutation(
+        name="duplicates-of-one-session-pass-the-check",
+        invariants=(3,),
+        path="compat_tests/durability/history.py",
+        old="len(set(sessions)) == len(at)",
+        new="len(at) > 1",
+        test="tests/suites/test_history.py",
+    ),
+    Mutation(
         name="flush-of-older-records-forgets-a-cut",
         invariants=(78, 85),
         path="kwire/log/flush_state.py",

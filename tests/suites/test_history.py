@@ -17,6 +17,7 @@ from compat_tests.durability.history import (
     Place,
     Poll,
     Send,
+    Session,
     Transaction,
     anomalies,
 )
@@ -24,13 +25,13 @@ from compat_tests.durability.history import (
 PLACE: Place = ("orders", 0)
 
 
-def sent(number: int, **changes: Any) -> Send:
+def make_send(number: int, **changes: Any) -> Send:
     """One of an idempotent producer's records, each acknowledged at its number."""
     send = Send("producer", PLACE, b"%d" % number, number, "ok", number, is_idempotent=True)
     return attrs.evolve(send, **changes)
 
 
-def polled(*numbers: int, client: str = "reader", **changes: Any) -> Poll:
+def make_poll(*numbers: int, client: str = "reader", **changes: Any) -> Poll:
     records = tuple((PLACE, number, b"%d" % number) for number in numbers)
     began = float(100 + numbers[0])
     return attrs.evolve(Poll(client, began, began + 0.5, records), **changes)
@@ -39,12 +40,12 @@ def polled(*numbers: int, client: str = "reader", **changes: Any) -> Poll:
 def sound() -> History:
     """Ten records, all read by one reader, and by a group that commits as it goes."""
     return History(
-        sends=[sent(number) for number in range(10)],
+        sends=[make_send(number) for number in range(10)],
         polls=[
-            polled(0, 1, 2),
-            polled(3, 4, 5, 6, 7, 8, 9),
-            polled(0, 1, 2, 3, 4, client="member", group="group"),
-            polled(5, 6, 7, 8, 9, client="member", group="group"),
+            make_poll(0, 1, 2),
+            make_poll(3, 4, 5, 6, 7, 8, 9),
+            make_poll(0, 1, 2, 3, 4, client="member", group="group"),
+            make_poll(5, 6, 7, 8, 9, client="member", group="group"),
         ],
         commits=[Commit("group", PLACE, 5, 110.0, 111.0, "ok")],
         committed=[Committed("group", PLACE, 5, 112.0, 113.0)],
@@ -58,16 +59,16 @@ def test_sound_history_has_no_anomalies() -> None:
     assert anomalies(sound()) == {}
 
 
-def found(history: History) -> set[str]:
+def find_anomalies(history: History) -> set[str]:
     return set(anomalies(history))
 
 
-def test_acknowledged_record_that_nobody_reads_is_lost() -> None:
+def test_acknowledged_record_that_no_reader_gets_is_lost() -> None:
     """Invariant 1."""
     history = sound()
-    history.polls = [polled(0, 1, 2, 4, 5, 6, 7, 8, 9)]
+    history.polls = [make_poll(0, 1, 2, 4, 5, 6, 7, 8, 9)]
     assert CHECKS["lost_writes"](history) == ["lost: 3 acknowledged at orders-0@3"]
-    history.polls = [polled(0, 1, 2)]
+    history.polls = [make_poll(0, 1, 2)]
     assert len(CHECKS["lost_writes"](history)) == 7  # also what lies behind all that was read
 
 
@@ -86,36 +87,59 @@ def test_two_values_at_one_offset(reader: str) -> None:
     """Invariant 2."""
     history = sound()
     history.polls.append(Poll(reader, 120.0, 121.0, ((PLACE, 4, b"another"),), session=1))
-    assert "conflicting_values" in found(history)
+    assert "conflicting_values" in find_anomalies(history)
 
 
 def test_two_acknowledgements_of_one_offset() -> None:
     """Invariant 2: also where no consumer has read it yet."""
-    history = History(sends=[sent(4), sent(5, offset=4)])
-    assert "conflicting_values" in found(history)
+    history = History(sends=[make_send(4), make_send(5, offset=4)])
+    assert "conflicting_values" in find_anomalies(history)
 
 
 def test_value_at_two_offsets_is_a_duplicate_of_idempotent_producers_alone() -> None:
     """Invariant 3."""
     history = sound()
     history.polls.append(Poll("late", 120.0, 121.0, ((PLACE, 10, b"4"),)))
-    assert "duplicates" in found(history)
-    history.sends[4] = sent(4, is_idempotent=False)
-    assert "duplicates" not in found(history)
+    assert "duplicates" in find_anomalies(history)
+    history.sends[4] = make_send(4, is_idempotent=False)
+    assert "duplicates" not in find_anomalies(history)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "outcome", "is_anomaly"),
+    [
+        ((0, 1), "unknown", False),
+        ((0, 1), "failed", False),
+        ((0, 1), "ok", True),
+        ((0, 0), "unknown", True),
+        ((0, None), "unknown", True),
+    ],
+)
+def test_value_in_two_producer_sessions(epochs: Any, outcome: Any, is_anomaly: bool) -> None:
+    """Invariant 3: no duplicate, if the client had to begin a new session."""
+    history = sound()
+    history.sends.append(Send("producer", PLACE, b"another", 50.0, outcome, 11, is_idempotent=True))
+    history.polls.append(Poll("late", 120.0, 121.0, ((PLACE, 10, b"4"),)))
+    history.sessions[PLACE] = {
+        offset: Session(1000, epoch)
+        for offset, epoch in zip((4, 10), epochs, strict=True)
+        if epoch is not None
+    }
+    assert ("duplicates" in find_anomalies(history)) == is_anomaly
 
 
 def test_refused_record_is_read() -> None:
     """Invariant 4."""
     history = sound()
-    history.sends[9] = sent(9, outcome="failed", offset=None)
-    assert found(history) == {"dirty_reads"}
+    history.sends[9] = make_send(9, outcome="failed", offset=None)
+    assert find_anomalies(history) == {"dirty_reads"}
 
 
 def in_transaction(outcome: Any, **changes: Any) -> History:
     """Two records of one transaction, read at read_committed after its end."""
     history = History(
-        sends=[sent(0, transaction="t"), sent(1, transaction="t"), sent(2)],
-        polls=[polled(0, 1, 2, is_read_committed=True)],
+        sends=[make_send(0, transaction="t"), make_send(1, transaction="t"), make_send(2)],
+        polls=[make_poll(0, 1, 2, is_read_committed=True)],
         transactions=[Transaction("t", 50.0, outcome)],
         ends={PLACE: 3},
     )
@@ -124,25 +148,25 @@ def in_transaction(outcome: Any, **changes: Any) -> History:
 
 def test_record_of_an_aborted_transaction_is_read() -> None:
     """Invariant 4."""
-    assert found(in_transaction("committed")) == set()
-    assert found(in_transaction("aborted")) == {"dirty_reads"}
-    uncommitted = in_transaction("aborted", polls=[polled(0, 1, 2)])
-    assert found(uncommitted) == set()
+    assert find_anomalies(in_transaction("committed")) == set()
+    assert find_anomalies(in_transaction("aborted")) == {"dirty_reads"}
+    uncommitted = in_transaction("aborted", polls=[make_poll(0, 1, 2)])
+    assert find_anomalies(uncommitted) == set()
 
 
 def test_record_is_read_before_its_transaction_commits() -> None:
     """Invariant 5."""
     history = in_transaction("committed", transactions=[Transaction("t", 500.0, "committed")])
-    assert found(history) == {"early_reads"}
-    assert found(in_transaction("committed", transactions=[])) == {"early_reads"}
+    assert find_anomalies(history) == {"early_reads"}
+    assert find_anomalies(in_transaction("committed", transactions=[])) == {"early_reads"}
 
 
 def test_half_of_a_transaction_is_read() -> None:
     """Invariant 6."""
-    history = in_transaction("committed", polls=[polled(0, 2, is_read_committed=True)])
-    assert "torn_transactions" in found(history)
-    behind = in_transaction("committed", polls=[polled(0, is_read_committed=True)], ends={})
-    assert "torn_transactions" not in found(behind)  # the rest may still come
+    history = in_transaction("committed", polls=[make_poll(0, 2, is_read_committed=True)])
+    assert "torn_transactions" in find_anomalies(history)
+    behind = in_transaction("committed", polls=[make_poll(0, is_read_committed=True)], ends={})
+    assert "torn_transactions" not in find_anomalies(behind)  # the rest may still come
 
 
 def test_offsets_of_a_transaction_are_missing() -> None:
@@ -150,30 +174,30 @@ def test_offsets_of_a_transaction_are_missing() -> None:
     commit = Commit("group", PLACE, 2, 40.0, 41.0, "ok", transaction="t")
     history = in_transaction("committed", commits=[commit])
     history.committed = [Committed("group", PLACE, 2, 200.0, 201.0)]
-    assert "torn_transactions" not in found(history)
+    assert "torn_transactions" not in find_anomalies(history)
     history.committed = [Committed("group", PLACE, None, 200.0, 201.0)]
-    assert "torn_transactions" in found(history)
+    assert "torn_transactions" in find_anomalies(history)
 
 
 def test_reader_skips_a_record_between_two_polls() -> None:
     """Invariant 7."""
     history = sound()
-    history.polls[1] = polled(4, 5, 6, 7, 8, 9)
-    assert found(history) == {"skipped_polls"}
+    history.polls[1] = make_poll(4, 5, 6, 7, 8, 9)
+    assert find_anomalies(history) == {"skipped_polls"}
 
 
 def test_reader_skips_a_record_within_a_poll() -> None:
     """Invariant 7."""
     history = sound()
-    history.polls[1] = polled(3, 5, 6, 7, 8, 9)
-    assert found(history) == {"skipped_polls"}
+    history.polls[1] = make_poll(3, 5, 6, 7, 8, 9)
+    assert find_anomalies(history) == {"skipped_polls"}
 
 
-def test_gap_that_nobody_knows_a_record_of_is_no_skip() -> None:
+def test_offsets_without_an_observed_record_are_no_skip() -> None:
     """Invariant 7."""
     history = sound()
     del history.sends[3]
-    history.polls = [polled(0, 1, 2, 4, 5, 6, 7, 8, 9)]
+    history.polls = [make_poll(0, 1, 2, 4, 5, 6, 7, 8, 9)]
     history.committed = []
     assert anomalies(history) == {}
 
@@ -182,41 +206,43 @@ def test_gap_that_nobody_knows_a_record_of_is_no_skip() -> None:
 def test_reader_gets_an_offset_again_or_an_earlier_one(again: int) -> None:
     """Invariant 8."""
     history = sound()
-    history.polls.insert(1, polled(again))
-    assert found(history) == {"nonmonotonic_polls"} | ({"skipped_polls"} if again == 1 else set())
-    history.polls[1] = polled(again, session=7)  # it had sought
-    assert "nonmonotonic_polls" not in found(history)
+    history.polls.insert(1, make_poll(again))
+    assert find_anomalies(history) == {"nonmonotonic_polls"} | (
+        {"skipped_polls"} if again == 1 else set()
+    )
+    history.polls[1] = make_poll(again, session=7)  # it had sought
+    assert "nonmonotonic_polls" not in find_anomalies(history)
 
 
 def test_producer_is_given_an_earlier_offset() -> None:
     """Invariant 8."""
     history = sound()
     history.sends[4], history.sends[5] = history.sends[5], history.sends[4]
-    assert found(history) == {"nonmonotonic_sends"}
+    assert find_anomalies(history) == {"nonmonotonic_sends"}
 
 
 @pytest.mark.parametrize("offset", [None, -1])
 def test_acknowledgement_names_no_offset(offset: int | None) -> None:
     """Invariant 9."""
     history = sound()
-    history.sends[4] = sent(4, offset=offset)
-    assert found(history) == {"wrong_offsets"}
+    history.sends[4] = make_send(4, offset=offset)
+    assert find_anomalies(history) == {"wrong_offsets"}
 
 
 def test_acknowledgement_names_another_offset() -> None:
     """Invariant 9."""
     history = sound()
-    history.sends[4] = sent(4, offset=0, is_idempotent=False)
-    assert "wrong_offsets" in found(history)
+    history.sends[4] = make_send(4, offset=0, is_idempotent=False)
+    assert "wrong_offsets" in find_anomalies(history)
 
 
 def test_call_that_does_not_end() -> None:
     """Invariant 10."""
     history = sound()
     history.calls.append(Call("producer", "flush", 101.0, float("inf"), 5.0))
-    assert found(history) == {"stuck_calls"}
+    assert find_anomalies(history) == {"stuck_calls"}
     history.calls[-1] = Call("producer", "flush", 101.0, 139.0, 5.0)
-    assert "stuck_calls" in found(history)
+    assert "stuck_calls" in find_anomalies(history)
     history.calls[-1] = Call("producer", "flush", 101.0, 134.0, 5.0)
     assert anomalies(history) == {}  # the last fault ended at 105
 
@@ -226,7 +252,7 @@ def test_committed_offset_goes_back(offset: int | None) -> None:
     """Invariant 11."""
     history = sound()
     history.committed.append(Committed("group", PLACE, offset, 114.0, 115.0))
-    assert found(history) == {"offsets_gone_back"}
+    assert find_anomalies(history) == {"offsets_gone_back"}
 
 
 def test_committed_offset_goes_back_because_a_client_commits_it_so() -> None:
@@ -252,7 +278,7 @@ def test_offset_of_a_group_that_commits_unasked_goes_back() -> None:
     history.commits = []
     assert anomalies(history) == {}
     history.committed.append(Committed("group", PLACE, 4, 114.0, 115.0))
-    assert found(history) == {"offsets_gone_back"}
+    assert find_anomalies(history) == {"offsets_gone_back"}
 
 
 def test_offset_is_committed_past_records_that_were_not_given() -> None:
@@ -260,11 +286,11 @@ def test_offset_is_committed_past_records_that_were_not_given() -> None:
     history = sound()
     history.commits = [Commit("group", PLACE, 7, 104.5, 104.6, "ok")]
     history.committed = [Committed("group", PLACE, 7, 104.7, 104.8)]
-    assert found(history) == {"unread_commits"}
+    assert find_anomalies(history) == {"unread_commits"}
 
 
 def test_reader_does_not_reach_the_end() -> None:
     """Invariant 12."""
     history = sound()
-    history.polls[3] = polled(5, 6, 7, client="member", group="group")
-    assert found(history) == {"lagging_readers"}
+    history.polls[3] = make_poll(5, 6, 7, client="member", group="group")
+    assert find_anomalies(history) == {"lagging_readers"}

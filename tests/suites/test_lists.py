@@ -62,7 +62,7 @@ def test_test_that_is_neither_run_nor_listed_is_a_problem() -> None:
     assert listing.gaps(LISTED, upstream, ALL_PASS) == ["neither run nor listed: new"]
 
 
-def test_part_that_only_a_run_tells_must_be_listed_too() -> None:
+def test_part_known_only_from_a_run_must_be_listed_too() -> None:
     upstream = [entry.name for entry in LISTED]
     ran = {**ALL_PASS, "plain/part": True}
     assert listing.gaps(LISTED, upstream, ran) == ["neither run nor listed: plain/part"]
