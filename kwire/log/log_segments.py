@@ -150,12 +150,23 @@ class LogSegments(Sequence[Segment]):
             for position, header in segment.scan(first[0]) if first is not None else ():
                 yield segment, position, header
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[Aborted]:
-        """Return aborted transactions that touch the range, sorted by their first offsets."""
+    def aborted_transactions(
+        self, start_offset: int, end_offset: int, *, wait: bool = True
+    ) -> list[Aborted]:
+        """Return aborted transactions that touch the range, sorted by their first offsets.
+
+        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        """
         aborted: list[Aborted] = []
-        for segment in self.ordered[self.index_of(start_offset) :]:
-            for entry in segment.indexes.aborted_transactions():
-                aborted.append(entry)
-                if entry.last_stable_offset >= end_offset:
-                    return overlapping(aborted, start_offset, end_offset)
+        segments = self.ordered[self.index_of(start_offset) :]
+        try:
+            for segment in segments:
+                for entry in segment.indexes.aborted_transactions(wait=wait):
+                    aborted.append(entry)
+                    if entry.last_stable_offset >= end_offset:
+                        return overlapping(aborted, start_offset, end_offset)
+        except WouldWait as cold:
+            cold.disk = self.disk
+            cold.job = warming.committed_read(segments, start_offset, end_offset)
+            raise
         return overlapping(aborted, start_offset, end_offset)

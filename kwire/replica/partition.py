@@ -291,7 +291,7 @@ class Partition:
             return Read(None, high_watermark, stable, start, end)
         aborted = None
         if upto is FetchIsolation.STABLE:
-            transactions = log.segments.aborted_transactions(offset, end)
+            transactions = log.segments.aborted_transactions(offset, end, wait=wait)
             aborted = [(a.producer_id, a.first_offset) for a in transactions]
         # This comes last, because the region holds a file open.
         region = log.read(offset, max_bytes, end_offset=end, at_least_one=at_least_one, wait=wait)

@@ -6,12 +6,14 @@ import attrs
 import pytest
 
 from kwire.log.disk import File
+from kwire.log.formats import names
 from kwire.records import header
 from kwire.records.header import Buffer
 from kwire.simulation.disk import SimDisk, SimFile
 from tests.handlers.test_fetch import at, fetch, values
 from tests.support.handlers import broker as brokers
 from tests.support.handlers.broker import NOW_MS, Broker, broker, one_batch
+from tests.support.log.batches import marker
 
 BATCHES = 60
 
@@ -26,10 +28,7 @@ class ColdFile(SimFile):
 
     def read(self, position: int, size: int) -> bytes:
         assert isinstance(self.disk, ColdDisk)
-        if not self._is_cached():
-            on_loop = threading.current_thread() is threading.main_thread()
-            (self.disk.loop_waits if on_loop else self.disk.thread_waits).append(self.path)
-            self.disk.warm.add(self.path)
+        self.disk.note_read(self.path)
         return super().read(position, size)
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
@@ -43,6 +42,18 @@ class ColdDisk(SimDisk):
     warm: set[str] = attrs.Factory(set)
     loop_waits: list[str] = attrs.Factory(list)
     thread_waits: list[str] = attrs.Factory(list)
+
+    def note_read(self, path: str) -> None:
+        """Note the task that waits if this file is not cached; it is cached from then on."""
+        if path not in self.warm:
+            on_loop = threading.current_thread() is threading.main_thread()
+            (self.loop_waits if on_loop else self.thread_waits).append(path)
+            self.warm.add(path)
+
+    def read(self, path: str) -> bytes:
+        data = super().read(path)
+        self.note_read(path)
+        return data
 
     def open(self, path: str, *, create: bool = False) -> File:
         super().open(path, create=create)
@@ -103,3 +114,39 @@ async def test_tail_needs_no_thread(subject: Broker) -> None:
     (answer,) = await fetch(subject, at("t", BATCHES - 1))
     assert values(answer) == [(BATCHES - 1, b"%d" % (BATCHES - 1))]
     assert disk.thread_waits == []
+
+
+@pytest.mark.parametrize("offset", [0, 21, 45])
+async def test_aborted_transactions_of_cold_segments_are_read_by_a_thread(
+    monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """Invariants 19 and 91: read_committed waits for no ``.txnindex`` on the event loop."""
+    monkeypatch.setattr(brokers, "SimDisk", ColdDisk)
+    subject = broker()
+    partition = await subject.create("t", segment_bytes=900, index_interval_bytes=100)
+    assert partition is not None
+    aborted: list[tuple[int, int]] = []
+    for number in range(BATCHES // 2):
+        data = one_batch(
+            b"%d" % number,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=number,
+            transactional=True,
+        )
+        subject.replicas.append(partition, data, header.parse(data), 1, NOW_MS)
+        data = marker(7, commit=bool(number % 3))
+        subject.replicas.append(partition, data, header.parse(data), 1, NOW_MS, from_client=False)
+        if number % 3 == 0 and number * 2 + 1 >= offset:
+            aborted.append((7, number * 2))
+    partition.log.flush_state.flush()
+    assert len(partition.log.segments) > 4
+    disk = subject.disk
+    assert isinstance(disk, ColdDisk)
+    disk.warm.clear()
+    disk.loop_waits.clear()
+    (answer,) = await fetch(subject, at("t", offset, max_bytes=70), isolation_level=1)
+    assert [(a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()] == aborted
+    assert values(answer)[0][0] == offset
+    assert disk.loop_waits == []
+    assert any(path.endswith(names.TXN_INDEX) for path in disk.thread_waits)

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kwire.records.header import Buffer
+
 ENTRY: Final = struct.Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY.size
 VERSION: Final = 0
@@ -27,7 +29,7 @@ def pack(entry: Aborted) -> bytes:
     return ENTRY.pack(VERSION, *entry)
 
 
-def entries(data: bytes) -> list[Aborted]:
+def entries(data: Buffer) -> list[Aborted]:
     """Return all whole entries."""
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     return [Aborted._make(fields[1:]) for fields in ENTRY.iter_unpack(data[:whole])]

@@ -17,7 +17,7 @@ from kwire.log.segments.files import SegmentFiles
 class SegmentIndexes:
     """The indexes of one segment, in memory or on disk."""
 
-    __slots__ = ("_aborted", "_files", "offsets", "times")
+    __slots__ = ("_aborted", "_files", "has_no_aborted", "offsets", "times")
 
     def __init__(self, files: SegmentFiles) -> None:
         self._files = files
@@ -26,6 +26,8 @@ class SegmentIndexes:
         self.times: bytearray | None = None
         """The time index; None while it is on disk."""
         self._aborted: list[Aborted] | None = None
+        self.has_no_aborted = False
+        """Whether the segment is known to have no file of aborted transactions."""
 
     def start(self) -> None:
         """Begin with empty indexes in memory."""
@@ -40,6 +42,8 @@ class SegmentIndexes:
 
     def drop(self) -> None:
         """Drop the indexes from memory; they are on disk."""
+        if self._aborted is not None:
+            self.has_no_aborted = not self._aborted
         self.offsets = self.times = self._aborted = None
 
     def write(self) -> None:
@@ -116,11 +120,25 @@ class SegmentIndexes:
         with self._entries(self.times, names.TIME_INDEX, size) as (read, count):
             return time_index.last(bytes(read(count - 1, 1)) if count else b"")
 
-    def aborted_transactions(self) -> list[Aborted]:
-        """Return the transactions whose abort markers are in the segment."""
+    def aborted_transactions(self, *, wait: bool = True) -> list[Aborted]:
+        """Return the transactions whose abort markers are in the segment.
+
+        Without ``wait`` it raises :class:`WouldWait` rather than wait for the disk.
+        """
         if self._aborted is not None:
             return self._aborted
-        return txn_index.entries(self._files.read(names.TXN_INDEX))
+        if self.has_no_aborted:
+            return []
+        file = self._files.open(names.TXN_INDEX)
+        try:
+            try:
+                size = file.size()
+            except FileNotFoundError:
+                self.has_no_aborted = True
+                return []
+            return txn_index.entries(reader(file, wait=wait)(0, size))
+        finally:
+            file.close()
 
     def data(self) -> tuple[bytes, bytes, list[Aborted]]:
         """Return offset index, time index and aborted transactions, wherever they are."""

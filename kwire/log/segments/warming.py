@@ -3,7 +3,12 @@
 A job opens files of its own: the segment may be cut, removed or closed meanwhile.
 """
 
-from kwire.log.cold import Job
+from collections.abc import Sequence
+from functools import partial
+
+from kwire.log.cold import Job, run_all
+from kwire.log.formats import names, txn_index
+from kwire.log.segments.files import SegmentFiles
 from kwire.log.segments.segment import Segment
 
 
@@ -24,3 +29,26 @@ def lookups(segment: Segment, *offsets: int) -> Job:
             shadow.file.close()
 
     return read
+
+
+def committed_read(segments: Sequence[Segment], start_offset: int, end_offset: int) -> Job:
+    """Return a job that reads what a read_committed fetch of this range needs.
+
+    The range begins in the first of the segments. Its lookup is read too: it has not been tried.
+    """
+    cold = [s for s in segments if not s.has_indexes and not s.indexes.has_no_aborted]
+    return partial(
+        run_all,
+        [
+            lookups(segments[0], start_offset, end_offset),
+            partial(_read_aborted, [segment.files for segment in cold], end_offset),
+        ],
+    )
+
+
+def _read_aborted(cold: Sequence[SegmentFiles], end_offset: int) -> None:
+    """Read aborted transactions, up to the entry after which none touches the range."""
+    for files in cold:
+        entries = txn_index.entries(files.read(names.TXN_INDEX))
+        if any(entry.last_stable_offset >= end_offset for entry in entries):
+            return
