@@ -19,7 +19,7 @@ from kwire.node import build
 from kwire.node.broker import BrokerHalf
 from kwire.node.controller_requests import register_controller
 from kwire.node.core import Core, make_core
-from kwire.raftmeta.controller.change_log import news
+from kwire.raftmeta.controller.change_log import change_lines
 from kwire.raftmeta.metadata.image_change import MetadataDelta
 from kwire.storage_format.directories import CannotOpenError, format_node, is_single_voter
 
@@ -73,7 +73,7 @@ class Server:
     def _on_image_published(self, delta: MetadataDelta) -> None:
         self.services.image = delta.after
         if self.core.controller.has_decided(delta.after.applied.offset):
-            for line in news(delta):
+            for line in change_lines(delta):
                 log.info(line)
 
     # Running --------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ MUTATIONS = (
         name="topic-that-exists-is-created",
         invariants=(48,),
         path="kwire/raftmeta/controller/topics.py",
-        old="if asked.name in state.image.topic_ids:",
-        new="if asked.name in ():",
+        old="if item.name in state.image.topic_ids:",
+        new="if item.name in ():",
         test="tests/raftmeta/controller/test_repeated.py::test_asked_again_nothing_changes",
     ),
     Mutation(

@@ -85,9 +85,9 @@ class BrokerLifecycle:
     _running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _sooner: Signal = attrs.field(factory=Signal)
     """Set when a heartbeat became due earlier."""
-    _unheard_since: float | None = None
+    _unanswered_since: float | None = None
     """The time of the first request after the last answer; None if no answer is missing."""
-    _trouble: str = ""
+    _last_refusal: str = ""
     """The error that was logged last; an error that repeats is logged once."""
 
     def __attrs_post_init__(self) -> None:
@@ -119,13 +119,13 @@ class BrokerLifecycle:
         broker.registration.previous_broker_epoch = previous_epoch
         with trio.fail_after(self.config.initial_broker_registration_timeout_ms / 1000):
             while not broker.registered:
-                await self._speak()
+                await self._exchange()
         while broker.state is State.STARTING:
-            await self._speak()
+            await self._exchange()
         broker.ready_to_unfence(self.clock.now())
         while broker.state is not State.RUNNING:
-            await self._speak()
-        self._keep()
+            await self._exchange()
+        self._keep_session()
         logger.info("broker unfenced id=%d epoch=%d", self.config.node_id, self.epoch)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -135,33 +135,33 @@ class BrokerLifecycle:
             while True:
                 if (
                     self.local is not None
-                    and not self.broker.has_news
+                    and not self.broker.has_unreported_directory
                     and self._serves(self.publisher.image)
-                    and self._keep()
+                    and self._keep_session()
                 ):
-                    await self._kept(self.local)
-                await self._speak()
+                    await self._wait_session_end(self.local)
+                await self._exchange()
 
     def directory_failed(self, directory_id: bytes) -> None:
         """Report an offline log directory to the controller in a heartbeat at once."""
         self.broker.directory_failed(directory_id, self.clock.now())
-        if self.broker.has_news:
+        if self.broker.has_unreported_directory:
             self._sooner.set()
 
-    async def _kept(self, local: LocalController) -> None:
+    async def _wait_session_end(self, local: LocalController) -> None:
         """Block while the local controller is active and this broker is unfenced.
 
         A heartbeat that becomes due earlier also ends it.
         """
         async with trio.open_nursery() as nursery:
 
-            async def ended(waiting: Callable[[], Awaitable[None]]) -> None:
+            async def end_after(waiting: Callable[[], Awaitable[None]]) -> None:
                 await waiting()
                 nursery.cancel_scope.cancel()
 
-            nursery.start_soon(ended, local.wait_inactive)
-            nursery.start_soon(ended, self._wait_put_out)
-            nursery.start_soon(ended, self._sooner.wait)
+            nursery.start_soon(end_after, local.wait_inactive)
+            nursery.start_soon(end_after, self._wait_put_out)
+            nursery.start_soon(end_after, self._sooner.wait)
 
     async def _wait_put_out(self) -> None:
         """Wait until this incarnation is fenced or no longer registered."""
@@ -171,7 +171,7 @@ class BrokerLifecycle:
         own = image.brokers.get(self.config.node_id)
         return own is not None and own.epoch == self.epoch and not own.fenced
 
-    def _keep(self) -> bool:
+    def _keep_session(self) -> bool:
         """Keep the session without heartbeats if the only controller is local; return whether."""
         return self.local is not None and self.local.keep_session(self.config.node_id)
 
@@ -185,45 +185,45 @@ class BrokerLifecycle:
         broker = self.broker
         broker.begin_controlled_shutdown(self.clock.now())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._despair, nursery.cancel_scope)
+            nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
             while broker.state is not State.SHUTTING_DOWN:
-                await self._speak()
+                await self._exchange()
             nursery.cancel_scope.cancel()
         went = broker.state is State.SHUTTING_DOWN
         if not went:
             logger.warning("stops without a controller id=%d", self.config.node_id)
         return went
 
-    async def _despair(self, attempts: trio.CancelScope) -> None:
+    async def _cancel_when_gone(self, attempts: trio.CancelScope) -> None:
         """Cancel the attempts once no controller can be expected to answer."""
         while True:
             await trio.sleep(LOOK_SECONDS)
-            since = self._unheard_since
+            since = self._unanswered_since
             if since is None:
                 continue
             if self.clock.now() >= since + GIVE_UP_SECONDS or await self.is_gone():
                 attempts.cancel()
 
-    async def _speak(self) -> None:
+    async def _exchange(self) -> None:
         """Send one request when it is due, and process the answer."""
         self._sooner.clear()
         with trio.move_on_after(max(0.0, self.broker.due - self.clock.now())):
             await self._sooner.wait()
-        if self._unheard_since is None:
-            self._unheard_since = self.clock.now()
+        if self._unanswered_since is None:
+            self._unanswered_since = self.clock.now()
         try:
-            answer = await self._asked()
+            answer = await self._send()
         except errors.KafkaError as error:
-            if repr(error) != self._trouble:
-                self._tell_of(error)
-            self._trouble = repr(error)
-            self._check_place(error)
-            self.broker.failed(error, self.clock.now())
+            if repr(error) != self._last_refusal:
+                self._log_refusal(error)
+            self._last_refusal = repr(error)
+            self._check_incarnation(error)
+            self.broker.on_error(error, self.clock.now())
         else:
-            self._unheard_since = None
-            self.broker.answered(answer, self.clock.now())
+            self._unanswered_since = None
+            self.broker.on_answer(answer, self.clock.now())
 
-    def _check_place(self, error: errors.KafkaError) -> None:
+    def _check_incarnation(self, error: errors.KafkaError) -> None:
         """Raise DuplicateBrokerRegistration if a newer incarnation holds this id.
 
         A broker that is no longer registered may register again.
@@ -237,7 +237,7 @@ class BrokerLifecycle:
                 f"Another broker has registered with the id {own.id} meanwhile."
             )
 
-    def _tell_of(self, error: errors.KafkaError) -> None:
+    def _log_refusal(self, error: errors.KafkaError) -> None:
         if isinstance(error, errors.DuplicateBrokerRegistration):
             text = "another broker with this node.id lives, or did a moment ago: asking again id=%d"
             logger.warning(text, self.config.node_id)
@@ -248,15 +248,15 @@ class BrokerLifecycle:
     def _name(self) -> str:
         return self.broker.state.name if self.broker.registered else "UNREGISTERED"
 
-    async def _asked(self) -> Answer:
+    async def _send(self) -> Answer:
         """Return the active controller's answer.
 
         A local controller may have lost the other voters, so its answer is awaited only for a
         heartbeat interval.
         """
-        known = self.publisher.applied
-        cordons = known.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
-        request = self.broker.request(known.applied.offset, cordons=cordons)
+        image = self.publisher.applied
+        cordons = image.features.get(METADATA_VERSION, 0) >= CORDONS_SINCE
+        request = self.broker.request(image.applied.offset, cordons=cordons)
         may_hang = self.local is not None and self.local.may_wait_for_voters
         with trio.move_on_after(self.broker.interval if may_hang else math.inf):
             answer: Answer = await self.ask(request)

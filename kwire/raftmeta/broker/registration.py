@@ -31,7 +31,7 @@ def broker_registration(
         listeners=_listeners(request.Listener, endpoints),
         features=_features(request.Feature, features),
         rack=config.broker_rack,
-        log_dirs=sorted(log_dirs, key=_signed),
+        log_dirs=sorted(log_dirs, key=_signed_halves),
     )
 
 
@@ -68,7 +68,7 @@ def _features(feature: Callable[..., F], supported: Mapping[str, tuple[int, int]
     ]
 
 
-def _signed(directory_id: bytes) -> tuple[int, int]:
+def _signed_halves(directory_id: bytes) -> tuple[int, int]:
     """Return a directory id as two signed numbers: Kafka orders uuids by these."""
     high, low = struct.unpack(">qq", directory_id)
     return high, low

@@ -65,7 +65,7 @@ class BrokerState:
     _is_ready: bool = False
     _sent_dirs: int = 0
     """The number of offline directories in the last heartbeat."""
-    _told_dirs: int = 0
+    _acknowledged_dirs: int = 0
     """The number of offline directories that the controller has acknowledged."""
     _was_asked: bool = False
     """Whether the controller has answered a request to shut down."""
@@ -75,7 +75,7 @@ class BrokerState:
         if not self.registered:
             return self.registration
         self._sent_dirs = len(self.offline_dirs)
-        told = cordons and self.state is not State.STARTING
+        has_cordons = cordons and self.state is not State.STARTING
         return BrokerHeartbeatRequest(
             broker_id=self.registration.broker_id,
             broker_epoch=self.epoch,
@@ -83,16 +83,16 @@ class BrokerState:
             want_fence=not self._is_ready,
             want_shut_down=self.state is State.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self.offline_dirs),
-            cordoned_log_dirs=[] if told else None,
+            cordoned_log_dirs=[] if has_cordons else None,
         )
 
-    def answered(self, answer: Answer, now: float) -> None:
+    def on_answer(self, answer: Answer, now: float) -> None:
         """Process the controller's answer to the last request."""
         if isinstance(answer, BrokerRegistrationResponse):
             self.epoch, self.registered, self.due = answer.broker_epoch, True, now
-            self._told_dirs = 0
+            self._acknowledged_dirs = 0
             return
-        self._told_dirs = self._sent_dirs
+        self._acknowledged_dirs = self._sent_dirs
         self.due = now + self.interval
         match self.state:
             case State.STARTING:
@@ -109,7 +109,7 @@ class BrokerState:
             case _:
                 pass
 
-    def failed(self, error: KafkaError, now: float) -> None:
+    def on_error(self, error: KafkaError, now: float) -> None:
         """Schedule a retry after an error or a missing answer; raise errors that will not pass."""
         self.due = now + self.interval
         if not self.registered:
@@ -123,9 +123,9 @@ class BrokerState:
             self.registered, self.due = False, now
 
     @property
-    def has_news(self) -> bool:
+    def has_unreported_directory(self) -> bool:
         """Whether a directory has failed that the controller does not know of."""
-        return self._told_dirs < len(self.offline_dirs)
+        return self._acknowledged_dirs < len(self.offline_dirs)
 
     def directory_failed(self, directory_id: bytes, now: float) -> None:
         """Add an offline log directory; the next heartbeat, which is due now, names it."""

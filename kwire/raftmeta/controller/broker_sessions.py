@@ -16,7 +16,7 @@ from kwire.raftmeta.metadata.image import BrokerImage
 class BrokerSession:
     """The time of a broker's last heartbeat, and what it reported."""
 
-    heard_at: float
+    heartbeat_at: float
     metadata_offset: int = -1
     """The last offset that the broker reported as applied."""
     fenced: bool = True
@@ -34,7 +34,7 @@ class BrokerSessions:
     def touch(self, broker_id: int, now: float, *, fenced: bool, metadata_offset: int) -> None:
         """Record a heartbeat or registration of a broker."""
         session = self._sessions.setdefault(broker_id, BrokerSession(now))
-        session.heard_at = now
+        session.heartbeat_at = now
         session.fenced = fenced
         session.metadata_offset = metadata_offset
 
@@ -58,22 +58,22 @@ class BrokerSessions:
     def is_valid(self, broker_id: int, now: float) -> bool:
         """Whether a broker may still be alive."""
         session = self._sessions.get(broker_id)
-        return session is not None and now < session.heard_at + self.timeout_s
+        return session is not None and now < session.heartbeat_at + self.timeout_s
 
     def stale(self, now: float) -> list[int]:
         """Return the brokers that are not fenced and whose session ended, the earliest first."""
         overdue = [
-            (session.heard_at, broker_id)
+            (session.heartbeat_at, broker_id)
             for broker_id, session in self._sessions.items()
-            if not session.fenced and now >= session.heard_at + self.timeout_s
+            if not session.fenced and now >= session.heartbeat_at + self.timeout_s
         ]
         return [broker_id for _, broker_id in sorted(overdue)]
 
     @property
     def deadline(self) -> float:
         """The time at which the next session ends if no heartbeat comes."""
-        heard = (s.heard_at for s in self._sessions.values() if not s.fenced)
-        return min(heard, default=math.inf) + self.timeout_s
+        heartbeats = (s.heartbeat_at for s in self._sessions.values() if not s.fenced)
+        return min(heartbeats, default=math.inf) + self.timeout_s
 
     def lowest_active_offset(self) -> int | None:
         """Return the metadata offset that all serving brokers have reached; None without any."""

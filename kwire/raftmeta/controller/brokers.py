@@ -54,14 +54,14 @@ def decide_register_broker(
     existing = state.image.brokers.get(request.broker_id)
     returns = existing is not None and existing.incarnation_id == request.incarnation_id
     if existing is not None and not returns:
-        _check_twin(state, existing, request, now)
+        _check_previous_incarnation(state, existing, request, now)
     if request.is_migrating_zk_broker:
         raise errors.BrokerIdNotRegistered("Controller does not support registering ZK brokers.")
     _check_directories(state, request)
     _check_features(state, request)
     records, is_more_left = ([], False) if returns else _out_of_isr(state, existing, request)
     if is_more_left:
-        return Decision((*_fenced_first(state, existing), *records), _UNREGISTERED, again=True)
+        return Decision((*_fencing_records(state, existing), *records), _UNREGISTERED, again=True)
     record = _registration(state, request, existing if returns else None)
     if not returns:
         state.sessions.forget(request.broker_id)
@@ -73,7 +73,7 @@ def decide_register_broker(
 _UNREGISTERED: Final = BrokerRegistrationResponse()
 
 
-def _fenced_first(state: ControllerState, existing: BrokerImage | None) -> list[Any]:
+def _fencing_records(state: ControllerState, existing: BrokerImage | None) -> list[Any]:
     """Fence a broker before it is taken out of its partitions in slices, so it cannot rejoin ISRs.
 
     The sweep continues even if the request for the next slice never comes.
@@ -81,16 +81,16 @@ def _fenced_first(state: ControllerState, existing: BrokerImage | None) -> list[
     if existing is None or existing.fenced:
         return []
     state.sweeps.queue(existing.id, state.index.with_member(existing.id))
-    return [_fenced(existing)]
+    return [_fencing_record(existing)]
 
 
-def _fenced(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
+def _fencing_record(broker: BrokerImage) -> r.BrokerRegistrationChangeRecord:
     return r.BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
     )
 
 
-def _check_twin(
+def _check_previous_incarnation(
     state: ControllerState, existing: BrokerImage, request: BrokerRegistrationRequest, now: float
 ) -> None:
     """Refuse a second live broker with the same id; one that stopped cleanly has no session.
@@ -109,7 +109,7 @@ def _check_directories(state: ControllerState, request: BrokerRegistrationReques
     directories = request.log_dirs
     if not directories:
         raise errors.InvalidRegistration("No directories specified in request")
-    if any(int.from_bytes(one) < RESERVED_UUIDS for one in directories):
+    if any(int.from_bytes(directory) < RESERVED_UUIDS for directory in directories):
         raise errors.InvalidRegistration("Reserved directory ID in request")
     if len(set(directories)) != len(directories):
         raise errors.InvalidRegistration("Duplicate directory ID in request")
@@ -172,10 +172,10 @@ def _registration(
     return record
 
 
-def _same(made: Any, listed: list[Any]) -> list[Any]:
+def _same(kind: Any, listed: list[Any]) -> list[Any]:
     """Copy the fields of a list of structures to another type."""
-    fields = [name for name in made.__slots__ if name != "unknown_tags"]
-    return [made(**{name: getattr(one, name) for name in fields}) for one in listed]
+    fields = [name for name in kind.__slots__ if name != "unknown_tags"]
+    return [kind(**{name: getattr(structure, name) for name in fields}) for structure in listed]
 
 
 def decide_heartbeat(
@@ -207,7 +207,7 @@ def decide_heartbeat(
     elif not request.want_fence and fenced and caught_up:
         records = unfencing(state, broker)
         fenced = False
-    records = [*moved, *records, *_cordoned(broker, request)]
+    records = [*moved, *records, *_cordon_records(broker, request)]
     state.sessions.touch(
         broker.id, now, fenced=fenced, metadata_offset=request.current_metadata_offset
     )
@@ -256,14 +256,14 @@ def _controlled_shutdown(state: ControllerState, broker: BrokerImage) -> list[An
     return [change, *take_out(state, broker.id)]
 
 
-def _cordoned(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
+def _cordon_records(broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
     """Return the change of the broker's cordoned directories, if there is one (KIP-1066)."""
-    told, known = request.cordoned_log_dirs, broker.cordoned_log_dirs
-    if told is None or (known is not None and set(known) == set(told)):
+    cordoned, registered = request.cordoned_log_dirs, broker.cordoned_log_dirs
+    if cordoned is None or (registered is not None and set(registered) == set(cordoned)):
         return []
     return [
         r.BrokerRegistrationChangeRecord(
-            broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(told)
+            broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
         )
     ]
 
@@ -272,24 +272,24 @@ def _offline_directories(
     state: ControllerState, broker: BrokerImage, offline: list[bytes]
 ) -> tuple[list[Any], bool]:
     """Take replicas in failed directories out of ISRs; the last slice removes the directories."""
-    gone = set(offline) & set(broker.log_dirs)
-    if not gone:
+    removed = set(offline) & set(broker.log_dirs)
+    if not removed:
         return [], False
     records, is_more_left = slice_without(
-        state, broker.id, where=lambda p: p.directory(broker.id) in gone
+        state, broker.id, where=lambda p: p.directory(broker.id) in removed
     )
     if is_more_left:
         return records, True
-    left = [directory for directory in broker.log_dirs if directory not in gone]
+    remaining = [directory for directory in broker.log_dirs if directory not in removed]
     change = r.BrokerRegistrationChangeRecord(
-        broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
+        broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining
     )
     return [*records, change], False
 
 
 def fencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
     """Fence a broker and take it out of the ISRs."""
-    return [*take_out(state, broker.id), _fenced(broker)]
+    return [*take_out(state, broker.id), _fencing_record(broker)]
 
 
 def unfencing(state: ControllerState, broker: BrokerImage) -> list[Any]:
@@ -344,8 +344,8 @@ def decide_unregister_broker(
     records, is_more_left = slice_without(state, broker.id)
     if is_more_left:
         return Decision(
-            (*_fenced_first(state, broker), *records), UnregisterBrokerResponse(), again=True
+            (*_fencing_records(state, broker), *records), UnregisterBrokerResponse(), again=True
         )
-    gone = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    removal = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     state.sessions.forget(broker.id)
-    return Decision((*records, gone), UnregisterBrokerResponse())
+    return Decision((*records, removal), UnregisterBrokerResponse())

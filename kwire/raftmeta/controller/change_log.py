@@ -12,15 +12,15 @@ from kwire.raftmeta.metadata.image_change import MetadataDelta
 NAMED_AT_MOST: Final = 10
 
 
-def news(delta: MetadataDelta) -> Iterator[str]:
+def change_lines(delta: MetadataDelta) -> Iterator[str]:
     """Lines on features, brokers and topics."""
     for name in sorted(delta.features):
         yield f"feature name={name} level={delta.after.features.get(name, 0)}"
     yield from _brokers(delta)
-    made = [delta.after.topics[topic_id] for topic_id in delta.created_topics]
-    yield from _some("topics created", [(t.name, len(t.partitions)) for t in made])
-    gone = delta.deleted_topics.values()
-    yield from _some("topics deleted", [(t.name, len(t.partitions)) for t in gone])
+    created = [delta.after.topics[topic_id] for topic_id in delta.created_topics]
+    yield from _some("topics created", [(t.name, len(t.partitions)) for t in created])
+    deleted = delta.deleted_topics.values()
+    yield from _some("topics deleted", [(t.name, len(t.partitions)) for t in deleted])
 
 
 def _brokers(delta: MetadataDelta) -> Iterator[str]:

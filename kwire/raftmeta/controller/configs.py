@@ -47,12 +47,12 @@ def decide_incremental_alter(
 ) -> Decision[IncrementalAlterConfigsResponse]:
     """Set, delete, append to and subtract from settings."""
     del now
-    twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
+    twice = _twice([(item.resource_type, item.resource_name) for item in request.resources])
     records: list[Any] = []
     responses = []
-    for asked in request.resources:
-        resource = (asked.resource_type, asked.resource_name)
-        operations = [(c.name, c.config_operation, c.value) for c in asked.configs]
+    for alteration in request.resources:
+        resource = (alteration.resource_type, alteration.resource_name)
+        operations = [(c.name, c.config_operation, c.value) for c in alteration.configs]
         change = partial(operate, operations=operations, resource=resource)
         named = [name for name, _, _ in operations]
         went = _alter(state, resource, resource in twice, records, change, named)
@@ -75,13 +75,13 @@ def decide_alter(
 ) -> Decision[AlterConfigsResponse]:
     """Replace all settings of a resource; those not named return to their defaults."""
     del now
-    twice = _twice([(one.resource_type, one.resource_name) for one in request.resources])
+    twice = _twice([(item.resource_type, item.resource_name) for item in request.resources])
     records: list[Any] = []
     responses = []
-    for asked in request.resources:
-        resource = (asked.resource_type, asked.resource_name)
-        texts = {config.name: config.value for config in asked.configs}
-        change = partial(_replaced, new=texts)
+    for alteration in request.resources:
+        resource = (alteration.resource_type, alteration.resource_name)
+        texts = {config.name: config.value for config in alteration.configs}
+        change = partial(_replace, new=texts)
         went = _alter(state, resource, resource in twice, records, change, list(texts))
         responses.append(
             AlterConfigsResponse.AlterConfigsResourceResponse(
@@ -119,30 +119,33 @@ def _alter(
             raise errors.InvalidRequest("Each resource must appear at most once.")
         _check_kind(resource[0])
         current = dict(state.image.config(*resource))
-        wanted = change(dict(current))
-        _check_safety(state, resource, named, wanted)
-        _check(state, resource, current, wanted)
+        settings = change(dict(current))
+        _check_safety(state, resource, named, settings)
+        _check(state, resource, current, settings)
     except ConfigError as error:
         return Outcome(errors.InvalidConfig.code, str(error))
     except KafkaError as error:
         return outcome(error)
-    names = dict.fromkeys((*wanted, *named, *current))
+    names = dict.fromkeys((*settings, *named, *current))
     again = frozenset(named) if resource[0] == BROKER else frozenset()
     records += [
         r.ConfigRecord(
-            resource_type=resource[0], resource_name=resource[1], name=name, value=wanted.get(name)
+            resource_type=resource[0],
+            resource_name=resource[1],
+            name=name,
+            value=settings.get(name),
         )
         for name in names
-        if current.get(name) != wanted.get(name) or name in again
+        if current.get(name) != settings.get(name) or name in again
     ]
     return Outcome()
 
 
 def _check_safety(
-    state: ControllerState, resource: Resource, named: Sequence[str], wanted: dict[str, str]
+    state: ControllerState, resource: Resource, named: Sequence[str], settings: dict[str, str]
 ) -> None:
     """Refuse values that would harm the cluster, whatever setting they are for."""
-    if any(len(text) > VALUE_MAX for text in wanted.values()):
+    if any(len(text) > VALUE_MAX for text in settings.values()):
         raise ConfigError(
             "The configuration value cannot be added because it exceeds the maximum value size "
             f"of {VALUE_MAX} bytes."
@@ -151,17 +154,17 @@ def _check_safety(
     current = state.image.config(*resource)
     if resource[0] != BROKER or not state.elr_enabled or name not in {*named, *current}:
         return
-    if resource[1] and (name in named or name not in wanted):
+    if resource[1] and (name in named or name not in settings):
         raise ConfigError(
-            "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            "Broker-level min.insync.replicas cannot be alteration while ELR is enabled."
         )
-    if not resource[1] and name not in wanted:
+    if not resource[1] and name not in settings:
         raise ConfigError(
             "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
         )
 
 
-def _replaced(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
+def _replace(texts: dict[str, str], new: dict[str, str | None]) -> dict[str, str]:
     del texts
     missing = [name for name, text in new.items() if text is None]
     if missing:
@@ -185,24 +188,24 @@ def operate(
         elif kind == DELETE:
             texts.pop(name, None)
         elif kind in (APPEND, SUBTRACT):
-            texts[name] = _spliced(texts, name, kind, text or "", resource)
+            texts[name] = _splice(texts, name, kind, text or "", resource)
         else:
             raise errors.InvalidRequest(f"Unknown operation type id {kind}")
     return texts
 
 
-def _spliced(texts: dict[str, str], name: str, kind: int, text: str, resource: Resource) -> str:
+def _splice(texts: dict[str, str], name: str, kind: int, text: str, resource: Resource) -> str:
     key = keys_of(resource[0]).get(name)
     if key is None or key.kind is not Kind.LIST:
         word = "APPEND" if kind == APPEND else "SUBTRACT"
         raise errors.InvalidConfig(f"Can't {word} to key {name} because its type is not LIST.")
-    held = texts[name] if name in texts else key.text(key.default) or ""
-    parts = [part for part in held.split(",") if part]
+    current = texts[name] if name in texts else key.text(key.default) or ""
+    parts = [part for part in current.split(",") if part]
     if kind == APPEND:
         parts += [part for part in text.split(",") if part not in parts]
     else:
-        gone = text.split(",")
-        parts = [part for part in parts if part not in gone]
+        removed = text.split(",")
+        parts = [part for part in parts if part not in removed]
     return ",".join(parts)
 
 
@@ -225,30 +228,30 @@ def _check_kind(kind: int) -> None:
 
 
 def _check(
-    state: ControllerState, resource: Resource, current: dict[str, str], wanted: dict[str, str]
+    state: ControllerState, resource: Resource, current: dict[str, str], settings: dict[str, str]
 ) -> None:
     kind, name = resource
     if kind == TOPIC:
         if not name:
             raise errors.InvalidRequest("Default topic resources are not allowed.")
         check_topic_name(name)
-        check_topic_config(wanted, state.cluster_config())
+        check_topic_config(settings, state.cluster_config())
         if name not in state.image.topic_ids:
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == BROKER:
-        _check_broker(state, name, current, wanted)
+        _check_broker(state, name, current, settings)
     else:
-        _check_named(kind, name, wanted)
+        _check_named(kind, name, settings)
 
 
-def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:
+def _check_named(kind: int, name: str, settings: dict[str, str]) -> None:
     what = "group" if kind == GROUP else "client metrics"
     if not name and kind == GROUP:
         raise errors.InvalidRequest("Default group resources are not allowed.")
     if not name:
         raise errors.InvalidRequest("Subscription name can't be empty")
     keys = keys_of(kind)
-    for setting, text in wanted.items():
+    for setting, text in settings.items():
         if setting not in keys and kind == GROUP:
             raise ConfigError(f"Unknown group config name: {setting}")
         if setting not in keys:
@@ -262,7 +265,7 @@ def _check_named(kind: int, name: str, wanted: dict[str, str]) -> None:
 
 
 def _check_broker(
-    state: ControllerState, name: str, current: dict[str, str], wanted: dict[str, str]
+    state: ControllerState, name: str, current: dict[str, str], settings: dict[str, str]
 ) -> None:
     """Refuse settings that cannot change at run time, or not for this resource."""
     if name and not (name.isascii() and name.isdigit()):
@@ -270,32 +273,34 @@ def _check_broker(
     if name and int(name) not in state.image.brokers:
         raise errors.BrokerIdNotRegistered(f"No such broker id as {name}")
     keys = all_broker_keys()
-    changed = [one for one in wanted if current.get(one) != wanted[one]]
-    fixed = [one for one in changed if one in keys and keys[one].scope is Scope.READ_ONLY]
+    changed = [setting for setting in settings if current.get(setting) != settings[setting]]
+    fixed = [
+        setting for setting in changed if setting in keys and keys[setting].scope is Scope.READ_ONLY
+    ]
     if fixed:
         raise errors.InvalidRequest(
             f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
         )
-    for one in changed:
-        if one not in keys:
+    for setting in changed:
+        if setting not in keys:
             continue
-        if not name and keys[one].scope is Scope.PER_BROKER:
+        if not name and keys[setting].scope is Scope.PER_BROKER:
             raise errors.InvalidRequest(
                 "Cannot update these configs at default cluster level, broker id must be "
-                f"specified: [{one}]"
+                f"specified: [{setting}]"
             )
         try:
-            keys[one].parse(wanted[one])
+            keys[setting].parse(settings[setting])
         except ConfigError as error:
             raise errors.InvalidRequest(str(error)) from None
-    _check_together(state, name, changed, wanted)
+    _check_together(state, name, changed, settings)
 
 
 def _check_together(
-    state: ControllerState, name: str, changed: list[str], wanted: dict[str, str]
+    state: ControllerState, name: str, changed: list[str], settings: dict[str, str]
 ) -> None:
     """Refuse settings that brokers could not use together."""
-    cluster, own = (state.image.config(BROKER, ""), wanted) if name else (wanted, {})
+    cluster, own = (state.image.config(BROKER, ""), settings) if name else (settings, {})
     config = state.config.with_dynamic(cluster, own)
     try:
         if changed:

@@ -38,14 +38,14 @@ Without ``ONE_REPLICA``, the controller would place replicated partitions on it.
 """
 
 
-def bootstrap_records(state: ControllerState, given: list[Any]) -> list[Any]:
+def bootstrap_records(state: ControllerState, checkpoint: list[Any]) -> list[Any]:
     """Return the first records of a metadata log, as one metadata transaction.
 
-    ``given`` come from the bootstrap checkpoint. With ELR, min.insync.replicas is a setting of the
-    whole cluster, since brokers must not differ in it.
+    ``checkpoint`` has those of the bootstrap checkpoint. With ELR, min.insync.replicas is a setting
+    of the whole cluster, since brokers must not differ in it.
     """
-    records: list[Any] = [r.BeginTransactionRecord(name="Bootstrap records"), *given]
-    levels = {x.name: x.feature_level for x in given if isinstance(x, r.FeatureLevelRecord)}
+    records: list[Any] = [r.BeginTransactionRecord(name="Bootstrap records"), *checkpoint]
+    levels = {x.name: x.feature_level for x in checkpoint if isinstance(x, r.FeatureLevelRecord)}
     if levels.get(ELR, 0) > 0:
         records.append(cluster_min_isr(state))
     return [*records, r.EndTransactionRecord()]

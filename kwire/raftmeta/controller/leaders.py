@@ -96,18 +96,18 @@ def slice_without(
     For a decision that is repeated until no partition is left.
     """
 
-    def concerned(place: Place) -> bool:
+    def changes(place: Place) -> bool:
         partition = state.image.topics[place[0]].partitions[place[1]]
         leaves = lost or partition.leader == broker or _leaves_isr(state, partition, broker)
         return leaves and (where is None or where(partition))
 
-    left = filter(concerned, state.index.with_member(broker))
-    places = list(islice(left, state.sweeps.size))
+    remaining = filter(changes, state.index.with_member(broker))
+    places = list(islice(remaining, state.sweeps.size))
     if lost:
         records = leader_updates(state, places, lost=broker)
     else:
         records = leader_updates(state, places, remove=broker)
-    return records, bool(records) and next(left, None) is not None
+    return records, bool(records) and next(remaining, None) is not None
 
 
 def decide_sweep(state: ControllerState, request: None, now: float) -> Decision[bool]:

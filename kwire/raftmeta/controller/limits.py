@@ -56,8 +56,8 @@ def decide_update_features(
     """
     del now
     current = {**state.image.features, KRAFT_VERSION: kraft_version}
-    asked = {update.feature: update.max_version_level for update in request.feature_updates}
-    metadata = asked.get(METADATA_VERSION, current.get(METADATA_VERSION, 0))
+    levels = {update.feature: update.max_version_level for update in request.feature_updates}
+    metadata = levels.get(METADATA_VERSION, current.get(METADATA_VERSION, 0))
     records: list[Any] = []
     results = []
     failed: KafkaError | None = None
@@ -248,14 +248,14 @@ def _quota_records(
     names = dict(entity)
     _check_entity(names)
     allowed = _QUOTA_KEYS["ip"] if "ip" in names else _USER_KEYS
-    held: Mapping[str, float] = state.image.quotas.get(entity) or {}
+    quotas: Mapping[str, float] = state.image.quotas.get(entity) or {}
     records = []
     for op in ops:
         if not op.remove:
             if op.key not in allowed:
                 raise errors.InvalidRequest(f"Invalid configuration key {op.key}")
             _check_quota(op.key, op.value)
-        if held.get(op.key) != (None if op.remove else op.value):
+        if quotas.get(op.key) != (None if op.remove else op.value):
             records.append(_quota_record(entity, op.key, op.value, op.remove))
     return records
 

@@ -87,7 +87,7 @@ class PartitionChange:
         self._populate_elr()
         elected = self._elect()
         if elected.leader != self.partition.leader:
-            self._take_office(record, elected)
+            self._install_leader(record, elected)
         if record.leader == KEEP_LEADER and not set(self.partition.replicas) <= set(self.replicas):
             record.leader = self.partition.leader
         self._update_elr(record)
@@ -151,12 +151,12 @@ class PartitionChange:
 
     def _last_known_leader_may(self) -> bool:
         """Whether the last known leader may lead: no replica is in sync or eligible (KIP-966)."""
-        known = self.partition.last_known_elr
-        if not self.elr_enabled or self.isr or self.elr or len(known) != 1:
+        last_known = self.partition.last_known_elr
+        if not self.elr_enabled or self.isr or self.elr or len(last_known) != 1:
             return False
-        return known[0] in self.replicas and self._may_lead(known[0])
+        return last_known[0] in self.replicas and self._may_lead(last_known[0])
 
-    def _take_office(self, record: PartitionChangeRecord, elected: Elected) -> None:
+    def _install_leader(self, record: PartitionChangeRecord, elected: Elected) -> None:
         record.leader = elected.leader
         if elected.leader in self.elr:
             self.isr = [elected.leader]

@@ -13,7 +13,7 @@ import attrs
 
 from kwire.raftmeta.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
-from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps, drained
+from kwire.raftmeta.metadata.image_loader import STEP_RECORDS, Steps, run_steps
 
 Place = tuple[bytes, int]
 """A partition: its topic's id and its number."""
@@ -66,13 +66,13 @@ class PartitionIndex:
 
     def update(self, delta: MetadataDelta) -> int:
         """Apply an image's changes at once; return how many partitions were moved."""
-        return drained(self.updating(delta))
+        return run_steps(self.updating(delta))
 
     def updating(self, delta: MetadataDelta) -> Steps[int]:
         """Apply an image's changes step by step; return how many partitions were moved."""
         touched = 0
-        for topic_id, gone in delta.deleted_topics.items():
-            for number, partition in gone.partitions.items():
+        for topic_id, topic_before in delta.deleted_topics.items():
+            for number, partition in topic_before.partitions.items():
                 self._remove((topic_id, number), partition)
                 touched += 1
                 if touched % STEP_RECORDS == 0:

@@ -20,7 +20,7 @@ from kwire.raftmeta.controller.partition_change import Election
 from kwire.raftmeta.controller.placement import check_assignment, check_copies
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome, check_bound, outcome
 from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
-from kwire.raftmeta.metadata.image_change import KEEP_LEADER, merged
+from kwire.raftmeta.metadata.image_change import KEEP_LEADER, apply_partition_change
 
 IsrData = AlterPartitionRequest.TopicData.PartitionData
 IsrTopic = AlterPartitionResponse.TopicData
@@ -43,16 +43,16 @@ def decide_alter_partition(
     records: list[Any] = []
     topics = []
     decided: set[tuple[bytes, int]] = set()
-    for asked in request.topics:
+    for item in request.topics:
         answers = []
-        for data in asked.partitions:
-            place = (asked.topic_id, data.partition_index)
+        for data in item.partitions:
+            place = (item.topic_id, data.partition_index)
             if place in decided:
                 answers.append(_isr_refused(data, errors.InvalidRequest.code))
             else:
-                answers.append(_alter_isr(state, request.broker_id, asked.topic_id, data, records))
+                answers.append(_alter_isr(state, request.broker_id, item.topic_id, data, records))
             decided.add(place)
-        topics.append(IsrTopic(topic_id=asked.topic_id, partitions=answers))
+        topics.append(IsrTopic(topic_id=item.topic_id, partitions=answers))
     return Decision(tuple(records), AlterPartitionResponse(topics=topics))
 
 
@@ -83,7 +83,7 @@ def _alter_isr(
         record = change.build()
         if record is not None:
             records.append(record)
-            partition = merged(partition, record)
+            partition = apply_partition_change(partition, record)
             if record.leader not in (broker, KEEP_LEADER):
                 raise errors.NewLeaderElected
     except KafkaError as error:
@@ -136,16 +136,16 @@ def decide_elect_leaders(
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise errors.InvalidRequest(f"Unknown election type {request.election_type}")
     everything = request.topic_partitions is None
-    asked = (
+    named = (
         [(topic.topic, topic.partitions) for topic in request.topic_partitions]
         if request.topic_partitions is not None
         else [(t.name, sorted(t.partitions)) for t in state.image.topics.values()]
     )
     records: list[Any] = []
     results = []
-    times = Counter((name, number) for name, numbers in asked for number in numbers)
-    for name, numbers in asked:
-        found = []
+    times = Counter((name, number) for name, numbers in named for number in numbers)
+    for name, numbers in named:
+        partitions = []
         for number in numbers:
             if times[name, number] > 1:
                 went = _TWICE
@@ -153,12 +153,12 @@ def decide_elect_leaders(
                 went = _elect(state, name, number, request.election_type, records)
             if everything and went.code == errors.ElectionNotNeeded.code:
                 continue
-            found.append(
+            partitions.append(
                 ElectedTopic.PartitionResult(
                     partition_id=number, error_code=went.code, error_message=went.text
                 )
             )
-        results.append(ElectedTopic(topic=name, partition_result=found))
+        results.append(ElectedTopic(topic=name, partition_result=partitions))
     check_bound(records)
     return Decision(tuple(records), ElectLeadersResponse(replica_election_results=results))
 
@@ -234,14 +234,14 @@ def decide_reassign(
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
-            if times[topic.name, asked.partition_index] > 1:
+        for item in topic.partitions:
+            if times[topic.name, item.partition_index] > 1:
                 went = _TWICE
             else:
-                went = _reassign(state, request, topic.name, asked, records)
+                went = _reassign(state, request, topic.name, item, records)
             answers.append(
                 Reassigned.ReassignablePartitionResponse(
-                    partition_index=asked.partition_index,
+                    partition_index=item.partition_index,
                     error_code=went.code,
                     error_message=went.text,
                 )
@@ -259,28 +259,28 @@ def _reassign(
     state: ControllerState,
     request: AlterPartitionReassignmentsRequest,
     name: str,
-    asked: AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition,
+    item: AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition,
     records: list[Any],
 ) -> Outcome:
     try:
         topic = state.image.topic(name)
         if topic is None:
             raise errors.UnknownTopicOrPartition(f"Unable to find a topic named {name}.")
-        number = asked.partition_index
+        number = item.partition_index
         partition = topic.partitions.get(number)
         if partition is None:
             raise errors.UnknownTopicOrPartition(f"Unable to find partition {name}:{number}.")
         change = state.change(topic.id, number)
-        if asked.replicas is None:
+        if item.replicas is None:
             _revert(change, name)
         else:
-            check_assignment(state.image.brokers, asked.replicas)
+            check_assignment(state.image.brokers, item.replicas)
             aim = set(partition.replicas) - set(partition.removing)
-            if not request.allow_replication_factor_change and len(asked.replicas) != len(aim):
+            if not request.allow_replication_factor_change and len(item.replicas) != len(aim):
                 raise errors.InvalidReplicationFactor(
-                    f"The replication factor is changed from {len(aim)} to {len(asked.replicas)}"
+                    f"The replication factor is changed from {len(aim)} to {len(item.replicas)}"
                 )
-            _retarget(change, asked.replicas)
+            _retarget(change, item.replicas)
             if change.adding:
                 check_copies(state.image.brokers, partition, change.adding)
         if (record := change.build()) is not None:
@@ -294,16 +294,16 @@ _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more
 """Each change is decided from the same state, so two changes of one partition would conflict."""
 
 
-def _retarget(change: Any, wanted: list[int]) -> None:
+def _retarget(change: Any, target: list[int]) -> None:
     """Keep old and new replicas side by side, until the new ones are in sync.
 
-    Replicas that an earlier reassignment was adding stay until the end too: they may be the only
+    Replicas that an earlier item was adding stay until the end too: they may be the only
     ones in sync.
     """
-    held = set(change.partition.replicas)
-    change.adding = sorted(set(wanted) - (held - set(change.partition.adding)))
-    change.removing = sorted(held - set(wanted))
-    change.replicas = wanted + change.removing
+    current = set(change.partition.replicas)
+    change.adding = sorted(set(target) - (current - set(change.partition.adding)))
+    change.removing = sorted(current - set(target))
+    change.replicas = target + change.removing
 
 
 def _revert(change: Any, name: str) -> None:
@@ -340,11 +340,11 @@ def decide_assign_directories(
         topics = []
         for topic in directory.topics:
             partitions = []
-            for asked in topic.partitions:
-                number, code = asked.partition_index, errors.NONE
-                found = image.topics.get(topic.topic_id)
-                partition = None if found is None else found.partitions.get(number)
-                if found is None:
+            for assigned in topic.partitions:
+                number, code = assigned.partition_index, errors.NONE
+                topic_image = image.topics.get(topic.topic_id)
+                partition = None if topic_image is None else topic_image.partitions.get(number)
+                if topic_image is None:
                     code = errors.UnknownTopicId.code
                 elif partition is None:
                     code = errors.UnknownTopicOrPartition.code

@@ -54,8 +54,8 @@ def place(
         stripe = turn % len(serving), turn % max(len(spare), 1)
         if stripe not in stripes:
             chosen = stripes[stripe] = []
-            _choose(chosen, _rotated(serving, turn), racks, min(replicas, len(serving)))
-            _choose(chosen, _rotated(spare, turn), racks, replicas)
+            _choose(chosen, _rotate(serving, turn), racks, min(replicas, len(serving)))
+            _choose(chosen, _rotate(spare, turn), racks, replicas)
         placed.append(stripes[stripe])
     return placed
 
@@ -109,9 +109,9 @@ def check_copies(
         sources = [partition.leader]
     else:
         sources = [*partition.isr, *partition.elr] or list(partition.replicas)
-    alone = {one for one in added if not registered[one].replicates}
-    if not any(one in registered and registered[one].replicates for one in sources):
-        alone.update(one for one in sources if one in registered)
+    alone = {broker for broker in added if not registered[broker].replicates}
+    if not any(broker in registered and registered[broker].replicates for broker in sources):
+        alone.update(broker for broker in sources if broker in registered)
     if alone:
         raise InvalidReplicaAssignment(
             f"{_not_copied(sorted(alone))} so the partition cannot be moved."
@@ -135,7 +135,7 @@ def _not_copied(brokers: list[int]) -> str:
     return f"kwire's broker(s) {names} do not copy partitions from other brokers yet,"
 
 
-def _rotated(brokers: list[int], turn: int) -> list[int]:
+def _rotate(brokers: list[int], turn: int) -> list[int]:
     at = turn % len(brokers) if brokers else 0
     return brokers[at:] + brokers[:at]
 
@@ -144,12 +144,12 @@ def _choose(
     chosen: list[int], brokers: list[int], racks: Mapping[int, str | None], size: int
 ) -> None:
     """Append the next brokers to ``chosen``, from the racks with the fewest replicas so far."""
-    held = Counter(racks[broker] for broker in chosen)
+    counts = Counter(racks[broker] for broker in chosen)
     while len(chosen) < size:
-        broker = min(brokers, key=lambda one: held[racks[one]])
+        broker = min(brokers, key=lambda candidate: counts[racks[candidate]])
         brokers.remove(broker)
         chosen.append(broker)
-        held[racks[broker]] += 1
+        counts[racks[broker]] += 1
 
 
 def _has_room(broker: BrokerImage) -> bool:

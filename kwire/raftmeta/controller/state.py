@@ -31,7 +31,7 @@ from kwire.raftmeta.metadata.image import (
     PartitionImage,
 )
 from kwire.raftmeta.metadata.image_change import apply
-from kwire.raftmeta.metadata.image_loader import Steps, applying, drained
+from kwire.raftmeta.metadata.image_loader import Steps, applying, run_steps
 from kwire.raftmeta.storage.levels import level_of
 from kwire.types import DirectoryId, random_uuid
 
@@ -105,7 +105,7 @@ class ControllerState:
 
     def apply(self, records: Iterable[Any], applied: Applied) -> None:
         """Apply written records."""
-        drained(self.applying(records, applied))
+        run_steps(self.applying(records, applied))
 
     def applying(self, records: Iterable[Any], applied: Applied) -> Steps[None]:
         """Apply written records step by step; the image changes with the last step.
@@ -120,7 +120,7 @@ class ControllerState:
         self.image, self.next_offset = image, applied.offset + 1
         if self._dotted is not None:
             for topic in delta.deleted_topics.values():
-                self._dotted.pop(_undotted(topic.name), None)
+                self._dotted.pop(_metric_name(topic.name), None)
             for topic_id in delta.created_topics:
                 self._note(self._dotted, self.image.topics[topic_id].name)
 
@@ -162,7 +162,7 @@ class ControllerState:
     @staticmethod
     def _note(dotted: dict[str, str], name: str) -> None:
         if "." in name or "_" in name:
-            dotted[_undotted(name)] = name
+            dotted[_metric_name(name)] = name
 
     def colliding(self, name: str) -> str | None:
         """Return a topic that metrics confuse with ``name``: they treat ``.`` and ``_`` as one."""
@@ -172,7 +172,7 @@ class ControllerState:
             self._dotted = {}
             for other in self.image.topic_ids:
                 self._note(self._dotted, other)
-        return self._dotted.get(_undotted(name))
+        return self._dotted.get(_metric_name(name))
 
     def stripe_of(self, first: PartitionImage) -> int:
         """Return the start of a topic's striping: the place of its first replica's broker, or 0."""
@@ -234,11 +234,11 @@ class ControllerState:
         own = self.image.configs.get((BROKER, str(self.config.node_id)))
         if cluster is None and own is None:
             return self.config
-        known = self._cluster
-        if known is None or known[0] is not cluster or known[1] is not own:
+        cached = self._cluster
+        if cached is None or cached[0] is not cluster or cached[1] is not own:
             config = self.config.with_dynamic(cluster or {}, own or {})
-            known = self._cluster = (cluster, own, config)
-        return known[2]
+            cached = self._cluster = (cluster, own, config)
+        return cached[2]
 
     def change(
         self,
@@ -274,11 +274,11 @@ def clear_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> lis
     if not state.elr_enabled:
         return []
     return [
-        r.ClearElrRecord(topic_name=one.resource_name if one.resource_type == TOPIC else "")
-        for one in settings
-        if one.name == "min.insync.replicas"
+        r.ClearElrRecord(topic_name=setting.resource_name if setting.resource_type == TOPIC else "")
+        for setting in settings
+        if setting.name == "min.insync.replicas"
     ]
 
 
-def _undotted(name: str) -> str:
+def _metric_name(name: str) -> str:
     return name.replace(".", "_")

@@ -55,7 +55,7 @@ class Sweeps:
         Return that slice: it belongs to the decision that begins the sweep.
         """
         self.queue(broker, places)
-        return self._taken(broker)
+        return self._take_slice(broker)
 
     def queue(self, broker: int, places: Iterable[Place]) -> None:
         """Queue partitions, replacing those queued before."""
@@ -68,9 +68,9 @@ class Sweeps:
     def take(self) -> SweepSlice:
         """Remove and return the next slice, which is empty if nothing is pending."""
         broker = next(iter(self._pending), NO_LEADER)
-        return SweepSlice(broker, self._taken(broker))
+        return SweepSlice(broker, self._take_slice(broker))
 
-    def _taken(self, broker: int) -> list[Place]:
+    def _take_slice(self, broker: int) -> list[Place]:
         pending = self._pending.get(broker)
         if pending is None:
             return []

@@ -26,7 +26,7 @@ from kwire.raftmeta.metadata.image_records import partition_record
 from kwire.raftmeta.metadata.topic_names import check_topic_name
 from kwire.types import ZERO_UUID
 
-Asked = CreateTopicsRequest.CreatableTopic
+Creatable = CreateTopicsRequest.CreatableTopic
 Created = CreateTopicsResponse.CreatableTopicResult
 Deleted = DeleteTopicsResponse.DeletableTopicResult
 
@@ -47,27 +47,27 @@ def decide_create_topics(
     """Create topics; refuse all if they have too many partitions together."""
     del now
     _start_over(permit)
-    _check_total(_asked_partitions(state, asked) for asked in request.topics)
+    _check_total(_asked_partitions(state, item) for item in request.topics)
     records: list[Any] = []
     results: list[Created] = []
     shown: Shown = {}
-    for asked in request.topics:
+    for item in request.topics:
         try:
-            check_topic_name(asked.name)
-            if asked.name in state.image.topic_ids:
-                raise errors.TopicAlreadyExists(f"Topic '{asked.name}' already exists.")
-            other = state.colliding(asked.name)
+            check_topic_name(item.name)
+            if item.name in state.image.topic_ids:
+                raise errors.TopicAlreadyExists(f"Topic '{item.name}' already exists.")
+            other = state.colliding(item.name)
             if other is not None:
                 raise errors.InvalidTopicException(
-                    f"Topic '{asked.name}' collides with existing topic: {other}"
+                    f"Topic '{item.name}' collides with existing topic: {other}"
                 )
-            made, result = _create(state, asked, shown)
+            topic_records, result = _create(state, item, shown)
             if permit is not None:
                 permit.take(result.num_partitions)
         except KafkaError as error:
-            result = Created(name=asked.name, error_code=error.code, error_message=error.text)
+            result = Created(name=item.name, error_code=error.code, error_message=error.text)
         else:
-            records += made
+            records += topic_records
         if len(records) > USER_RECORDS_MAX:
             raise errors.PolicyViolation("Unable to perform excessively large batch operation.")
         results.append(result)
@@ -81,12 +81,12 @@ def _start_over(permit: Permit | None) -> None:
         permit.start_over()
 
 
-def _asked_partitions(state: ControllerState, asked: Asked) -> int:
-    if asked.assignments:
-        return len(asked.assignments)
-    if asked.num_partitions == -1:
+def _asked_partitions(state: ControllerState, item: Creatable) -> int:
+    if item.assignments:
+        return len(item.assignments)
+    if item.num_partitions == -1:
         return state.cluster_config().num_partitions
-    return max(asked.num_partitions, 0)
+    return max(item.num_partitions, 0)
 
 
 def _check_total(counts: Iterable[int]) -> None:
@@ -95,25 +95,25 @@ def _check_total(counts: Iterable[int]) -> None:
         raise errors.PolicyViolation("Excessively large number of partitions per request.")
 
 
-def _create(state: ControllerState, asked: Asked, shown: Shown) -> tuple[list[Any], Created]:
-    configs = _creation_configs(state, asked)
-    if asked.assignments:
-        partitions = _assigned(state, asked)
+def _create(state: ControllerState, item: Creatable, shown: Shown) -> tuple[list[Any], Created]:
+    configs = _creation_configs(state, item)
+    if item.assignments:
+        partitions = _assign(state, item)
     else:
-        partitions = _placed(state, asked)
+        partitions = _place(state, item)
     topic_id = state.new_id()
     settings = [
-        r.ConfigRecord(resource_type=TOPIC, resource_name=asked.name, name=name, value=value)
+        r.ConfigRecord(resource_type=TOPIC, resource_name=item.name, name=name, value=value)
         for name, value in configs.items()
     ]
-    records: list[Any] = [r.TopicRecord(name=asked.name, topic_id=topic_id), *settings]
+    records: list[Any] = [r.TopicRecord(name=item.name, topic_id=topic_id), *settings]
     records += clear_elr(state, settings)
     records += [partition_record(topic_id, n, p) for n, p in enumerate(partitions)]
     key = tuple(sorted(configs.items()))
     if key not in shown:
-        shown[key] = _shown(configs, state.cluster_config())
+        shown[key] = _describe_configs(configs, state.cluster_config())
     result = Created(
-        name=asked.name,
+        name=item.name,
         topic_id=topic_id,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
@@ -122,7 +122,9 @@ def _create(state: ControllerState, asked: Asked, shown: Shown) -> tuple[list[An
     return records, result
 
 
-def _shown(configs: dict[str, str], broker: BrokerConfig) -> list[Created.CreatableTopicConfigs]:
+def _describe_configs(
+    configs: dict[str, str], broker: BrokerConfig
+) -> list[Created.CreatableTopicConfigs]:
     return [
         Created.CreatableTopicConfigs(
             name=entry.name,
@@ -135,11 +137,11 @@ def _shown(configs: dict[str, str], broker: BrokerConfig) -> list[Created.Creata
     ]
 
 
-def _creation_configs(state: ControllerState, asked: Asked) -> dict[str, str]:
-    nulls = [config.name for config in asked.configs if config.value is None]
+def _creation_configs(state: ControllerState, item: Creatable) -> dict[str, str]:
+    nulls = [config.name for config in item.configs if config.value is None]
     if nulls:
         raise errors.InvalidConfig(f"Null value not supported for topic configs: {','.join(nulls)}")
-    configs = {c.name: c.value for c in asked.configs if c.value is not None}
+    configs = {c.name: c.value for c in item.configs if c.value is not None}
     try:
         check_topic_config(configs, state.cluster_config())
     except ConfigError as error:
@@ -147,16 +149,16 @@ def _creation_configs(state: ControllerState, asked: Asked) -> dict[str, str]:
     return configs
 
 
-def _assigned(state: ControllerState, asked: Asked) -> list[PartitionImage]:
+def _assign(state: ControllerState, item: Creatable) -> list[PartitionImage]:
     """Return the partitions that the request assigns to brokers."""
     begin = "A manual partition assignment was specified, but"
-    if asked.replication_factor != -1:
+    if item.replication_factor != -1:
         raise errors.InvalidRequest(f"{begin} replication factor was not set to -1.")
-    if asked.num_partitions != -1:
+    if item.num_partitions != -1:
         raise errors.InvalidRequest(f"{begin} numPartitions was not set to -1.")
     partitions: dict[int, PartitionImage] = {}
     factor: int | None = None
-    for assignment in asked.assignments:
+    for assignment in item.assignments:
         number, brokers = assignment.partition_index, assignment.broker_ids
         if number in partitions:
             raise errors.InvalidReplicaAssignment(
@@ -195,9 +197,9 @@ def new_partition(state: ControllerState, brokers: Iterable[int]) -> PartitionIm
     )
 
 
-def _placed(state: ControllerState, asked: Asked) -> list[PartitionImage]:
+def _place(state: ControllerState, item: Creatable) -> list[PartitionImage]:
     """Return the partitions with brokers that the controller chooses."""
-    count, factor = asked.num_partitions, asked.replication_factor
+    count, factor = item.num_partitions, item.replication_factor
     if factor < -1 or factor == 0:
         raise errors.InvalidReplicationFactor(
             "Replication factor must be larger than 0, or -1 to use the default value."
@@ -225,8 +227,8 @@ def placed_partitions(
         )
     except errors.InvalidReplicationFactor as error:
         raise errors.InvalidReplicationFactor(begin + (error.text or "")) from None
-    made = {replicas: new_partition(state, replicas) for replicas in set(map(tuple, placed))}
-    partitions = [made[tuple(replicas)] for replicas in placed]
+    by_replicas = {replicas: new_partition(state, replicas) for replicas in set(map(tuple, placed))}
+    partitions = [by_replicas[tuple(replicas)] for replicas in placed]
     if not all(partition.isr for partition in partitions):
         raise errors.InvalidReplicationFactor(begin + ACTIVE_ONLY)
     return partitions
@@ -244,24 +246,26 @@ def decide_delete_topics(
     _start_over(permit)
     if not state.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled
-    wrong = [asked for asked in request.topics if _misnamed(asked) is not None]
-    keys = Counter((one.name, one.topic_id) for one in request.topics if _misnamed(one) is None)
+    wrong = [item for item in request.topics if _naming_error(item) is not None]
+    keys = Counter(
+        (item.name, item.topic_id) for item in request.topics if _naming_error(item) is None
+    )
     records = []
-    responses = [_undeleted(asked) for asked in wrong]
-    gone: set[bytes] = set()
+    responses = [_refuse(item) for item in wrong]
+    deleted_ids: set[bytes] = set()
     for (name, topic_id), count in keys.items():
         topic, error = _deletable(state, name, topic_id)
         if count > 1:
             what = "id" if name is None else "name"
             topic, error = None, errors.InvalidRequest(f"Duplicate topic {what}.")
-        elif topic is not None and topic.id in gone:
+        elif topic is not None and topic.id in deleted_ids:
             error = errors.InvalidRequest(
                 "The provided topic name maps to an ID that was already supplied."
             )
         elif topic is not None:
             error = _refusal(permit, len(topic.partitions))
         if error is None and topic is not None:
-            gone.add(topic.id)
+            deleted_ids.add(topic.id)
             records.append(r.RemoveTopicRecord(topic_id=topic.id))
         responses.append(
             Deleted(
@@ -283,21 +287,21 @@ def _refusal(permit: Permit | None, partitions: int) -> KafkaError | None:
     return None
 
 
-def _misnamed(asked: DeleteTopicsRequest.DeleteTopicState) -> str | None:
+def _naming_error(item: DeleteTopicsRequest.DeleteTopicState) -> str | None:
     """Return the error if a topic is given by both name and id, or by neither."""
-    if asked.name is None and asked.topic_id == ZERO_UUID:
+    if item.name is None and item.topic_id == ZERO_UUID:
         return "Neither topic name nor id were specified."
-    if asked.name is not None and asked.topic_id != ZERO_UUID:
+    if item.name is not None and item.topic_id != ZERO_UUID:
         return "You may not specify both topic name and topic id."
     return None
 
 
-def _undeleted(asked: DeleteTopicsRequest.DeleteTopicState) -> Deleted:
+def _refuse(item: DeleteTopicsRequest.DeleteTopicState) -> Deleted:
     return Deleted(
-        name=asked.name,
-        topic_id=asked.topic_id,
+        name=item.name,
+        topic_id=item.topic_id,
         error_code=errors.InvalidRequest.code,
-        error_message=_misnamed(asked),
+        error_message=_naming_error(item),
     )
 
 
@@ -328,24 +332,24 @@ def decide_create_partitions(
     """Add partitions to topics."""
     del now
     _start_over(permit)
-    names = Counter(asked.name for asked in request.topics)
-    _check_total(_more_partitions(state, asked) for asked in request.topics)
+    names = Counter(item.name for item in request.topics)
+    _check_total(_more_partitions(state, item) for item in request.topics)
     records: list[Any] = []
     results = []
-    for asked in {asked.name: asked for asked in request.topics}.values():
+    for item in {item.name: item for item in request.topics}.values():
         code, text = errors.NONE, None
         try:
-            if names[asked.name] > 1:
+            if names[item.name] > 1:
                 raise errors.InvalidRequest("Duplicate topic name.")
-            made = _grow(state, asked)
+            topic_records = _grow(state, item)
             if permit is not None:
-                permit.take(len(made))
-            records += made
+                permit.take(len(topic_records))
+            records += topic_records
         except KafkaError as error:
             code, text = error.code, error.text
         results.append(
             CreatePartitionsResponse.CreatePartitionsTopicResult(
-                name=asked.name, error_code=code, error_message=text
+                name=item.name, error_code=code, error_message=text
             )
         )
     reply = CreatePartitionsResponse(results=results)
@@ -353,39 +357,37 @@ def decide_create_partitions(
 
 
 def _more_partitions(
-    state: ControllerState, asked: CreatePartitionsRequest.CreatePartitionsTopic
+    state: ControllerState, item: CreatePartitionsRequest.CreatePartitionsTopic
 ) -> int:
-    topic = state.image.topic(asked.name)
-    return 0 if topic is None else max(asked.count - len(topic.partitions), 0)
+    topic = state.image.topic(item.name)
+    return 0 if topic is None else max(item.count - len(topic.partitions), 0)
 
 
-def _grow(
-    state: ControllerState, asked: CreatePartitionsRequest.CreatePartitionsTopic
-) -> list[Any]:
-    topic = state.image.topic(asked.name)
+def _grow(state: ControllerState, item: CreatePartitionsRequest.CreatePartitionsTopic) -> list[Any]:
+    topic = state.image.topic(item.name)
     if topic is None:
         raise errors.UnknownTopicOrPartition
     have = len(topic.partitions)
-    if asked.count == have:
+    if item.count == have:
         raise errors.InvalidPartitions(f"Topic already has {have} partition(s).")
-    if asked.count < have:
+    if item.count < have:
         raise errors.InvalidPartitions(
-            f"The topic {asked.name} currently has {have} partition(s); {asked.count} would not "
+            f"The topic {item.name} currently has {have} partition(s); {item.count} would not "
             "be an increase."
         )
-    more = asked.count - have
+    more = item.count - have
     first = topic.partitions[0]
     factor = len(first.replicas)
-    if asked.assignments is None:
+    if item.assignments is None:
         partitions = placed_partitions(state, state.stripe_of(first), have, more, factor)
     else:
-        if len(asked.assignments) != more:
+        if len(item.assignments) != more:
             raise errors.InvalidReplicaAssignment(
                 f"Attempted to add {more} additional partition(s), but only "
-                f"{len(asked.assignments)} assignment(s) were specified."
+                f"{len(item.assignments)} assignment(s) were specified."
             )
         partitions = []
-        for place_, assignment in enumerate(asked.assignments):
+        for place_, assignment in enumerate(item.assignments):
             check_assignment(state.image.brokers, assignment.broker_ids, factor)
             partitions.append(assigned_partition(state, have + place_, assignment.broker_ids))
     return [partition_record(topic.id, have + n, p) for n, p in enumerate(partitions)]

@@ -183,8 +183,8 @@ class MetadataImage:
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """Return the settings of a resource that were set at run time."""
-        found: Mapping[str, str] | None = self.configs.get((resource_type, name))
-        return {} if found is None else found
+        settings: Mapping[str, str] | None = self.configs.get((resource_type, name))
+        return {} if settings is None else settings
 
     def live_brokers(self) -> list[BrokerImage]:
         """Return the active brokers, by id."""

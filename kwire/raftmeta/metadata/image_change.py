@@ -95,10 +95,10 @@ class ImageChange:
 
     def replay(self, record: Any) -> None:
         """Apply one record."""
-        found = _REPLAY.get(type(record))
-        if found is None:
+        apply_record = _REPLAY.get(type(record))
+        if apply_record is None:
             raise ReplayError(f"unknown metadata record {type(record).__name__}")
-        found(self, record)
+        apply_record(self, record)
 
     def close(self) -> Iterator[None]:
         """Close what was opened for changing, a topic at a time; ``finish`` closes the rest."""
@@ -168,13 +168,13 @@ class ImageChange:
             self._configs.add(resource)
 
     def _opened_topic(self, topic_id: bytes) -> Any:
-        found = self._topics.get(topic_id)
-        if found is None:
+        opened = self._topics.get(topic_id)
+        if opened is None:
             topic = self._peek("topics").get(topic_id)
             if topic is None:
                 raise ReplayError("a partition of a topic that does not exist")
-            found = self._topics[topic_id] = (topic, topic.partitions.mutate())
-        return found[1]
+            opened = self._topics[topic_id] = (topic, topic.partitions.mutate())
+        return opened[1]
 
     def partition(self, record: r.PartitionRecord) -> None:
         partitions = self._opened_topic(record.topic_id)
@@ -186,7 +186,7 @@ class ImageChange:
         partition = partitions.get(record.partition_id)
         if partition is None:
             raise ReplayError(f"a change of partition {record.partition_id} that does not exist")
-        partitions[record.partition_id] = merged(partition, record, self._share)
+        partitions[record.partition_id] = apply_partition_change(partition, record, self._share)
         self._partitions.setdefault(record.topic_id, set()).add(record.partition_id)
 
     def _share(self, values: Iterable[Any]) -> tuple[Any, ...]:
@@ -197,9 +197,11 @@ class ImageChange:
         shared = self._shared
         if not shared:
             brokers = self._before.brokers.values()
-            shared.update((one, one) for broker in brokers for one in broker.log_dirs)
-        held = tuple(shared.setdefault(value, value) for value in values)
-        return shared.setdefault(held, held)  # type: ignore[no-any-return]
+            shared.update(
+                (directory, directory) for broker in brokers for directory in broker.log_dirs
+            )
+        shared_tuple = tuple(shared.setdefault(value, value) for value in values)
+        return shared.setdefault(shared_tuple, shared_tuple)  # type: ignore[no-any-return]
 
     def clear_elr(self, record: r.ClearElrRecord) -> None:
         if not record.topic_name:
@@ -220,7 +222,7 @@ class ImageChange:
                 cleared = r.PartitionChangeRecord(
                     topic_id=topic_id, eligible_leader_replicas=[], last_known_elr=[]
                 )
-                partitions[number] = merged(partition, cleared)
+                partitions[number] = apply_partition_change(partition, cleared)
                 self._partitions.setdefault(topic_id, set()).add(number)
 
     # Nodes
@@ -243,12 +245,12 @@ class ImageChange:
         self._brokers.add(record.broker_id)
 
     def unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
-        self._registered(record.broker_id, record.broker_epoch)
+        self._broker_of(record.broker_id, record.broker_epoch)
         del self._map("brokers")[record.broker_id]
         self._brokers.add(record.broker_id)
 
     def change_registration(self, record: r.BrokerRegistrationChangeRecord) -> None:
-        broker = self._registered(record.broker_id, record.broker_epoch)
+        broker = self._broker_of(record.broker_id, record.broker_epoch)
         changes: dict[str, Any] = {}
         if record.fenced:
             changes["fenced"] = record.fenced > 0
@@ -261,12 +263,12 @@ class ImageChange:
         self._change_broker(broker, **changes)
 
     def fence(self, record: r.FenceBrokerRecord) -> None:
-        self._change_broker(self._registered(record.id, record.epoch), fenced=True)
+        self._change_broker(self._broker_of(record.id, record.epoch), fenced=True)
 
     def unfence(self, record: r.UnfenceBrokerRecord) -> None:
-        self._change_broker(self._registered(record.id, record.epoch), fenced=False)
+        self._change_broker(self._broker_of(record.id, record.epoch), fenced=False)
 
-    def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
+    def _broker_of(self, broker_id: int, epoch: int) -> BrokerImage:
         broker: BrokerImage | None = self._peek("brokers").get(broker_id)
         if broker is None or broker.epoch != epoch:
             raise ReplayError(f"broker {broker_id} is not registered with epoch {epoch}")
@@ -366,7 +368,7 @@ def partition_of(
     )
 
 
-def merged(
+def apply_partition_change(
     partition: PartitionImage,
     record: r.PartitionChangeRecord,
     share: Callable[[Iterable[Any]], tuple[Any, ...]] = tuple,

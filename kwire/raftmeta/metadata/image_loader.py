@@ -44,7 +44,7 @@ class ImageLoader:
 
     def load(self, records: Iterable[Any], applied: Applied) -> Published | None:
         """Apply committed records; return None while a transaction is open."""
-        return drained(self.loading(records, applied))
+        return run_steps(self.loading(records, applied))
 
     def loading(self, records: Iterable[Any], applied: Applied) -> Steps[Published | None]:
         """Apply committed records step by step; the image changes with the last step."""
@@ -69,7 +69,7 @@ class ImageLoader:
 
     def load_snapshot(self, records: Iterable[Any], applied: Applied) -> Published:
         """Replace the image by a snapshot's records."""
-        return drained(self.loading_snapshot(records, applied))
+        return run_steps(self.loading_snapshot(records, applied))
 
     def loading_snapshot(self, records: Iterable[Any], applied: Applied) -> Steps[Published]:
         """Replace the image by a snapshot's records, step by step."""
@@ -81,7 +81,7 @@ class ImageLoader:
         return image, delta
 
 
-def drained(steps: Steps[T]) -> T:
+def run_steps(steps: Steps[T]) -> T:
     """Run all steps at once; return their result."""
     while True:
         try:
@@ -106,14 +106,14 @@ def applying(image: MetadataImage, records: Iterable[Any], applied: Applied) -> 
 def _comparing(before: MetadataImage, fresh: MetadataDelta) -> Steps[MetadataDelta]:
     """Compare a snapshot's image with the image that it replaces."""
     after = fresh.after
-    gone = {t.id: t for t in before.topics.values() if t.id not in after.topics}
+    deleted = {t.id: t for t in before.topics.values() if t.id not in after.topics}
     partitions: dict[bytes, set[int]] = {}
     count = 0
     for topic in after.topics.values():
         old = before.topics.get(topic.id)
-        held = old.partitions if old is not None else {}
+        partitions_before = old.partitions if old is not None else {}
         for number, partition in topic.partitions.items():
-            if held.get(number) != partition:
+            if partitions_before.get(number) != partition:
                 partitions.setdefault(topic.id, set()).add(number)
             count += 1
             if count % STEP_RECORDS == 0:
@@ -123,15 +123,15 @@ def _comparing(before: MetadataImage, fresh: MetadataDelta) -> Steps[MetadataDel
         after=after,
         partitions=partitions,
         created_topics=frozenset(t for t in after.topics if t not in before.topics),
-        deleted_topics=gone,
-        configs=_changed(before.configs, after.configs),
-        brokers=_changed(before.brokers, after.brokers),
-        controllers=_changed(before.controllers, after.controllers),
-        features=_changed(before.features, after.features),
-        quotas=_changed(before.quotas, after.quotas),
+        deleted_topics=deleted,
+        configs=_changed_keys(before.configs, after.configs),
+        brokers=_changed_keys(before.brokers, after.brokers),
+        controllers=_changed_keys(before.controllers, after.controllers),
+        features=_changed_keys(before.features, after.features),
+        quotas=_changed_keys(before.quotas, after.quotas),
     )
 
 
-def _changed(before: Any, after: Any) -> frozenset[Any]:
+def _changed_keys(before: Any, after: Any) -> frozenset[Any]:
     keys = set(before) | set(after)
     return frozenset(key for key in keys if before.get(key) != after.get(key))

@@ -32,7 +32,7 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield r.TopicRecord(name=topic.name, topic_id=topic.id)
         for number, partition in sorted(topic.partitions.items()):
             yield partition_record(topic.id, number, partition)
-    for (kind, resource), values in sorted(image.configs.items(), key=_named):
+    for (kind, resource), values in sorted(image.configs.items(), key=_key_of):
         for name, value in sorted(values.items()):
             yield r.ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
     yield from _quotas(image)
@@ -40,12 +40,12 @@ def image_records(image: MetadataImage) -> Iterator[Any]:
         yield r.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
-    held: Any
-    for held in (image.acls, image.scram, image.tokens):
-        yield from (held[key] for key in sorted(held))
+    entries: Any
+    for entries in (image.acls, image.scram, image.tokens):
+        yield from (entries[key] for key in sorted(entries))
 
 
-def _named(item: tuple[Any, Any]) -> Any:
+def _key_of(item: tuple[Any, Any]) -> Any:
     """Return the sort key of a map's entry: the same image must give the same snapshot."""
     return item[0]
 
@@ -122,15 +122,15 @@ def controller_record(controller: ControllerImage) -> r.RegisterControllerRecord
     )
 
 
-def _endpoints(made: Any, endpoints: tuple[Endpoint, ...]) -> list[Any]:
+def _endpoints(endpoint: Any, endpoints: tuple[Endpoint, ...]) -> list[Any]:
     return [
-        made(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+        endpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
         for e in endpoints
     ]
 
 
-def _levels(made: Any, features: Mapping[str, LevelRange]) -> list[Any]:
+def _levels(feature: Any, features: Mapping[str, LevelRange]) -> list[Any]:
     return [
-        made(name=name, min_supported_version=low, max_supported_version=high)
+        feature(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in features.items()
     ]

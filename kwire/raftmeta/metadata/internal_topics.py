@@ -44,11 +44,11 @@ def creatable(name: str, config: BrokerConfig) -> "Topic":
     return _topic(name, -1, -1, {})
 
 
-def lacks_replication(made: "Created", config: BrokerConfig, brokers: int) -> bool:
+def lacks_replication(topic: "Created", config: BrokerConfig, brokers: int) -> bool:
     """Whether a topic was not created though there are enough brokers: a retry does not help."""
-    factor = creatable(made.name, config).replication_factor
-    wanted = config.default_replication_factor if factor == -1 else factor
-    return made.error_code == InvalidReplicationFactor.code and wanted <= brokers
+    factor = creatable(topic.name, config).replication_factor
+    replicas = config.default_replication_factor if factor == -1 else factor
+    return topic.error_code == InvalidReplicationFactor.code and replicas <= brokers
 
 
 def _share_state(config: BrokerConfig) -> "Topic":

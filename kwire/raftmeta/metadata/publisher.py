@@ -16,7 +16,7 @@ from kwire.drive import Slices
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.image import Applied, MetadataImage
 from kwire.raftmeta.metadata.image_change import MetadataDelta
-from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, drained
+from kwire.raftmeta.metadata.image_loader import ImageLoader, Published, Steps, run_steps
 from kwire.raftmeta.metadata.image_records import image_records
 from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.waits import OffsetWaits, Signal
@@ -106,7 +106,7 @@ class MetadataPublisher:
         """Publish the result of the steps: at once if records are few, else when awaited."""
         if count > AT_ONCE:
             return self._take_in_slices(steps)
-        published = drained(steps)
+        published = run_steps(steps)
         if published is not None:
             self._publish(*published)
         return None

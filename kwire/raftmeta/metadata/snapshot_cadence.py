@@ -21,7 +21,7 @@ class SnapshotCadence:
     deadline: float = math.inf
     """The time at which a snapshot is due whatever the size."""
 
-    def committed(self, size_bytes: int, now: float) -> None:
+    def on_commit(self, size_bytes: int, now: float) -> None:
         """Count committed records of ``size_bytes`` in the log."""
         self.size_bytes += size_bytes
         if self.deadline == math.inf and self.max_seconds > 0:
@@ -31,7 +31,7 @@ class SnapshotCadence:
         """Whether a snapshot is due now."""
         return self.size_bytes > 0 and (self.size_bytes >= self.max_bytes or now >= self.deadline)
 
-    def taken(self) -> None:
+    def on_snapshot(self) -> None:
         """Start counting again, after a snapshot of everything until now."""
         self.size_bytes = 0
         self.deadline = math.inf

@@ -40,12 +40,12 @@ class Snapshotter:
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         was_idle = not self.cadence.size_bytes
         now = self.clock.now()
-        self.cadence.committed(sum(batch.size_bytes for batch in batches), now)
+        self.cadence.on_commit(sum(batch.size_bytes for batch in batches), now)
         if was_idle or self.cadence.due(now):
             self._is_due.notify()
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
-        self.cadence.taken()
+        self.cadence.on_snapshot()
 
     def on_leadership(self, leader: LeaderAndEpoch) -> None:
         pass
@@ -64,10 +64,10 @@ class Snapshotter:
 
     async def _make(self) -> None:
         image = self.publisher.image
-        self.cadence.taken()
+        self.cadence.on_snapshot()
         applied = image.applied
         try:
-            made = await self.quorum.snapshots.write(
+            snapshot = await self.quorum.snapshots.write(
                 applied.offset + 1,
                 applied.epoch,
                 snapshot_contents(image),
@@ -77,4 +77,4 @@ class Snapshotter:
         except OSError as error:
             logger.error("no metadata snapshot offset=%d error=%s", applied.offset, error)
         else:
-            logger.info("metadata snapshot end=%d epoch=%d", made.end_offset, made.epoch)
+            logger.info("metadata snapshot end=%d epoch=%d", snapshot.end_offset, snapshot.epoch)

@@ -152,7 +152,7 @@ async def test_failed_directory_is_told_again_until_it_is_heard(autojump_clock: 
         await made.run()
     assert controllers.said == ["R", "F", "U", "U", "R", "U"]
     assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
-    assert not made.broker.has_news
+    assert not made.broker.has_unreported_directory
 
 
 async def test_a_twin_is_waited_for(

@@ -175,7 +175,7 @@ async def test_silent_broker_is_fenced_and_swept_though_offsets_are_taken() -> N
     state.sweeps.size = 600
     session = state.sessions.get(2)
     assert session is not None
-    session.heard_at -= 10
+    session.heartbeat_at -= 10
     await with_offsets_taken(quorum, controller, decide_fence_stale)
     assert state.image.brokers[2].fenced
     assert state.sweeps

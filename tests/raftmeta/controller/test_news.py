@@ -3,7 +3,7 @@
 from typing import Any
 
 from kwire.codec.messages import metadata_records as r
-from kwire.raftmeta.controller.change_log import news
+from kwire.raftmeta.controller.change_log import change_lines
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.image_change import apply
 
@@ -24,7 +24,7 @@ def told(*turns: list[Any]) -> list[list[str]]:
     lines: list[list[str]] = []
     for records in turns:
         image, delta = apply(image, records)
-        lines.append(list(news(delta)))
+        lines.append(list(change_lines(delta)))
     return lines
 
 

@@ -23,7 +23,7 @@ from kwire.raftmeta.controller.partitions import (
     decide_rebalance_leaders,
 )
 from kwire.raftmeta.metadata.image import PartitionImage
-from kwire.raftmeta.metadata.image_change import merged
+from kwire.raftmeta.metadata.image_change import apply_partition_change
 from tests.support.raftmeta.clusters import Cluster, directory
 from tests.support.raftmeta.requests import isr_request, unclean_config
 
@@ -42,7 +42,7 @@ def change(
         **more,
     )
     record = made.build()
-    return (partition if record is None else merged(partition, record)), made
+    return (partition if record is None else apply_partition_change(partition, record)), made
 
 
 def partition(isr: list[int], leader: int, **more: Any) -> PartitionImage:
@@ -114,7 +114,7 @@ def test_eligible_replicas_outlive_the_isr() -> None:
     made.isr = [1]
     record = made.build()
     assert record is not None
-    one = merged(both, record)
+    one = apply_partition_change(both, record)
     assert (one.isr, one.elr, one.leader) == ((1,), (2,), 1)
     made = PartitionChange(
         topic_id=b"t" * 16,
@@ -128,7 +128,7 @@ def test_eligible_replicas_outlive_the_isr() -> None:
     made.isr = []
     record = made.build()
     assert record is not None
-    none = merged(one, record)
+    none = apply_partition_change(one, record)
     assert (none.isr, none.elr, none.leader, none.last_known_elr) == ((), (1, 2), -1, (1,))
     back, _ = change(none, {2}, min_isr=2, elr_enabled=True)
     assert (back.isr, back.elr, back.leader, back.recovering) == ((2,), (1,), 2, False)
@@ -263,7 +263,7 @@ def test_the_last_known_leader_is_a_replica() -> None:
     made.unclean_shutdown = 1
     record = made.build()
     assert record is not None
-    assert merged(held, record).leader == -1
+    assert apply_partition_change(held, record).leader == -1
 
 
 def test_directories_are_assigned() -> None:

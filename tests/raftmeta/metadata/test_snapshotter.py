@@ -28,28 +28,28 @@ from kwire.simulation.raft_quorums import Watcher as Listener
 def test_bytes_make_one_due() -> None:
     cadence = SnapshotCadence(max_bytes=100, max_seconds=10)
     assert not cadence.due(0)
-    cadence.committed(99, 0)
+    cadence.on_commit(99, 0)
     assert not cadence.due(9.9)
-    cadence.committed(1, 1)
+    cadence.on_commit(1, 1)
     assert cadence.due(1)
-    cadence.taken()
+    cadence.on_snapshot()
     assert not cadence.due(100)
 
 
 def test_time_makes_one_due_only_after_a_change() -> None:
     cadence = SnapshotCadence(max_bytes=100, max_seconds=10)
     assert cadence.deadline == math.inf
-    cadence.committed(1, 5)
-    cadence.committed(1, 14)
+    cadence.on_commit(1, 5)
+    cadence.on_commit(1, 14)
     assert cadence.deadline == 15
     assert cadence.due(15)
-    cadence.taken()
+    cadence.on_snapshot()
     assert cadence.deadline == math.inf
 
 
 def test_an_interval_of_zero_is_none() -> None:
     cadence = SnapshotCadence(max_bytes=100, max_seconds=0)
-    cadence.committed(1, 5)
+    cadence.on_commit(1, 5)
     assert cadence.deadline == math.inf
 
 

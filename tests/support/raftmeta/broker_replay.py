@@ -209,7 +209,7 @@ class Cluster:
             return
         broker = life.broker
         if life.pending is not None:
-            broker.failed(errors.RequestTimedOut(), life.pending.t / 1000 + INTERVAL)
+            broker.on_error(errors.RequestTimedOut(), life.pending.t / 1000 + INTERVAL)
         if frame.body.get("wantFence") is False and broker.request(0).want_fence:  # type: ignore[union-attr]
             broker.ready_to_unfence(frame.t / 1000)
         self._check_time(life, frame)
@@ -243,9 +243,9 @@ class Cluster:
             return
         life.pending = None
         if code:
-            life.broker.failed(errors.BY_CODE[code](), now)
+            life.broker.on_error(errors.BY_CODE[code](), now)
         else:
-            life.broker.answered(frame.message(), now)
+            life.broker.on_answer(frame.message(), now)
 
 
 @cache

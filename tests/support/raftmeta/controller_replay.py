@@ -227,7 +227,7 @@ class Play:
             beats = [f.t for f in self.frames if f.is_request and _beats(f, broker.epoch)]
             session = self.state.sessions.get(broker.id)
             if session is not None and beats and min(beats) < t < max(beats):
-                session.heard_at = max(session.heard_at, t / 1000)
+                session.heartbeat_at = max(session.heartbeat_at, t / 1000)
 
     async def _fence(self, t: float, nursery: trio.Nursery) -> None:
         before = -inf
