@@ -150,8 +150,7 @@ class PartitionLog:
     def append_follower(self, records: Buffer, now_ms: int = 0) -> Appended:
         """Append batches with the offsets of another log (or of the quorum's leader).
 
-        Whole batches only; a cut-off last one is left out. Raises :class:`UnexpectedOffset` when
-        they overlap the log, CorruptMessage when they are damaged.
+        A cut-off last one is left out. Raises UnexpectedOffset on overlap, CorruptMessage on damage.
         """
         if self.disk.full:
             self.writer.need_room()
