@@ -150,7 +150,7 @@ class PartitionLog:
     def append_follower(self, records: Buffer, now_ms: int = 0) -> Appended:
         """Append batches with the offsets of another log (or of the quorum's leader).
 
-        A cut-off last one is left out. Raises UnexpectedOffset on overlap, CorruptMessage on damage.
+        A cut-off last one is left out. Raises UnexpectedOffset on overlap, or CorruptMessage.
         """
         if self.disk.full:
             self.writer.need_room()
