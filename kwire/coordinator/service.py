@@ -90,7 +90,7 @@ class CoordinatorLog(Protocol):
     def high_watermark(self, partition: TopicPartition) -> int:
         """Return the high watermark: everything below it is committed."""
 
-    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
+    async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
         """Return when the high watermark has reached ``end_offset``; raises on loss of the role."""
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
@@ -126,7 +126,7 @@ class CoordinatorService(Generic[M]):
 
     # Leadership
 
-    def elected(self, index: int, leader_epoch: int) -> None:
+    def on_elected(self, index: int, leader_epoch: int) -> None:
         """Load a partition that this node now leads, in ``leader_epoch``."""
         known = self._shards.get(index)
         if known is not None:
@@ -146,7 +146,7 @@ class CoordinatorService(Generic[M]):
         else:
             self._queue(shard)
 
-    def resigned(self, index: int, leader_epoch: int | None = None) -> None:
+    def on_resigned(self, index: int, leader_epoch: int | None = None) -> None:
         """Drop a partition that this node no longer leads (since ``leader_epoch``, if known)."""
         shard = self._shards.get(index)
         if shard is None or (leader_epoch is not None and leader_epoch < shard.leader_epoch):
@@ -157,7 +157,7 @@ class CoordinatorService(Generic[M]):
     def resign_all(self) -> None:
         """Drop all partitions before a shutdown, failing the requests that still wait."""
         for index in list(self._shards):
-            self.resigned(index)
+            self.on_resigned(index)
 
     @property
     def active(self) -> list[int]:
@@ -196,7 +196,7 @@ class CoordinatorService(Generic[M]):
             del shard.waiting[ticket]
         if wait.error is not None:
             raise wait.error
-        await self._committed(shard, wait.end_offset)
+        await self._wait_committed(shard, wait.end_offset)
         return wait.reply
 
     def draft(self, index: int, new_change: Callable[[], Any]) -> "Draft":
@@ -214,7 +214,7 @@ class CoordinatorService(Generic[M]):
         """Return the result of ``look``, once the state it has read is committed."""
         shard = self._ready(index)
         seen = look(shard.machine)
-        await self._committed(shard, shard.written)
+        await self._wait_committed(shard, shard.written)
         return seen
 
     def each(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
@@ -223,7 +223,7 @@ class CoordinatorService(Generic[M]):
             if shard.phase is Phase.ACTIVE:
                 self._later(shard, steps_of(shard.machine))
 
-    def transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
+    def on_transaction_ended(self, index: int, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker that was appended to the partition."""
         shard = self._shards.get(index)
         if shard is not None and shard.phase is Phase.ACTIVE:
@@ -267,14 +267,14 @@ class CoordinatorService(Generic[M]):
         self._steps.append((shard, iter(steps)))
         self._has_steps.set()
 
-    async def _committed(self, shard: Shard[M], end_offset: int) -> None:
+    async def _wait_committed(self, shard: Shard[M], end_offset: int) -> None:
         if shard.phase is Phase.RESIGNED:
             raise NotCoordinator
         if self.log.high_watermark(shard.partition) >= end_offset:
             return
         try:
             with trio.fail_after(self.commit_timeout_ms() / 1000):
-                await self.log.committed(shard.partition, end_offset)
+                await self.log.wait_committed(shard.partition, end_offset)
         except KafkaError as error:
             raise _as_coordinator(error) from error
         except trio.TooSlowError:

@@ -98,14 +98,14 @@ class GroupCoordinator:
         )
         return cls(service=service, settings=settings, partitions=partitions)
 
-    def role_changed(self, partition: LedPartition) -> None:
+    def on_role_changed(self, partition: LedPartition) -> None:
         """Load or drop a partition that gained or lost its role; the replica layer calls this."""
         if partition.topic != CONSUMER_OFFSETS:
             return
         if partition.leader is not None:
-            self.service.elected(partition.partition, partition.leader_epoch)
+            self.service.on_elected(partition.partition, partition.leader_epoch)
         else:
-            self.service.resigned(partition.partition)
+            self.service.on_resigned(partition.partition)
 
     def partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self.partitions())
@@ -245,11 +245,11 @@ class GroupCoordinator:
             return Deletion(group_id=group_id, error_code=error.code)
         return Deletion(group_id=group_id)
 
-    def topics_deleted(self, names: Mapping[bytes, str]) -> None:
+    def on_topics_deleted(self, names: Mapping[bytes, str]) -> None:
         """Remove the offsets of deleted topics, which are given by id."""
         self.service.each(lambda shard: shard.forget_topics(names))
 
-    def metadata_caught_up(self) -> None:
+    def on_metadata_caught_up(self) -> None:
         """Remove the offsets of topics whose deletion this node missed; the metadata is current."""
         self.service.each(lambda shard: shard.forget_deleted())
 

@@ -33,7 +33,7 @@ from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
 from kwire.replica.fetch_sessions import Asked, Ref
 from kwire.replica.partition import Partition, Read
-from kwire.replica.purgatory import FetchIsolation, Wake
+from kwire.replica.purgatory import FetchIsolation, SharedReads
 from kwire.types import ZERO_UUID
 
 TopicAnswer = FetchResponse.FetchableTopicResponse
@@ -99,13 +99,13 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         answers = reading.all(requested)
     if may_wait and reading.missing_bytes > 0 and reading.partitions and not reading.urgent:
         reading.drop()
-        wake = await replicas.fetch_waits.wait_readable(
+        shared_reads = await replicas.fetch_waits.wait_readable(
             reading.partitions,
             missing_bytes=reading.missing_bytes,
             upto=upto,
             timeout_s=request.max_wait_ms / 1000,
         )
-        reading = _Reading(context, request, upto, max_bytes, replica, wake, False)
+        reading = _Reading(context, request, upto, max_bytes, replica, shared_reads, False)
         answers = await reading.all_in_turns(requested)
         if reading.cold:
             reading = await _read_warm(reading, request, max_bytes)
@@ -198,7 +198,7 @@ async def _read_warm(cold: "_Reading", request: FetchRequest, max_bytes: int) ->
     """Have threads read what lookups would have waited for; return a new reading that finds it."""
     cold.drop()
     await cold.context.replicas.warm(cold.cold)
-    return _Reading(cold.context, request, cold.upto, max_bytes, cold.replica, cold.wake)
+    return _Reading(cold.context, request, cold.upto, max_bytes, cold.replica, cold.shared_reads)
 
 
 class _Reading:
@@ -211,13 +211,13 @@ class _Reading:
         upto: FetchIsolation,
         max_bytes: int,
         replica: int,
-        wake: Wake | None = None,
+        shared_reads: SharedReads | None = None,
         wait: bool = True,
     ) -> None:
         self.context = context
         self.upto = upto
         self.replica = replica
-        self.wake = wake if replica == _CONSUMER else None
+        self.shared_reads = shared_reads if replica == _CONSUMER else None
         self.broker_epoch = request.replica_state.replica_epoch
         self.zstd_allowed = request.zstd_allowed
         self.min_bytes = min(request.min_bytes, max_bytes)
@@ -280,8 +280,8 @@ class _Reading:
                 partition = replicas.partitions.get(requested.topic, requested.partition)
             if not self.context.is_allowed("Read", "Topic", partition.topic):
                 raise TopicAuthorizationFailed
-            if self.wake is not None:
-                return self._read_shared(self.wake, partition, requested)
+            if self.shared_reads is not None:
+                return self._read_shared(self.shared_reads, partition, requested)
             return self._read(partition, requested)
         except WouldWait as cold:
             self.cold.append(cold)
@@ -297,7 +297,9 @@ class _Reading:
             )
             return self._refuse_partition(requested, KafkaStorageError())
 
-    def _read_shared(self, wake: Wake, partition: Partition, requested: Asked) -> Answer:
+    def _read_shared(
+        self, shared_reads: SharedReads, partition: Partition, requested: Asked
+    ) -> Answer:
         """Return the answer to an equal request, or read and keep the answer for the others."""
         max_bytes = min(self.remaining_bytes, requested.max_bytes)
         key = (
@@ -311,7 +313,7 @@ class _Reading:
             self.zstd_allowed,
         )
         state = partition.readable_state()
-        shared: _SharedRead | None = wake.reads.get(key)
+        shared: _SharedRead | None = shared_reads.reads.get(key)
         if shared is not None and shared.state == state:
             self.partitions.append(partition)
             self.ends.append(shared.end_offset)
@@ -321,7 +323,7 @@ class _Reading:
         data = _small(answer.records)
         if data is not None:
             answer.records = data
-            wake.keep(key, _SharedRead(state, answer, len(data), self.ends[-1]))
+            shared_reads.keep(key, _SharedRead(state, answer, len(data), self.ends[-1]))
         return answer
 
     def _read(self, partition: Partition, requested: Asked) -> Answer:

@@ -98,7 +98,7 @@ class BrokerHalf:
             new_id=lambda: uuid_hex(random_uuid(core.random.randbytes)),
             topic_ids=lambda: core.publisher.image.topic_ids if self.is_caught_up else None,
         )
-        self.replicas.roles.subscribe(groups.role_changed)
+        self.replicas.roles.subscribe(groups.on_role_changed)
         return groups
 
     def _make_lifecycle(self) -> BrokerLifecycle:
@@ -127,7 +127,7 @@ class BrokerHalf:
 
     def _on_image_published(self, image: MetadataImage, delta: MetadataDelta) -> None:
         if delta.deleted_topics and self.is_caught_up:
-            self.groups.topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
+            self.groups.on_topics_deleted({t.id: t.name for t in delta.deleted_topics.values()})
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Open the logs, apply the metadata, join the cluster; then clients can be served."""
@@ -145,7 +145,7 @@ class BrokerHalf:
         else:
             await core.publisher.wait_for(self._serves)
         self.is_caught_up = True
-        self.groups.metadata_caught_up()
+        self.groups.on_metadata_caught_up()
         await nursery.start(self.lifecycle.run)
 
     def _serves(self, image: MetadataImage) -> bool:

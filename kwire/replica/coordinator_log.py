@@ -43,7 +43,7 @@ class CoordinatorLog:
     def high_watermark(self, partition: TopicPartition) -> int:
         return self.replicas.partitions.get(*partition).high_watermark
 
-    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
+    async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
         held = self.replicas.partitions.get_led(*partition)
         await self.replicas.wait_committed(held, end_offset, COMMIT_TIMEOUT_S)
 

@@ -16,7 +16,7 @@ import trio
 
 from kwire.drive import Wakes
 from kwire.replica.partition import Partition
-from kwire.replica.purgatory import ByteWait, ByteWaits, FetchIsolation, WaitTimes, Wake
+from kwire.replica.purgatory import ByteWait, ByteWaits, FetchIsolation, SharedReads, WaitTimes
 
 _WOKEN_AT_ONCE: Final = 16
 """Fetches that are answered before other tasks run, about a millisecond."""
@@ -51,14 +51,14 @@ class FetchWaits:
         missing_bytes: int,
         upto: FetchIsolation,
         timeout_s: float,
-    ) -> Wake | None:
+    ) -> SharedReads | None:
         """Return when ``missing_bytes`` more are readable, a role changed, or time is up.
 
         If the append completed other fetches as well, they share the returned object.
         """
         event = trio.Event()
         wait: ByteWait[Partition, trio.Event] = ByteWait(event, upto, missing_bytes)
-        self._bytes.watch(wait, partitions)
+        self._bytes.add(wait, partitions)
         try:
             if self._keeps_times:
                 self._end_at(self.now() + timeout_s, event)
@@ -67,9 +67,9 @@ class FetchWaits:
                 with trio.move_on_after(timeout_s):
                     await event.wait()
         finally:
-            self._bytes.forget(wait)
-            self._times.forget(event)
-        return wait.woken_with
+            self._bytes.discard(wait)
+            self._times.discard(event)
+        return wait.shared_reads
 
     def on_readable(
         self, partition: Partition, isolations: Iterable[FetchIsolation], size_bytes: int
@@ -77,11 +77,11 @@ class FetchWaits:
         """Wake the fetches of these isolation levels that ``size_bytes`` more complete."""
         if partition in self._bytes.watched:
             for upto in isolations:
-                self._to_wake.wake(self._bytes.grew(partition, upto, size_bytes))
+                self._to_wake.wake(self._bytes.pop_complete(partition, upto, size_bytes))
 
     def on_changed(self, partition: Partition) -> None:
         """Wake all fetches of a partition: they have to check it again."""
-        self._to_wake.wake(self._bytes.changed(partition))
+        self._to_wake.wake(self._bytes.pop_all(partition))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake fetches until cancelled, then all of them.
@@ -95,7 +95,7 @@ class FetchWaits:
 
     def _end_at(self, at: float, event: trio.Event) -> None:
         """Wake a fetch at a time, at a tenth of the cost of a cancel scope of its own."""
-        self._times.watch(at, event)
+        self._times.add(at, event)
         if at < self._until_time.deadline:
             self._until_time.deadline = at
 

@@ -150,7 +150,7 @@ class Leader:
             and now - follower.caught_up_at <= self.lag_max
         )
 
-    def appended(self, log_end: int, now: float) -> Moved | None:
+    def on_appended(self, log_end: int, now: float) -> Moved | None:
         """Advance the leader's own log end offset, up to which records can be read back."""
         self.log_end = log_end
         if self.followers:
@@ -161,7 +161,7 @@ class Leader:
         self.log.high_watermark = log_end
         return Moved(before, log_end)
 
-    def fetched(
+    def on_fetched(
         self,
         node: int,
         *,
@@ -212,7 +212,9 @@ class Leader:
         epochs = {n: self.followers[n].broker_epoch for n in wanted if n != self.node}
         return Proposal(wanted, self.partition_epoch, epochs)
 
-    def settled(self, isr: Collection[int], partition_epoch: int, now: float) -> Moved | None:
+    def on_isr_committed(
+        self, isr: Collection[int], partition_epoch: int, now: float
+    ) -> Moved | None:
         """Adopt the ISR that the controller committed, from its answer or from newer metadata."""
         if partition_epoch < self.partition_epoch:
             return None
@@ -221,11 +223,11 @@ class Leader:
         self.pending_isr = None
         return self.advance(now)
 
-    def refused(self) -> None:
+    def on_isr_refused(self) -> None:
         """Drop a refused proposal: the committed ISR stays."""
         self.pending_isr = None
 
-    def replicas_changed(self, replicas: Collection[int]) -> None:
+    def on_replicas_changed(self, replicas: Collection[int]) -> None:
         """Add and remove followers after a reassignment."""
         self.followers = {
             node: self.followers.get(node) or Follower(caught_up_at=float("-inf"))

@@ -219,7 +219,7 @@ class Partition:
                 is_stored=end_offset <= leader.log_end,
             )
         stamp = done.timestamp_ms if config.log_append_time else NO_TIMESTAMP
-        readable = self._grew(leader, end_offset, size, now)
+        readable = self._on_appended(leader, end_offset, size, now)
         return Produced(
             done.base_offset,
             stamp,
@@ -231,13 +231,13 @@ class Partition:
             end_offset <= leader.log_end,
         )
 
-    def _grew(
+    def _on_appended(
         self, leader: Leader, end_offset: int, size: int, now: float
     ) -> tuple[FetchIsolation, ...]:
         log = self.log
         written = log.writer.written_offset
         stored_end = self._stored_end(leader.log_end) if log.must_flush else written
-        moved = leader.appended(stored_end, now)
+        moved = leader.on_appended(stored_end, now)
         if moved is None or moved.to_offset < end_offset:
             self._uncommitted.append((end_offset, size))
         if moved is None:
@@ -257,7 +257,7 @@ class Partition:
     def on_stored(self, now: float) -> Moved | None:
         """Advance the leader's log end offset after a thread has written or synced records."""
         leader = self.leader
-        return None if leader is None else leader.appended(self._stored_end(leader.log_end), now)
+        return None if leader is None else leader.on_appended(self._stored_end(leader.log_end), now)
 
     def read(
         self,

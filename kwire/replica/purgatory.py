@@ -38,12 +38,12 @@ class ByteWait(Generic[Key, T]):
     upto: FetchIsolation
     missing_bytes: int
     keys: tuple[Key, ...] = ()
-    woken_with: "Wake | None" = None
+    shared_reads: "SharedReads | None" = None
     """The shared reads, set if other fetches were completed together with this one."""
 
 
 @attrs.define(eq=False)
-class Wake:
+class SharedReads:
     """The reads shared by fetches of one isolation level that one append completed.
 
     A fetch with equal arguments reuses a read. It lives as long as the last of these fetches, and
@@ -68,13 +68,13 @@ class ByteWaits(Generic[Key, T]):
     def __len__(self) -> int:
         return len({wait for waits in self.watched.values() for wait in waits})
 
-    def watch(self, wait: ByteWait[Key, T], keys: Iterable[Key]) -> None:
+    def add(self, wait: ByteWait[Key, T], keys: Iterable[Key]) -> None:
         """Count bytes that become readable in any of ``keys`` from now on."""
         wait.keys = tuple(keys)
         for key in keys:
             self.watched.setdefault(key, {})[wait] = None
 
-    def grew(self, key: Key, upto: FetchIsolation, size_bytes: int) -> list[T]:
+    def pop_complete(self, key: Key, upto: FetchIsolation, size_bytes: int) -> list[T]:
         """Count bytes that became readable up to a bound; remove and return complete waits."""
         waits = self.watched.get(key)
         if waits is None:
@@ -85,23 +85,23 @@ class ByteWaits(Generic[Key, T]):
                 wait.missing_bytes -= size_bytes
                 if wait.missing_bytes <= 0:
                     enough.append(wait)
-        together = Wake() if len(enough) > 1 else None
+        together = SharedReads() if len(enough) > 1 else None
         for wait in enough:
-            self.forget(wait)
-            wait.woken_with = together
+            self.discard(wait)
+            wait.shared_reads = together
         return [wait.waiter for wait in enough]
 
-    def changed(self, key: Key) -> list[T]:
+    def pop_all(self, key: Key) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
 
         Their fetches have to check the partition again.
         """
         waits = list(self.watched.get(key, ()))
         for wait in waits:
-            self.forget(wait)
+            self.discard(wait)
         return [wait.waiter for wait in waits]
 
-    def forget(self, wait: ByteWait[Key, T]) -> None:
+    def discard(self, wait: ByteWait[Key, T]) -> None:
         for key in wait.keys:
             waits = self.watched.get(key)
             if waits is not None:
@@ -130,13 +130,13 @@ class WaitTimes(Generic[T]):
             heapq.heappop(heap)
         return heap[0][0] if heap else math.inf
 
-    def watch(self, at: float, waiter: T) -> None:
+    def add(self, at: float, waiter: T) -> None:
         """Begin a wait; a waiter has one at a time."""
         self._count += 1
         self._going_on.add(waiter)
         heapq.heappush(self._heap, (at, self._count, waiter))
 
-    def forget(self, waiter: T) -> None:
+    def discard(self, waiter: T) -> None:
         """End a wait; in constant time on average."""
         self._going_on.discard(waiter)
         if len(self._heap) > 2 * len(self._going_on) + _FORGOTTEN_MIN:

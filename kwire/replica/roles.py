@@ -51,8 +51,8 @@ class Roles:
         if leader is None or leader.leader_epoch != state.leader_epoch:
             self._lead(partition, state)
             return
-        leader.replicas_changed(state.replicas)
-        moved = leader.settled(state.isr, state.partition_epoch, self.now())
+        leader.on_replicas_changed(state.replicas)
+        moved = leader.on_isr_committed(state.isr, state.partition_epoch, self.now())
         if moved is not None:
             self.completion.on_committed(partition, moved)
 

@@ -205,7 +205,7 @@ class ReplicaService:
         That may move the high watermark, and so wake producers and consumers.
         """
         leader = partition.check_leader()
-        moved = leader.fetched(
+        moved = leader.on_fetched(
             node,
             offset=offset,
             log_start=log_start,

@@ -39,7 +39,7 @@ async def test_a_partition_led_elsewhere_is_refused() -> None:
 
 async def test_an_empty_partition_is_ready_at_once() -> None:
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(committing(7))
     assert await fetched(one) == 7
     assert await fetched(one, "g") == 7
@@ -57,7 +57,7 @@ async def test_checks_before_any_partition_is_asked() -> None:
 async def test_an_answer_waits_for_the_high_watermark(autojump_clock: object) -> None:
     """Invariant 72: what was acknowledged is known to any later coordinator."""
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     one.log.held = True
     done = []
 
@@ -81,7 +81,7 @@ async def test_an_answer_waits_for_the_high_watermark(autojump_clock: object) ->
 
 async def test_an_answer_does_not_wait_for_ever(autojump_clock: object) -> None:
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     one.log.held = True
     with pytest.raises(CoordinatorNotAvailable):
         await one.groups.commit(committing(5))
@@ -100,7 +100,7 @@ async def test_what_cannot_be_written_did_not_happen(
     failure: type[KafkaError], told: type[KafkaError]
 ) -> None:
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(committing(5))
     one.log.failure = failure()
     with pytest.raises(told):
@@ -114,7 +114,7 @@ async def test_resigning_answers_everyone(autojump_clock: object) -> None:
     one = node()
     index = one.groups.partition_of("g")
     for partition in range(4):
-        one.service.elected(partition, 3)
+        one.service.on_elected(partition, 3)
     told: list[int] = []
 
     async def attempt(ask: object) -> None:
@@ -131,11 +131,11 @@ async def test_resigning_answers_everyone(autojump_clock: object) -> None:
         one.log.held = True
         nursery.start_soon(attempt, one.groups.commit(committing(1, "h")))
         await trio.testing.wait_all_tasks_blocked()
-        one.service.resigned(index, 2)
+        one.service.on_resigned(index, 2)
         assert index in one.service.active
         assert told == []
         for partition in range(4):
-            one.service.resigned(partition, 4)
+            one.service.on_resigned(partition, 4)
         one.log.gone = True
         one.log.wake()
         await trio.testing.wait_all_tasks_blocked()
@@ -150,13 +150,13 @@ async def test_a_log_that_cannot_be_read_costs_ever_less(
 ) -> None:
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 1)
+    one.service.on_elected(index, 1)
     await one.groups.commit(committing(7))
     two = node(one.log)
     one.log.read_failures += [error] * 10
     async with trio.open_nursery() as nursery:
         await nursery.start(two.service.run)
-        two.service.elected(index, 2)
+        two.service.on_elected(index, 2)
         await trio.sleep(100)
         assert len(one.log.read_failures) == 3, "after 0, 1, 3, 7, 15, 31 and 63 seconds"
         with pytest.raises(CoordinatorLoadInProgress):
@@ -171,7 +171,7 @@ async def test_a_new_leader_goes_on_with_generation_and_members(autojump_clock: 
     """Invariant 72: members notice nothing, and the former coordinator answers no request."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 1)
+    one.service.on_elected(index, 1)
     two = node(one.log)
     async with trio.open_nursery() as nursery:
         await nursery.start(one.service.run)
@@ -192,8 +192,8 @@ async def test_a_new_leader_goes_on_with_generation_and_members(autojump_clock: 
         beat = HeartbeatRequest(
             group_id="g", generation_id=joined.generation_id, member_id=joined.member_id
         )
-        one.service.resigned(index, 2)
-        two.service.elected(index, 2)
+        one.service.on_resigned(index, 2)
+        two.service.on_elected(index, 2)
         with pytest.raises(CoordinatorLoadInProgress):
             await two.groups.sync(sync)
         for ask in (one.groups.heartbeat(beat), one.groups.sync(sync)):
@@ -216,7 +216,7 @@ async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
     """Invariant 72: LOAD_IN_PROGRESS, then the same offsets and groups."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 1)
+    one.service.on_elected(index, 1)
     for offset in range(100):
         await one.groups.commit(committing(offset))
     two = node(one.log)
@@ -224,14 +224,14 @@ async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
     one.log.read_failures.append(KafkaStorageError())
     async with trio.open_nursery() as nursery:
         await nursery.start(two.service.run)
-        two.service.elected(index, 2)
+        two.service.on_elected(index, 2)
         with pytest.raises(CoordinatorLoadInProgress):
             await two.groups.commit(committing(1))
         with pytest.raises(CoordinatorLoadInProgress):
             await two.groups.listed([], [])
         beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         assert (await two.groups.heartbeat(beat)).error_code == 0
-        two.groups.topics_deleted({bytes(16): "other"})
+        two.groups.on_topics_deleted({bytes(16): "other"})
         while two.service.loading:  # noqa: ASYNC110
             await trio.sleep(0.1)
         assert await fetched(two) == 99
@@ -243,7 +243,7 @@ async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
 
 async def test_deadlines_fire_and_nothing_else_wakes(autojump_clock: object) -> None:
     one = node(group_initial_rebalance_delay_ms=3_000)
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(one.service.run)
         assert one.service._sleep.deadline == inf
@@ -262,7 +262,7 @@ async def test_deadlines_fire_and_nothing_else_wakes(autojump_clock: object) -> 
 
 async def test_a_deadline_that_cannot_be_kept_comes_again(autojump_clock: object) -> None:
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(one.service.run)
         await one.groups.join(joining(), OLD)
@@ -279,7 +279,7 @@ async def test_a_deadline_that_cannot_be_kept_comes_again(autojump_clock: object
 
 async def test_a_client_that_goes_away_leaves_no_waiter(autojump_clock: object) -> None:
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     with trio.move_on_after(1):
         await one.groups.join(joining(), OLD)
     assert one.service.statistics()["waiting"] == 0
@@ -288,7 +288,7 @@ async def test_a_client_that_goes_away_leaves_no_waiter(autojump_clock: object) 
 async def test_poison_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 1)
+    one.service.on_elected(index, 1)
     await one.groups.commit(committing(5))
     partition = TopicPartition("__consumer_offsets", index)
     bad = [
@@ -307,7 +307,7 @@ async def test_poison_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     two = node(one.log)
     async with trio.open_nursery() as nursery:
         await nursery.start(two.service.run)
-        two.service.elected(index, 2)
+        two.service.on_elected(index, 2)
         while two.service.loading:
             await trio.lowlevel.checkpoint()
         assert await fetched(two) == 6
@@ -320,7 +320,7 @@ async def test_offsets_of_transactions_found_in_the_log() -> None:
     """Invariant 62: unstable while the transaction is open, seen if it commits, else never."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 1)
+    one.service.on_elected(index, 1)
     await one.groups.commit(committing(9))
     await one.groups.commit(committing(5))
     partition = TopicPartition("__consumer_offsets", index)
@@ -351,15 +351,15 @@ async def test_offsets_of_transactions_found_in_the_log() -> None:
         again = node(one.log)
         async with trio.open_nursery() as nursery:
             await nursery.start(again.service.run)
-            again.service.elected(index, 2)
+            again.service.on_elected(index, 2)
             while again.service.loading:
                 await trio.lowlevel.checkpoint()
             (topic,) = await again.groups.fetch("g", [("t", [0])], require_stable=stable)
             nursery.cancel_scope.cancel()
         return topic.partitions[0].error_code, topic.partitions[0].committed_offset
 
-    one.service.resigned(index)
-    one.service.elected(index, 2)
+    one.service.on_resigned(index)
+    one.service.on_elected(index, 2)
     begin(1)
     assert await loaded() == (UnstableOffsetCommit.code, -1)
     assert await loaded(stable=False) == (0, 5)
@@ -377,7 +377,7 @@ async def test_a_marker_ends_a_transaction_that_the_coordinator_holds() -> None:
     """Invariant 62 while it runs: the same without a load in between."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 1)
+    one.service.on_elected(index, 1)
     await one.groups.commit(committing(5))
     machine = one.service._shards[index].machine
     (record,) = records(one.log.data[index][0], 0, parse(one.log.data[index][0], 0))
@@ -388,14 +388,14 @@ async def test_a_marker_ends_a_transaction_that_the_coordinator_holds() -> None:
         machine.apply(decoded, producer)
         (topic,) = await one.groups.fetch("g", [("t", [0])], require_stable=True)
         assert topic.partitions[0].error_code == UnstableOffsetCommit.code
-        one.service.transaction_ended(index, producer, committed=committed)
+        one.service.on_transaction_ended(index, producer, committed=committed)
         assert await fetched(one) == offset
 
 
 async def test_a_group_is_deleted_once_however_often_it_is_named() -> None:
     one = node()
     for index in range(3):
-        one.service.elected(index, 0)
+        one.service.on_elected(index, 0)
     results = {r.group_id: r.error_code for r in await one.groups.delete(["a", "a", "b", "c", "d"])}
     codes = {
         name: 69 if one.groups.partition_of(name) < 3 else NotCoordinator.code for name in "abcd"

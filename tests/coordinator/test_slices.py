@@ -61,7 +61,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def written() -> Node:
     """A node that leads one partition with the offsets of hundreds of groups."""
     one = node(offsets_topic_num_partitions=1)
-    one.service.elected(0, 1)
+    one.service.on_elected(0, 1)
     for number in range(GROUPS):
         await one.groups.commit(committing(number, f"g{number}"))
     return one
@@ -72,7 +72,7 @@ async def test_loading_gives_way(turns: Turns) -> None:
     two = node(one.log, offsets_topic_num_partitions=1)
     async with running(two, turns):
         turns.count = 0
-        two.service.elected(0, 2)
+        two.service.on_elected(0, 2)
         await until(lambda: not two.service.loading)
         assert turns.count > GROUPS * 4 // 3, "replaying and waking the groups"
         assert len(await two.groups.listed([], [])) == GROUPS
@@ -103,7 +103,7 @@ async def test_a_deadline_that_passes_during_the_loading_waits_for_its_end(
     steps = Steps()
     async with running(two, turns):
         trio.lowlevel.add_instrument(steps)
-        two.service.elected(0, 2)
+        two.service.on_elected(0, 2)
         await until(lambda: not two.service.loading)
         trio.lowlevel.remove_instrument(steps)
         assert steps.count < 10
@@ -115,7 +115,7 @@ async def test_removing_a_topic_of_many_groups_gives_way(turns: Turns) -> None:
     one = await written()
     async with running(one, turns):
         turns.count = 0
-        one.groups.topics_deleted({bytes(16): "t"})
+        one.groups.on_topics_deleted({bytes(16): "t"})
         offsets = one.service._shards[0].machine.offsets
         await until(lambda: not offsets.count)
         assert turns.count > GROUPS // 4
@@ -125,7 +125,7 @@ async def test_deadlines_of_many_members_give_way(
     turns: Turns, mock_clock: trio.testing.MockClock
 ) -> None:
     one = node(offsets_topic_num_partitions=1)
-    one.service.elected(0, 1)
+    one.service.on_elected(0, 1)
     async with running(one, turns):
         for number in range(GROUPS):
             await one.groups.join(joining(group=f"g{number}"), OLD)
@@ -140,7 +140,7 @@ async def test_commits_are_possible_while_a_topic_is_removed(turns: Turns) -> No
     """An offset committed during the removal stays if its own topic still exists."""
     one = await written()
     async with running(one, turns):
-        one.groups.topics_deleted({bytes(16): "t"})
+        one.groups.on_topics_deleted({bytes(16): "t"})
         request = committing(7, "g299")
         request.topics[0] = OffsetCommitRequest.OffsetCommitRequestTopic(
             name="u", partitions=request.topics[0].partitions
@@ -156,7 +156,7 @@ async def test_commits_are_possible_while_a_topic_is_removed(turns: Turns) -> No
 async def test_members_of_a_large_group_are_answered_some_a_turn(turns: Turns) -> None:
     """Each answer is encoded and sent by a task of its own: a thousand in one turn took 40 ms."""
     one = node(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=1000)
-    one.service.elected(0, 1)
+    one.service.on_elected(0, 1)
     answered: list[int] = []
 
     async def join() -> None:
@@ -177,7 +177,7 @@ async def test_an_answer_of_thousands_of_offsets_is_made_in_slices(
 ) -> None:
     """It is of one moment all the same: invariant 11."""
     one = node(offsets_topic_num_partitions=1)
-    one.service.elected(0, 1)
+    one.service.on_elected(0, 1)
     request = committing(7)
     spots = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
     request.topics[0].partitions = [

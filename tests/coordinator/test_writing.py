@@ -42,7 +42,7 @@ async def test_every_member_learns_that_the_assignments_were_not_written(
 ) -> None:
     """Invariant 71: those that wait for the leader's assignments join again at once."""
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     joined, codes = {}, {}
 
     async def join(member_id: str) -> None:
@@ -101,7 +101,7 @@ async def test_records_above_max_message_bytes_are_refused_not_written() -> None
     """Kafka's code; Apache Kafka 4.3.1 answered the same."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 0)
+    one.service.on_elected(index, 0)
     one.log.max_bytes = 200
     request = committing(1)
     request.topics[0].partitions = [
@@ -118,7 +118,7 @@ async def test_records_of_one_decision_may_need_several_batches() -> None:
     one = node()
     one.log.max_bytes = 1_000
     index = one.groups.partition_of("g")
-    one.service.elected(index, 0)
+    one.service.on_elected(index, 0)
     request = committing(0)
     request.topics[0].partitions = [
         Spot(partition_index=p, committed_offset=p, committed_metadata="") for p in range(100)
@@ -183,7 +183,7 @@ async def test_others_have_turns_during_a_commit_or_deletion_of_thousands_of_off
         "kwire.group.service.Slices", lambda: Slices(now=lambda: next(ticks) / 10_000)
     )
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     turns = 0
 
     async def others() -> None:
@@ -215,7 +215,7 @@ async def test_a_commit_of_thousands_of_offsets_is_fenced_as_a_whole(
 ) -> None:
     """Invariant 69: nothing of it lands if a member joins while it is encoded."""
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(many(1))
     joined = []
     seen = []
@@ -241,7 +241,7 @@ async def test_a_commit_of_thousands_of_offsets_is_seen_as_a_whole(
 ) -> None:
     """Invariant 11: a fetch during the commit returns what was committed before."""
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(many(1))
     seen = []
 
@@ -259,7 +259,7 @@ async def test_a_deletion_that_is_refused_has_removed_nothing(
 ) -> None:
     """Invariant 76: a member that joins during the deletion finds the offsets of its group."""
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(many(1))
 
     async with trio.open_nursery() as nursery:
@@ -280,7 +280,7 @@ async def test_a_deletion_takes_what_was_committed_meanwhile(
     monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     one = node()
-    one.service.elected(one.groups.partition_of("g"), 0)
+    one.service.on_elected(one.groups.partition_of("g"), 0)
     await one.groups.commit(many(1))
 
     async def commit() -> None:
@@ -299,7 +299,7 @@ async def test_what_thousands_of_offsets_leave_is_found_again_in_the_log() -> No
     """Invariant 72: a coordinator that loads the partition knows what this one knows."""
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 0)
+    one.service.on_elected(index, 0)
     await one.groups.commit(many(1))
     request = many(2, 2)
     request.topics[0].partitions[5].committed_metadata = "m" * 5000
@@ -315,7 +315,7 @@ async def loaded_alike(one: Node, index: int) -> None:
     two = node(one.log)
     async with trio.open_nursery() as nursery:
         await nursery.start(two.service.run)
-        two.service.elected(index, 1)
+        two.service.on_elected(index, 1)
         while two.service.loading:
             await trio.lowlevel.checkpoint()
         ours, theirs = (n.service._shards[index].machine for n in (one, two))
@@ -327,7 +327,7 @@ async def loaded_alike(one: Node, index: int) -> None:
 async def test_a_commit_of_thousands_of_offsets_is_not_written_if_the_first_batch_fails() -> None:
     one = node()
     index = one.groups.partition_of("g")
-    one.service.elected(index, 0)
+    one.service.on_elected(index, 0)
     one.log.failure = NotEnoughReplicas()
     with pytest.raises(CoordinatorNotAvailable):
         await one.groups.commit(many(1))

@@ -305,7 +305,7 @@ async def test_coordinators_append_and_replay():
     log, where = CoordinatorLog(subject.replicas, subject.wall), TopicPartition("t", 0)
     batches = [one_batch(b"a", b"b"), one_batch(b"c")]
     assert [log.append(where, batch) for batch in batches] == [2, 3]
-    await log.committed(where, 3)
+    await log.wait_committed(where, 3)
     assert (log.bounds(where), log.high_watermark(where)) == ((0, 3), 3)
     found = await log.read(where, 0)
     assert [h.base_offset for _, h in header.headers(found)] == [0, 2]

@@ -94,7 +94,7 @@ async def test_a_deleted_topic_takes_its_offsets_along(autojump_clock: object) -
     async with group_node() as node:
         await node.commit({"t": {0: 10}, "u": {0: 5}})
         await make_again(node, "t")
-        node.groups.topics_deleted({topic_id("t"): "t"})
+        node.groups.on_topics_deleted({topic_id("t"): "t"})
         await node.commit({"t": {0: 1}}, "other")
         await trio.sleep(1)
         assert stored(node) == {"g": ["u"], "other": ["t"]}
@@ -137,14 +137,14 @@ async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
         await make_again(node, "t")
         service = node.groups.service
         index = node.groups.partition_of("g")
-        service.resigned(index)
-        service.elected(index, 1)
+        service.on_resigned(index)
+        service.on_elected(index, 1)
         while service.loading:  # noqa: ASYNC110
             await trio.sleep(0.01)
         await trio.testing.wait_all_tasks_blocked()
         assert stored(node) == {"g": ["u"], "other": ["u"]}
         # and durably: a coordinator without knowledge of topics finds the same
-        service.resigned(index)
+        service.on_resigned(index)
         make = service.make
 
         def unaware(number: int) -> GroupShard:
@@ -153,7 +153,7 @@ async def test_offsets_of_topics_deleted_unheard_are_removed_after_loading(
             return machine
 
         service.make = unaware
-        service.elected(index, 2)
+        service.on_elected(index, 2)
         while service.loading:  # noqa: ASYNC110
             await trio.sleep(0.01)
         assert await node.fetch(None) == {"u": {0: 5}}
@@ -167,11 +167,11 @@ async def test_no_topic_counts_as_deleted_before_the_metadata_is_current() -> No
         index = node.groups.partition_of("g")
         current = node.groups.service._shards[index].machine.topic_ids
         node.groups.service._shards[index].machine.topic_ids = lambda: None
-        node.groups.metadata_caught_up()
+        node.groups.on_metadata_caught_up()
         await trio.testing.wait_all_tasks_blocked()
         assert await node.fetch(None) == {"t": {0: 10}, "u": {0: 5}}
         node.groups.service._shards[index].machine.topic_ids = current
-        node.groups.metadata_caught_up()
+        node.groups.on_metadata_caught_up()
         await trio.testing.wait_all_tasks_blocked()
         assert stored(node) == {"g": ["u"]}
 

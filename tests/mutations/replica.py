@@ -221,7 +221,7 @@ MUTATIONS = (
         name="read-anew-for-each-subscriber",
         invariants=(101,),
         path="kwire/handlers/fetch.py",
-        old="wake.keep(key, _SharedRead(",
+        old="shared_reads.keep(key, _SharedRead(",
         new="print(key, _SharedRead(",
         test="tests/handlers/test_fanout.py::test_subscribers_who_ask_alike_are_read_for_once",
     ),

@@ -35,12 +35,12 @@ def leader(
         min_isr=min_isr,
         now=0.0,
     )
-    made.appended(log_end, 0.0)
+    made.on_appended(log_end, 0.0)
     return made
 
 
 def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> Moved | None:
-    return subject.fetched(node, offset=offset, log_start=0, now=now)
+    return subject.on_fetched(node, offset=offset, log_start=0, now=now)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_leader_alone_commits_what_it_writes():
     subject = leader(replicas=(1,), isr=(1,), min_isr=2, log_end=3)
     assert subject.log.high_watermark == 3
     assert not subject.under_min_isr
-    assert subject.appended(8, 0.0) == Moved(3, 8)
-    assert subject.appended(8, 0.0) is None
+    assert subject.on_appended(8, 0.0) == Moved(3, 8)
+    assert subject.on_appended(8, 0.0) is None
 
 
 def test_who_keeps_up_is_waited_for_before_it_is_in():
@@ -74,7 +74,7 @@ def test_who_keeps_up_is_waited_for_before_it_is_in():
     subject = leader(isr=(1, 2), log_end=10)
     fetch(subject, 3, 10)
     fetch(subject, 2, 10)
-    subject.appended(12, 0.0)
+    subject.on_appended(12, 0.0)
     fetch(subject, 3, 11)
     assert fetch(subject, 2, 12) == Moved(10, 11)
 
@@ -121,20 +121,20 @@ def test_a_proposal_counts_before_it_is_answered():
     fetch(subject, 3, 10)
     assert subject.propose(joins=[3]) == Proposal(frozenset({1, 2, 3}), 9, {2: -1, 3: -1})
     assert subject.propose(joins=[3]) is None  # one in flight at a time
-    subject.appended(15, 0.0)
+    subject.on_appended(15, 0.0)
     fetch(subject, 3, 11, now=100.0)
     assert fetch(subject, 2, 15, now=100.0) == Moved(10, 11)
-    assert subject.settled([1, 2, 3], 10, 100.0) is None
+    assert subject.on_isr_committed([1, 2, 3], 10, 100.0) is None
     assert subject.isr == {1, 2, 3}
     assert subject.propose(leaves=[3]) is not None
     assert subject.maximal_isr == {1, 2, 3}
-    assert subject.settled([1, 2], 11, 100.0) == Moved(11, 15)
+    assert subject.on_isr_committed([1, 2], 11, 100.0) == Moved(11, 15)
 
 
 def test_late_answers_are_ignored():
     subject = leader(isr=(1, 2))
-    subject.settled([1, 2, 3], 12, 100.0)
-    subject.settled([1], 11, 100.0)
+    subject.on_isr_committed([1, 2, 3], 12, 100.0)
+    subject.on_isr_committed([1], 11, 100.0)
     assert subject.isr == {1, 2, 3}
 
 
@@ -151,7 +151,7 @@ def test_laggards():
 def test_catching_up_counts_from_the_fetch_that_was_caught_up_with():
     subject = leader(isr=(1, 2), log_end=10)
     fetch(subject, 2, 5, now=100.0)
-    subject.appended(20, 0.0)
+    subject.on_appended(20, 0.0)
     fetch(subject, 2, 10, now=120.0)  # all there was at 100
     assert subject.followers[2].caught_up_at == 100.0
 
@@ -205,18 +205,18 @@ def test_against_the_definition(moves: list[tuple[str, int | tuple[int, ...]]]):
         if kind == "append":
             assert isinstance(value, int)
             twin.ends[1] += value
-            subject.appended(twin.ends[1], 1e9)
+            subject.on_appended(twin.ends[1], 1e9)
         elif kind == "isr":
             assert isinstance(value, tuple)
             epoch += 1
-            subject.settled(value, epoch, 1e9)
+            subject.on_isr_committed(value, epoch, 1e9)
         else:
             assert isinstance(value, int)
             node, offset = int(kind[-1]), min(value, twin.ends[1])
             # Long after the epoch began, so only the ISR counts and not joining replicas.
             before = twin.ends[node]
             twin.ends[node] = offset
-            subject.fetched(node, offset=offset, log_start=0, now=1e9)
+            subject.on_fetched(node, offset=offset, log_start=0, now=1e9)
             assert subject.followers[node].log_end == offset or before == offset
         assert subject.log.high_watermark == twin.step(subject.isr)
         assert subject.log.high_watermark <= subject.log_end

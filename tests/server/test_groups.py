@@ -75,7 +75,7 @@ async def test_offsets_of_a_topic_do_not_outlive_a_kill_after_its_deletion(
     async with running(tmp_path) as server:
         await commit_all(server)
         with monkeypatch.context() as patch:
-            patch.setattr(GroupCoordinator, "topics_deleted", lambda *_: None)
+            patch.setattr(GroupCoordinator, "on_topics_deleted", lambda *_: None)
             async with await TrioWireClient.connect(*server.address) as client:
                 deleted = DeleteTopicsRequest.DeleteTopicState
                 request = DeleteTopicsRequest(topics=[deleted(name="t")], timeout_ms=10_000)
@@ -103,13 +103,13 @@ async def test_offsets_of_kept_topics_survive_every_restart(
     async with running(tmp_path) as server:
         await commit_all(server)
     topics: list[object] = []
-    role_changed = GroupCoordinator.role_changed
+    on_role_changed = GroupCoordinator.on_role_changed
 
     def noting(groups: GroupCoordinator, partition: Any) -> None:
         topics.append(groups.service.make(0).topic_ids())
-        role_changed(groups, partition)
+        on_role_changed(groups, partition)
 
-    monkeypatch.setattr(GroupCoordinator, "role_changed", noting)
+    monkeypatch.setattr(GroupCoordinator, "on_role_changed", noting)
     for _ in range(2):
         topics.clear()
         async with running(tmp_path) as server:

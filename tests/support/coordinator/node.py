@@ -68,7 +68,7 @@ class FakeLog:
     def high_watermark(self, partition: TopicPartition) -> int:
         return self.marks.get(partition.partition, 0)
 
-    async def committed(self, partition: TopicPartition, end_offset: int) -> None:
+    async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
         while self.high_watermark(partition) < end_offset:
             await self.moved.wait()
             if self.gone:

@@ -164,7 +164,7 @@ async def group_node(
         new_id=lambda: str(next(names)),
         topic_ids=lambda: subject.services.image.topic_ids,
     )
-    subject.replicas.roles.subscribe(groups.role_changed)
+    subject.replicas.roles.subscribe(groups.on_role_changed)
     subject.services.groups = groups
     creator = Creator(subject)
     subject.services.topic_creation = creator  # type: ignore[assignment]
