@@ -125,11 +125,11 @@ class Load:
                 part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=data)
                 topic_data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
                 request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
-                while error := self.produced(client, request):
+                while error := self.produce(client, request):
                     assert error in STARTING, error
                     time.sleep(0.05)
 
-    def produced(self, client: WireClient, request: ProduceRequest) -> int:
+    def produce(self, client: WireClient, request: ProduceRequest) -> int:
         """Send a request of one partition and return its error code."""
         response = client.call(request, 9)
         code: int = response.responses[0].partition_responses[0].error_code

@@ -144,7 +144,7 @@ def test_subjects_of_commits_are_plain() -> None:
         ("log: sync a segment before its index", True),
         ("controller, net: name what waits", True),
         ("replica: shrink the ISR through AlterPartition", True),
-        ("A comment stands where it belongs", False),
+        ("A comment lies where it belongs", False),
         ("log: Sync a segment", False),
         ("log: sync a segment.", False),
         ("log: " + "sync " * 14, False),

@@ -38,12 +38,12 @@ class Growth:
     """The wall clock when the scenario began, as far as the stamps of batches show."""
 
     def __attrs_post_init__(self) -> None:
-        found = self.replay.recording
-        self.library = batches(cluster_of(found.name.split("-")[0]))
+        recorded = self.replay.recording
+        self.library = batches(cluster_of(recorded.name.split("-")[0]))
         self._began_ms = max(
             (
                 header.max_timestamp - frame.t
-                for frame in found.frames
+                for frame in recorded.frames
                 if frame.is_raft and frame.api == "Fetch" and not frame.is_request
                 for _, header in headers(frame.records)
             ),
