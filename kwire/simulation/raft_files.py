@@ -142,7 +142,7 @@ class Files:
     def fail(self, random: Random) -> None:
         """Make one of the next calls of some kind fail, or let the disk be full soon."""
         if random.random() < 0.3:
-            self.disk.capacity = self.disk._used() + random.randrange(2000)
+            self.disk.capacity = self.disk._used_bytes() + random.randrange(2000)
             return
         kind = random.choice(["write", "sync", "rename", "remove", "create", "truncate"])
         error = OSError(random.choice([errno.EIO, errno.ENOSPC]), "the disk fails")
