@@ -291,9 +291,9 @@ def _make_quorum(
     links = ConnectionPool(
         network,
         f"raft-client-{config.node_id}",
-        timeout_s=raft.request_timeout,
-        backoff_s=raft.retry_backoff,
-        backoff_max_s=raft.retry_backoff_max,
+        timeout_s=raft.request_timeout_s,
+        backoff_s=raft.retry_backoff_s,
+        backoff_max_s=raft.retry_backoff_max_s,
     )
     try:
         return RaftService(

@@ -53,7 +53,7 @@ class NetworkChannel:
         """
         response: RaftResponse | None = None
         refused = False
-        with trio.move_on_after(2 * self._config.request_timeout):
+        with trio.move_on_after(2 * self._config.request_timeout_s):
             try:
                 response = await self._peers.call(send.node, send.request)
             except ConnectionRefusedError:

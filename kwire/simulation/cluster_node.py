@@ -137,7 +137,7 @@ class Process:
             clock=clock,
             random=random,
             configured=build.configured_voters(config),
-            peers=RaftPeers(self._links(raft.request_timeout)),
+            peers=RaftPeers(self._links(raft.request_timeout_s)),
         )
         self.quorum.books, self.quorum.node_id = books, config.node_id
         self.publisher = MetadataPublisher()

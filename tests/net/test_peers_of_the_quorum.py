@@ -41,9 +41,9 @@ def range_of(key: int) -> ApiVersionsResponse.ApiVersion:
 
 async def test_a_connection_without_answers_is_given_up() -> None:
     """It would carry no request of this node's to that one until TCP gives up, in 15 minutes."""
-    other, config = Mute(), config_of(2, request_timeout=0.05, retry_backoff_max=0.02)
+    other, config = Mute(), config_of(2, request_timeout_s=0.05, retry_backoff_max_s=0.02)
     network = Network(SystemClock(), Random(1))
-    links = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout)
+    links = ConnectionPool(network, "raft-client-2", timeout_s=config.request_timeout_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(other.service.run)
         other.service.bind("L", "127.0.0.1", 0, lambda name, host: other)

@@ -21,7 +21,7 @@ Make = Callable[..., Cluster]
 
 @pytest.fixture(params=WORLDS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Makes a cluster of the world at hand: ``make(others=(4,), fetch_timeout=30)``."""
+    """Makes a cluster of the world at hand: ``make(others=(4,), fetch_timeout_s=30)``."""
     clusters: list[Cluster] = []
 
     def build(

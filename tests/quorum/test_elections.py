@@ -44,12 +44,12 @@ def test_leaders_killed_one_after_the_other(cluster: Cluster) -> None:
 
 def test_leader_stopped_in_order(make: Make) -> None:
     """EndQuorumEpoch lets the others elect without waiting for their fetch timeout."""
-    cluster = make(fetch_timeout=LONG_S)
+    cluster = make(fetch_timeout_s=LONG_S)
     cluster.commit()
     first = cluster.leader()
     cluster.stop(first)
     second = cluster.leader(but=first)
-    assert cluster.state(second).config.fetch_timeout == LONG_S
+    assert cluster.state(second).config.fetch_timeout_s == LONG_S
     assert cluster.watch.sent[first, "EndQuorumEpoch"] > 0
     cluster.finish()
 

@@ -12,7 +12,7 @@ LONG_S = 100.0
 @pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
 def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
     """A voter that was down goes on in the epoch it knew, and knows the candidate of its vote."""
-    cluster = make(is_dynamic=is_dynamic, fetch_timeout=LONG_S)
+    cluster = make(is_dynamic=is_dynamic, fetch_timeout_s=LONG_S)
     cluster.commit()
     leader = cluster.leader()
     voter = next(n for n in cluster.nodes if n != leader)

@@ -37,7 +37,7 @@ def poll(state: RaftState) -> None:
         return
     if any(isinstance(call.request, FetchRequest) for call in state.calls.open.values()):
         return
-    role.update_voter_at = state.now + state.config.fetch_timeout
+    role.update_voter_at = state.now + state.config.fetch_timeout_s
     is_known = state.voters.get(state.config.node_id) is not None
     state.send(role.leader, remove_request(state) if is_known else add_request(state))
 
@@ -52,7 +52,7 @@ def add_request(state: RaftState) -> AddRaftVoterRequest:
     """Return the request to add this node, answered when appended: its vote may be needed."""
     return AddRaftVoterRequest(
         cluster_id=state.config.cluster_id,
-        timeout_ms=int(state.config.request_timeout * 1000),
+        timeout_ms=int(state.config.request_timeout_s * 1000),
         voter_id=state.config.node_id,
         voter_directory_id=state.config.directory_id,
         listeners=[
@@ -82,4 +82,4 @@ def on_answer(
         return
     state.calls.succeeded(call.node.id)
     if isinstance(state.role, Follower):
-        state.role.update_voter_at = state.now + state.config.fetch_timeout
+        state.role.update_voter_at = state.now + state.config.fetch_timeout_s

@@ -55,7 +55,7 @@ def on_refused(state: RaftState, event: SnapshotRefused) -> None:
     state.installing = None
     if isinstance(state.role, Follower):
         state.role.snapshot = None
-        state.calls.retry_at[state.role.leader.id] = state.now + state.config.retry_backoff
+        state.calls.retry_at[state.role.leader.id] = state.now + state.config.retry_backoff_s
 
 
 def on_taken(state: RaftState, event: SnapshotTaken) -> None:
@@ -66,9 +66,9 @@ def on_taken(state: RaftState, event: SnapshotTaken) -> None:
         return
     older = [s for s in state.log.snapshots if s.end_offset < event.id.end_offset]
     state.log.add_snapshot(event.id)
-    kept = [event.id] if event.alone else older
-    if kept and kept[-1].end_offset > state.log.start_offset:
-        start = kept[-1].end_offset
+    retained = [event.id] if event.alone else older
+    if retained and retained[-1].end_offset > state.log.start_offset:
+        start = retained[-1].end_offset
         state.log.trimmed(start)
         state.history.forget_before(start)
         state.emit(CleanLog(start))

@@ -106,8 +106,8 @@ def is_whole(data: Buffer) -> bool:
         for pos, header in headers(data):
             if not crc_ok(data, pos, header):
                 return False
-            found = control_records(data, pos, header) if header.is_control else ()
-            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in found)
+            messages = control_records(data, pos, header) if header.is_control else ()
+            footers += sum(isinstance(message, SnapshotFooterRecord) for _, message in messages)
             end = pos + header.size
     except CorruptMessage:
         return False

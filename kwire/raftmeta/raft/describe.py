@@ -41,8 +41,8 @@ def observers(state: RaftState, role: Leader) -> list[ReplicaKey]:
     """Return the replicas that are no voters and fetched within ``OBSERVER_SESSION``."""
     return [
         key
-        for key, seen in role.replicas.items()
-        if not state.voters.has(key) and state.now - seen.fetched_at < OBSERVER_SESSION
+        for key, replica in role.replicas.items()
+        if not state.voters.has(key) and state.now - replica.fetched_at < OBSERVER_SESSION
     ]
 
 
@@ -83,8 +83,8 @@ def _replica(state: RaftState, role: Leader, key: ReplicaKey) -> ReplicaState:
             last_caught_up_timestamp=state.now_ms,
         )
     is_named = key.directory_id != ZERO_UUID
-    seen = [r for k, r in role.replicas.items() if (k == key if is_named else k.id == key.id)]
-    best = max(seen, key=lambda r: r.fetched_at, default=None)
+    replicas = [r for k, r in role.replicas.items() if (k == key if is_named else k.id == key.id)]
+    best = max(replicas, key=lambda r: r.fetched_at, default=None)
     return ReplicaState(
         replica_id=key.id,
         replica_directory_id=key.directory_id,

@@ -37,7 +37,7 @@ def enter(state: RaftState, role: Role) -> None:
     """Leave the present role, whose requests no longer matter, and take another."""
     old = state.role
     state.change_role(role)
-    if isinstance(old, Leader) and (old.held or old.change is not None):
+    if isinstance(old, Leader) and (old.held_fetches or old.change is not None):
         from kwire.raftmeta.raft.pending_replies import dismiss_all
 
         dismiss_all(state, old)
@@ -68,7 +68,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
         state.calls.succeeded(leader.id)  # Its errors from before it led no longer count.
     state.save(ElectionState(epoch, leader.id, voted))
     deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
-    update_at = state.now + state.config.fetch_timeout if state.config.can_vote else inf
+    update_at = state.now + state.config.fetch_timeout_s if state.config.can_vote else inf
     enter(state, Follower(leader, deadline, update_voter_at=update_at))
 
 
@@ -80,7 +80,7 @@ def become_prospective(state: RaftState) -> None:
     before = state.role
     role = Prospective(state.random_election_timeout())
     if isinstance(before, Follower):
-        role.leader, role.ended = before.leader, before.ended
+        role.leader, role.has_leader_ended = before.leader, before.has_leader_ended
         role.lost_rounds = before.lost_rounds
     enter(state, role)
     role.ballot.granted.add(state.config.node_id)
@@ -108,8 +108,8 @@ def become_leader(state: RaftState, granted: frozenset[int]) -> None:
 
 def become_resigned(state: RaftState, preferred: tuple[ReplicaKey, ...]) -> None:
     """Resign; EndQuorumEpoch lets one of the other voters become a candidate at once."""
-    untold = {node.id for node in state.other_voters}
-    enter(state, Resigned(state.random_election_timeout(), preferred, untold))
+    uninformed = {node.id for node in state.other_voters}
+    enter(state, Resigned(state.random_election_timeout(), preferred, uninformed))
 
 
 def contradicts(state: RaftState, epoch: int, leader_id: int) -> bool:
@@ -127,7 +127,7 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
         if epoch > state.epoch:  # This node led it, then lost its disk: it has no leader now.
             become_unattached(state, epoch)
         return
-    known = state.leader_id is not None and epoch == state.epoch
+    has_leader = state.leader_id is not None and epoch == state.epoch
     if leader_id is not None and contradicts(state, epoch, leader_id):
         log.warning("two leaders of epoch %d: %s and %d", epoch, state.leader_id, leader_id)
         return
@@ -137,9 +137,14 @@ def learn(state: RaftState, epoch: int, leader_id: int | None, leader: Node | No
         return
     address = leader or state.voter_node(leader_id)
     role = state.role
-    if known and leader is not None and isinstance(role, Follower) and state.now > role.heard_until:
+    if (
+        has_leader
+        and leader is not None
+        and isinstance(role, Follower)
+        and state.now > role.refuse_pre_votes_until
+    ):
         role.leader = Node(leader_id, leader.host, leader.port)  # The one in use does not answer.
-    if not known or (address is not None and isinstance(state.role, Unattached)):
+    if not has_leader or (address is not None and isinstance(state.role, Unattached)):
         if address is None:
             become_unattached(state, epoch, leader_id)
         else:
@@ -152,12 +157,12 @@ def lose(state: RaftState, role: Prospective | Candidate) -> None:
     if isinstance(role, Candidate):
         if not role.backing_off:
             role.backing_off = True
-            wait = state.config.election_backoff_max * state.random.random()
+            wait = state.config.election_backoff_max_s * state.random.random()
             role.deadline = state.now + wait
         return
     if role.leader is not None and state.leader_id == role.leader.id:
         become_follower(state, state.epoch, role.leader)
-        if role.ended:
+        if role.has_leader_ended:
             _stand_again_soon(state, role.lost_rounds + 1)
     else:
         enter(state, Unattached(state.random_election_timeout()))
@@ -167,25 +172,25 @@ def _stand_again_soon(state: RaftState, lost_rounds: int) -> None:
     """Schedule another round soon: voters that refused may still follow the leader that ended."""
     role = state.role
     assert isinstance(role, Follower)
-    role.ended, role.lost_rounds = True, lost_rounds
-    wait = state.config.election_backoff_max * RETRY_SHARE * (1 << min(lost_rounds - 1, 16))
-    wait = min(wait * (1 + state.random.random()), state.config.fetch_timeout)
+    role.has_leader_ended, role.lost_rounds = True, lost_rounds
+    wait = state.config.election_backoff_max_s * RETRY_SHARE * (1 << min(lost_rounds - 1, 16))
+    wait = min(wait * (1 + state.random.random()), state.config.fetch_timeout_s)
     role.deadline = state.now + wait
 
 
 # Live and ended leaders ---------------------------------------------------------------------
-def leader_heard(state: RaftState, role: Follower) -> None:
+def on_leader_answer(state: RaftState, role: Follower) -> None:
     """Restart the fetch timeout after the leader's answer, and refuse pre-votes until it ends."""
-    role.ended, role.lost_rounds = False, 0
-    role.heard_until = state.now + state.config.fetch_timeout
+    role.has_leader_ended, role.lost_rounds = False, 0
+    role.refuse_pre_votes_until = state.now + state.config.fetch_timeout_s
     if state.is_voter:
         role.deadline = state.fetch_deadline(role.leader.id)
 
 
-def leader_ended(state: RaftState, role: Follower, wait: float) -> None:
+def on_leader_ended(state: RaftState, role: Follower, wait: float) -> None:
     """Schedule an election in ``wait`` seconds, and grant pre-votes against that leader."""
-    role.heard_until = -inf
-    role.ended = True
+    role.refuse_pre_votes_until = -inf
+    role.has_leader_ended = True
     role.deadline = min(role.deadline, state.now + wait)
 
 
@@ -213,7 +218,7 @@ def poll(state: RaftState) -> None:
         elif isinstance(role, Resigned):
             become_unattached(state, state.epoch + 1)
         elif state.installing:
-            role.deadline = state.now + state.config.fetch_timeout
+            role.deadline = state.now + state.config.fetch_timeout_s
         elif state.is_voter and not state.stopping:
             become_prospective(state)
         else:

@@ -44,9 +44,9 @@ class HeldFetches:
         """The earliest deadline of the held Fetches; infinity without any."""
         return self._queue[0][0] if self._queue else inf
 
-    def add(self, held: HeldFetch) -> None:
+    def add(self, fetch: HeldFetch) -> None:
         self._added += 1
-        heapq.heappush(self._queue, (held.deadline, self._added, held))
+        heapq.heappush(self._queue, (fetch.deadline, self._added, fetch))
 
     def take_expired(self, now: float) -> list[HeldFetch]:
         """Remove and return those whose deadline has passed."""
@@ -57,6 +57,6 @@ class HeldFetches:
 
     def take_all(self) -> list[HeldFetch]:
         """Remove and return all, in the order of their deadlines."""
-        everything = [held for _, _, held in sorted(self._queue, key=lambda entry: entry[:2])]
+        everything = [fetch for _, _, fetch in sorted(self._queue, key=lambda entry: entry[:2])]
         self._queue.clear()
         return everything

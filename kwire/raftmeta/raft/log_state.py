@@ -101,14 +101,14 @@ class LogState:
         self.snapshots = [s for s in self.snapshots if s.end_offset >= start_offset]
         older = [e for e in self.epochs if e.end_offset <= start_offset]
         if older:
-            kept = [e for e in self.epochs if e.end_offset > start_offset]
+            later = [e for e in self.epochs if e.end_offset > start_offset]
             first = EpochEnd(older[-1].epoch, start_offset)
-            self.epochs = [first, *kept] if start_offset < self.end_offset else kept
+            self.epochs = [first, *later] if start_offset < self.end_offset else later
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch of the record at ``offset``."""
-        found = [e.epoch for e in self.epochs if e.end_offset <= offset]
-        return found[-1] if found else self.last_epoch
+        epochs = [e.epoch for e in self.epochs if e.end_offset <= offset]
+        return epochs[-1] if epochs else self.last_epoch
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Return the last epoch up to ``epoch``, and its end offset; the log's end if none is."""
@@ -125,8 +125,8 @@ class LogState:
         if newest is not None and newest.end_offset > 0:
             oldest = self.snapshots[0]
             at_snapshot = (offset, epoch) in self.snapshots
-            gone = offset < self.start_offset or epoch < oldest.epoch or offset == 0
-            if not at_snapshot and (gone or offset == self.start_offset == oldest.end_offset):
+            is_removed = offset < self.start_offset or epoch < oldest.epoch or offset == 0
+            if not at_snapshot and (is_removed or offset == self.start_offset == oldest.end_offset):
                 return NeedsSnapshot(newest)
             if at_snapshot:
                 return Valid()

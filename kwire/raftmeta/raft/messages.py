@@ -19,7 +19,7 @@ from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft.events import LogSlice, SnapshotSlice
 from kwire.raftmeta.raft.leader_view import own_high_watermark
 from kwire.raftmeta.raft.log_state import Diverging, NeedsSnapshot, Place, SnapshotId
-from kwire.raftmeta.raft.quorum_state import NOBODY
+from kwire.raftmeta.raft.quorum_state import NO_NODE
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Node, ReplicaKey
 from kwire.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
@@ -50,7 +50,7 @@ def answer_of(response: Any) -> Any | None:
 
 
 def leader_field(state: RaftState) -> int:
-    return NOBODY if state.leader_id is None else state.leader_id
+    return NO_NODE if state.leader_id is None else state.leader_id
 
 
 def _topics(kind: Any, **part: object) -> list[Any]:
@@ -140,7 +140,7 @@ def end_response(state: RaftState, error: int = NONE) -> EndQuorumEpochResponse:
 # Fetch --------------------------------------------------------------------------------------
 def fetch_request(state: RaftState) -> FetchRequest:
     topic = FetchRequest.FetchTopic
-    known = state.high_watermark
+    high_watermark = state.high_watermark
     part = topic.FetchPartition(
         partition=0,
         current_leader_epoch=state.epoch,
@@ -148,12 +148,12 @@ def fetch_request(state: RaftState) -> FetchRequest:
         last_fetched_epoch=state.log.last_epoch,
         partition_max_bytes=0,
         replica_directory_id=state.config.directory_id,
-        high_watermark=-1 if known is None else known,
+        high_watermark=-1 if high_watermark is None else high_watermark,
     )
     return FetchRequest(
         cluster_id=state.config.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=state.config.node_id),
-        max_wait_ms=int(state.config.fetch_wait * 1000),
+        max_wait_ms=int(state.config.fetch_wait_s * 1000),
         min_bytes=0,
         max_bytes=state.config.fetch_max_bytes,
         topics=[topic(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[part])],
@@ -168,11 +168,11 @@ def fetch_response(
     records: LogSlice | bytes = b"",
 ) -> FetchResponse:
     topic = FetchResponse.FetchableTopicResponse
-    known = own_high_watermark(state) if error == NONE else None
+    high_watermark = own_high_watermark(state) if error == NONE else None
     part = topic.PartitionData(
         partition_index=0,
         error_code=error,
-        high_watermark=-1 if known is None else known,
+        high_watermark=-1 if high_watermark is None else high_watermark,
         log_start_offset=state.log.start_offset,
         current_leader=topic.PartitionData.LeaderIdAndEpoch(
             leader_id=leader_field(state), leader_epoch=state.epoch
@@ -263,5 +263,5 @@ def _nodes(state: RaftState, kind: Any) -> list[Any]:
 
 def leader_in(response: Any) -> Node | None:
     """Return the leader's address in an answer."""
-    found = [Node(n.node_id, n.host, n.port) for n in response.node_endpoints]
-    return found[0] if found else None
+    leaders = [Node(n.node_id, n.host, n.port) for n in response.node_endpoints]
+    return leaders[0] if leaders else None

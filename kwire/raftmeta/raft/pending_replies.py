@@ -33,8 +33,8 @@ def dismiss_all(state: RaftState, role: Leader) -> None:
     A change of the voters that is in the log already is left to the next leader.
     """
     code = errors.NotLeaderOrFollower.code
-    for held in role.held.take_all():
-        state.emit(Reply(held.token, messages.fetch_response(state, error=code)))
+    for fetch in role.held_fetches.take_all():
+        state.emit(Reply(fetch.token, messages.fetch_response(state, error=code)))
     finish_change(state, role, errors.NotLeaderOrFollower())
 
 

@@ -83,14 +83,14 @@ def append_fetched(state: RaftState, data: bytes | memoryview) -> None:
 # Commits ------------------------------------------------------------------------------------
 def replica_of(state: RaftState, role: Leader, key: ReplicaKey) -> Replica:
     """Return the leader's record of a replica; create it if the replica is new."""
-    known = role.replicas.get(key)
-    if known is None:
-        _forget_gone(state, role)
-        known = role.replicas[key] = Replica(key)
-    return known
+    replica = role.replicas.get(key)
+    if replica is None:
+        _remove_silent_observers(state, role)
+        replica = role.replicas[key] = Replica(key)
+    return replica
 
 
-def _forget_gone(state: RaftState, role: Leader) -> None:
+def _remove_silent_observers(state: RaftState, role: Leader) -> None:
     """Remove observers whose session ended: each new disk of a broker is another replica."""
     since = state.now - OBSERVER_SESSION
     silent = takewhile(lambda replica: replica.fetched_at < since, role.replicas.values())
@@ -100,14 +100,14 @@ def _forget_gone(state: RaftState, role: Leader) -> None:
 
 def voter_progress(state: RaftState, role: Leader) -> dict[int, int]:
     """Return each voter's log end offset, in the directory it fetched for last; -1 if unknown."""
-    found: dict[int, int] = {}
+    end_offsets: dict[int, int] = {}
     for voter in state.voters:
         if voter.id == state.config.node_id:
-            found[voter.id] = state.log.end_offset
+            end_offsets[voter.id] = state.log.end_offset
             continue
-        known = role.replicas.get(_key_of(state, role, voter.id))
-        found[voter.id] = known.end_offset if known else -1
-    return found
+        replica = role.replicas.get(_key_of(state, role, voter.id))
+        end_offsets[voter.id] = replica.end_offset if replica else -1
+    return end_offsets
 
 
 def update_high_watermark(state: RaftState) -> bool:
@@ -116,18 +116,18 @@ def update_high_watermark(state: RaftState) -> bool:
     if not isinstance(role, Leader) or not state.voters:
         return False
     ends = sorted(voter_progress(state, role).values(), reverse=True)
-    held = ends[state.voters.majority - 1]
-    if held <= role.epoch_start:
+    majority_end_offset = ends[state.voters.majority - 1]
+    if majority_end_offset <= role.epoch_start:
         return False
-    return state.advance_high_watermark(held)
+    return state.advance_high_watermark(majority_end_offset)
 
 
 # Check-quorum, BeginQuorumEpoch -------------------------------------------------------------
-def heard(state: RaftState, role: Leader, replica: Replica) -> None:
+def on_fetch_of(state: RaftState, role: Leader, replica: Replica) -> None:
     """Record a replica's fetch; a majority of fetching voters extends the leader's deadline."""
     replica.fetched_at = state.now
     replica.fetched_at_ms = state.now_ms
-    replica.begin_at = state.now + state.config.fetch_timeout
+    replica.begin_at = state.now + state.config.fetch_timeout_s
     role.replicas[replica.key] = role.replicas.pop(replica.key)
     if not state.voters.has(replica.key):
         return
@@ -156,14 +156,14 @@ def is_alone(state: RaftState) -> bool:
     return (
         isinstance(role, Leader)
         and role.check_at == inf
-        and not role.held
+        and not role.held_fetches
         and role.change is None
         and state.voters.is_only(state.key)
     )
 
 
 def _check_timeout(state: RaftState) -> float:
-    return state.config.fetch_timeout * CHECK_QUORUM_FACTOR
+    return state.config.fetch_timeout_s * CHECK_QUORUM_FACTOR
 
 
 def _check_deadline(state: RaftState) -> float:
@@ -198,7 +198,7 @@ def tell_voters(state: RaftState) -> None:
         replica = replica_of(state, role, _key_of(state, role, node.id))
         if state.now >= replica.begin_at:
             voter = state.voters.key_of(node.id)
-            replica.begin_at = state.now + state.config.fetch_timeout / 2
+            replica.begin_at = state.now + state.config.fetch_timeout_s / 2
             state.send(node, messages.begin_request(state, voter))
 
 
@@ -210,7 +210,7 @@ def _key_of(state: RaftState, role: Leader, node_id: int) -> ReplicaKey:
 
 def deadline(state: RaftState, role: Leader) -> float:
     """Return the time at which the leader has to act without an event."""
-    times = [role.check_at, role.held.deadline]
+    times = [role.check_at, role.held_fetches.deadline]
     keys = (_key_of(state, role, node.id) for node in state.other_voters)
     times += [replica_of(state, role, key).begin_at for key in keys]
     if role.change is not None:

@@ -11,7 +11,7 @@ from kwire.codec.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuor
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.update_raft_voter import UpdateRaftVoterResponse
 from kwire.raftmeta.raft import messages
-from kwire.raftmeta.raft.election import contradicts, leader_ended, learn
+from kwire.raftmeta.raft.election import contradicts, learn, on_leader_ended
 from kwire.raftmeta.raft.roles import Follower, Resigned
 from kwire.raftmeta.raft.state import RaftState
 from kwire.raftmeta.raft.voters import Endpoint, Node, endpoint_of
@@ -23,17 +23,17 @@ def on_begin(state: RaftState, request: BeginQuorumEpochRequest) -> BeginQuorumE
     """Answer BeginQuorumEpoch: follow the leader that sent it."""
     if request.cluster_id not in (None, state.config.cluster_id):
         return BeginQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
-    asked = messages.partition_of(request)
-    if asked is None:
+    partition = messages.partition_of(request)
+    if partition is None:
         return BeginQuorumEpochResponse(error_code=errors.InvalidRequest.code)
-    if asked.leader_epoch < state.epoch:
+    if partition.leader_epoch < state.epoch:
         return messages.begin_response(state, errors.FencedLeaderEpoch.code)
-    if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
+    if partition.leader_id < 0 or contradicts(state, partition.leader_epoch, partition.leader_id):
         return messages.begin_response(state, errors.InvalidRequest.code)
-    if not is_me(state, request.voter_id, asked.voter_directory_id):
+    if not is_me(state, request.voter_id, partition.voter_directory_id):
         return messages.begin_response(state, errors.InvalidVoterKey.code)
-    address = _leader_address(state, request, asked.leader_id)
-    learn(state, asked.leader_epoch, asked.leader_id, address)
+    address = _leader_address(state, request, partition.leader_id)
+    learn(state, partition.leader_epoch, partition.leader_id, address)
     return messages.begin_response(state)
 
 
@@ -53,36 +53,36 @@ def on_end(state: RaftState, request: EndQuorumEpochRequest) -> EndQuorumEpochRe
     """Answer EndQuorumEpoch: the first of the preferred candidates starts an election at once."""
     if request.cluster_id not in (None, state.config.cluster_id):
         return EndQuorumEpochResponse(error_code=errors.InconsistentClusterId.code)
-    asked = messages.partition_of(request)
-    if asked is None:
+    partition = messages.partition_of(request)
+    if partition is None:
         return EndQuorumEpochResponse(error_code=errors.InvalidRequest.code)
-    if asked.leader_epoch < state.epoch:
+    if partition.leader_epoch < state.epoch:
         return messages.end_response(state, errors.FencedLeaderEpoch.code)
-    if asked.leader_id < 0 or contradicts(state, asked.leader_epoch, asked.leader_id):
+    if partition.leader_id < 0 or contradicts(state, partition.leader_epoch, partition.leader_id):
         return messages.end_response(state, errors.InvalidRequest.code)
-    address = _leader_address(state, request, asked.leader_id)
-    learn(state, asked.leader_epoch, asked.leader_id, address)
+    address = _leader_address(state, request, partition.leader_id)
+    learn(state, partition.leader_epoch, partition.leader_id, address)
     role = state.role
-    if isinstance(role, Follower) and role.leader.id == asked.leader_id and state.is_voter:
-        ids = [candidate.candidate_id for candidate in asked.preferred_candidates]
-        leader_ended(state, role, _wait_for_turn(state, ids))
+    if isinstance(role, Follower) and role.leader.id == partition.leader_id and state.is_voter:
+        ids = [candidate.candidate_id for candidate in partition.preferred_candidates]
+        on_leader_ended(state, role, _candidacy_delay_s(state, ids))
     return messages.end_response(state)
 
 
-def _wait_for_turn(state: RaftState, preferred: list[int]) -> float:
+def _candidacy_delay_s(state: RaftState, preferred: list[int]) -> float:
     """Return the seconds to wait: 0 for the first candidate or a voter not listed, else more."""
     if state.config.node_id not in preferred:
         return 0.0
     position = preferred.index(state.config.node_id)
     if position == 0:
         return 0.0
-    share = state.config.election_backoff_max / (1 << max(len(preferred) - position, 0))
+    share = state.config.election_backoff_max_s / (1 << max(len(preferred) - position, 0))
     return share * (1 + state.random.random())
 
 
 def on_end_answer(state: RaftState, node_id: int) -> None:
     if isinstance(state.role, Resigned):
-        state.role.untold.discard(node_id)
+        state.role.uninformed.discard(node_id)
 
 
 # UpdateRaftVoter ----------------------------------------------------------------------------
@@ -102,14 +102,14 @@ def poll_update_voter(state: RaftState) -> None:
         return
     is_known = state.voters.get(state.config.node_id) == state.config.as_voter
     if state.history.kraft_version > 0 and is_known:
-        role.update_voter_at = state.now + state.config.fetch_timeout
+        role.update_voter_at = state.now + state.config.fetch_timeout_s
         return
     if state.send(role.leader, messages.update_request(state)) is None:
-        role.update_voter_at = state.now + state.config.fetch_timeout
+        role.update_voter_at = state.now + state.config.fetch_timeout_s
 
 
 def on_update_answer(state: RaftState, response: UpdateRaftVoterResponse) -> None:
     """Schedule another attempt if it was refused."""
     role = state.role
     if isinstance(role, Follower) and response.error_code != errors.NONE:
-        role.update_voter_at = state.now + state.config.fetch_timeout
+        role.update_voter_at = state.now + state.config.fetch_timeout_s

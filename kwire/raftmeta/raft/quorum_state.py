@@ -11,7 +11,7 @@ import attrs
 from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.types import ZERO_UUID, uuid_bytes, uuid_text
 
-NOBODY = -1
+NO_NODE = -1
 QUORUM_STATE = "quorum-state"
 VERSIONS = (0, 1)
 
@@ -31,8 +31,8 @@ class ElectionState:
 
 def encode(state: ElectionState, voters: VoterSet, kraft_version: int) -> bytes:
     """Return the file's one line; version 0 of it names the configured voters."""
-    leader = NOBODY if state.leader_id is None else state.leader_id
-    voted = ReplicaKey(NOBODY) if state.voted is None else state.voted
+    leader = NO_NODE if state.leader_id is None else state.leader_id
+    voted = ReplicaKey(NO_NODE) if state.voted is None else state.voted
     fields: dict[str, object]
     if kraft_version == 0:
         fields = {

@@ -58,7 +58,7 @@ class Raft:
             high_watermark=newest.end_offset if newest and newest.end_offset else None,
         )
         self.deadline = inf
-        self._told = LeaderKnown(None, -1)
+        self._announced = LeaderKnown(None, -1)
 
     def step(self, event: Event | None, now: float, now_ms: int) -> tuple[Effect, ...]:
         """Process one event, or a deadline that has passed (None); return the effects."""
@@ -140,12 +140,12 @@ class Raft:
     def _announce(self) -> None:
         state, role = self.state, self.state.role
         active = isinstance(role, Leader) and is_epoch_committed(state, role)
-        known = LeaderKnown(state.leader_id, state.epoch, active)
+        announcement = LeaderKnown(state.leader_id, state.epoch, active)
         if isinstance(role, Resigned):
-            known = LeaderKnown(None, state.epoch)
-        if known != self._told:
-            self._told = known
-            state.emit(known)
+            announcement = LeaderKnown(None, state.epoch)
+        if announcement != self._announced:
+            self._announced = announcement
+            state.emit(announcement)
 
     def _next_deadline(self) -> float:
         state, role = self.state, self.state.role

@@ -3,7 +3,7 @@
 from typing import Final
 
 from kwire.raftmeta.raft.describe import observers
-from kwire.raftmeta.raft.quorum_state import NOBODY
+from kwire.raftmeta.raft.quorum_state import NO_NODE
 from kwire.raftmeta.raft.roles import Candidate, Follower, Leader, Prospective
 from kwire.raftmeta.raft.state import RaftState
 
@@ -39,7 +39,7 @@ def vote(state: RaftState) -> int:
     """Return the id that this node voted for in its epoch, a leader's own, or -1 for none."""
     if isinstance(state.role, Leader | Candidate):
         return state.config.node_id
-    return NOBODY if state.election.voted is None else state.election.voted.id
+    return NO_NODE if state.election.voted is None else state.election.voted.id
 
 
 def observer_count(state: RaftState) -> int:

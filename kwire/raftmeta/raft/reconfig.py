@@ -71,7 +71,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         state.emit(Reply(token, added(error)))
         return
     endpoint = endpoint_of(voter.endpoints, state.config.listener)
-    wait = min(request.timeout_ms / 1000, state.config.request_timeout * 2)
+    wait = min(request.timeout_ms / 1000, state.config.request_timeout_s * 2)
     kind = "add" if request.ack_when_committed else "add-ack-appended"
     role.change = VoterChange(token, kind, voter, state.now + wait)
     role.change.call_id = state.send(
@@ -159,7 +159,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
     except KafkaError as refused:
         state.emit(Reply(token, _updated(state, refused.code)))
         return
-    role.seen_voters[voter.id] = voter
+    role.voter_descriptions[voter.id] = voter
     if state.history.kraft_version == 0 or state.voters.get(voter.id) == voter:
         state.emit(Reply(token, _updated(state, errors.NONE)))
         return
@@ -205,7 +205,7 @@ def check_upgrade(state: RaftState, version: int) -> VoterSet:
 def _described(state: RaftState, role: Leader, node_id: int) -> Voter:
     if node_id == state.config.node_id:
         return state.config.as_voter
-    voter = role.seen_voters.get(node_id)
+    voter = role.voter_descriptions.get(node_id)
     if voter is None or voter.max_version < 1:
         raise errors.InvalidUpdateVersion(
             f"Voter {node_id} has not told the leader yet that it supports this."

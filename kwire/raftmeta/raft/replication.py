@@ -17,7 +17,7 @@ from kwire.codec.messages.update_raft_voter import UpdateRaftVoterRequest
 from kwire.codec.primitives import MalformedError
 from kwire.raftmeta.raft import messages, progress
 from kwire.raftmeta.raft.control_records import note_voters
-from kwire.raftmeta.raft.election import leader_heard, learn
+from kwire.raftmeta.raft.election import learn, on_leader_answer
 from kwire.raftmeta.raft.events import LogSlice, Reply, TruncateLog
 from kwire.raftmeta.raft.held_fetches import HeldFetch
 from kwire.raftmeta.raft.leader_view import leader_error, own_high_watermark
@@ -54,11 +54,11 @@ def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
     role = state.role
     assert isinstance(role, Leader)
     wait = max(request.max_wait_ms, 0) / 1000
-    held = HeldFetch(token, request, state.now + wait)
+    fetch = HeldFetch(token, request, state.now + wait)
     _note_progress(state, role, request)
     response = _answer(state, request, {}, is_last=wait == 0)
     if response is None:
-        role.held.add(held)
+        role.held_fetches.add(fetch)
     else:
         state.emit(Reply(token, response))
 
@@ -66,30 +66,30 @@ def on_fetch(state: RaftState, token: Hashable, request: FetchRequest) -> None:
 def _refusal(state: RaftState, request: FetchRequest) -> FetchResponse | None:
     if request.cluster_id not in (None, state.config.cluster_id):
         return FetchResponse(error_code=errors.InconsistentClusterId.code)
-    asked = messages.partition_of(request)
-    if asked is None or asked.fetch_offset < 0 or asked.last_fetched_epoch < 0:
+    partition = messages.partition_of(request)
+    if partition is None or partition.fetch_offset < 0 or partition.last_fetched_epoch < 0:
         return FetchResponse(error_code=errors.InvalidRequest.code)
-    error = leader_error(state, asked.current_leader_epoch)
+    error = leader_error(state, partition.current_leader_epoch)
     return None if error == errors.NONE else messages.fetch_response(state, error=error)
 
 
 def _note_progress(state: RaftState, role: Leader, request: FetchRequest) -> None:
     """Record that the sender has all before its fetch offset, if its log is a prefix of ours."""
-    asked = messages.partition_of(request)
-    assert asked is not None
+    partition = messages.partition_of(request)
+    assert partition is not None
     node_id = replica_id(request)
     if node_id < 0 or node_id == state.config.node_id:
         return
-    replica = progress.replica_of(state, role, ReplicaKey(node_id, asked.replica_directory_id))
-    progress.heard(state, role, replica)
-    if not isinstance(state.log.place(asked.fetch_offset, asked.last_fetched_epoch), Valid):
+    replica = progress.replica_of(state, role, ReplicaKey(node_id, partition.replica_directory_id))
+    progress.on_fetch_of(state, role, replica)
+    if not isinstance(state.log.place(partition.fetch_offset, partition.last_fetched_epoch), Valid):
         return
-    if asked.fetch_offset >= state.log.end_offset:
+    if partition.fetch_offset >= state.log.end_offset:
         replica.caught_up_at_ms = state.now_ms
-    elif replica.last_end_offset >= 0 and asked.fetch_offset >= replica.last_end_offset:
+    elif replica.last_end_offset >= 0 and partition.fetch_offset >= replica.last_end_offset:
         replica.caught_up_at_ms = replica.fetched_at_ms
     replica.last_end_offset = state.log.end_offset
-    replica.end_offset = asked.fetch_offset
+    replica.end_offset = partition.fetch_offset
     progress.update_high_watermark(state)
 
 
@@ -106,18 +106,18 @@ def _answer(
     state: RaftState, request: FetchRequest, answers: Answers, *, is_last: bool = False
 ) -> FetchResponse | None:
     """Return the answer if its deadline has passed or there is something new, else None."""
-    asked = messages.partition_of(request)
-    assert asked is not None
-    place = state.log.place(asked.fetch_offset, asked.last_fetched_epoch)
+    partition = messages.partition_of(request)
+    assert partition is not None
+    place = state.log.place(partition.fetch_offset, partition.last_fetched_epoch)
     if not isinstance(place, Valid):
         return messages.fetch_response(state, place=place)
     records: LogSlice | None = None
-    if asked.fetch_offset < state.log.end_offset:
+    if partition.fetch_offset < state.log.end_offset:
         limit = min(request.max_bytes, state.config.fetch_max_bytes)
-        records = LogSlice(asked.fetch_offset, state.log.end_offset, limit)
+        records = LogSlice(partition.fetch_offset, state.log.end_offset, limit)
     elif not is_last:
         high_watermark = own_high_watermark(state)
-        if high_watermark is None or high_watermark <= asked.high_watermark:
+        if high_watermark is None or high_watermark <= partition.high_watermark:
             return None
     if records not in answers:
         answers[records] = messages.fetch_response(state, records=records or b"")
@@ -128,21 +128,21 @@ def _answer(
 def poll_held(state: RaftState) -> None:
     """Answer the held Fetches that have something new or whose deadline has passed."""
     role = state.role
-    if not isinstance(role, Leader) or not role.held:
+    if not isinstance(role, Leader) or not role.held_fetches:
         return
-    news = (state.log.end_offset, own_high_watermark(state))
-    if role.held.compared_with == news:
-        fetches = role.held.take_expired(state.now)
+    latest = (state.log.end_offset, own_high_watermark(state))
+    if role.held_fetches.compared_with == latest:
+        fetches = role.held_fetches.take_expired(state.now)
     else:
-        fetches = role.held.take_all()
-        role.held.compared_with = news
+        fetches = role.held_fetches.take_all()
+        role.held_fetches.compared_with = latest
     answers: Answers = {}
-    for held in fetches:
-        response = _answer(state, held.request, answers, is_last=state.now >= held.deadline)
+    for fetch in fetches:
+        response = _answer(state, fetch.request, answers, is_last=state.now >= fetch.deadline)
         if response is None:
-            role.held.add(held)
+            role.held_fetches.add(fetch)
         else:
-            state.emit(Reply(held.token, response))
+            state.emit(Reply(fetch.token, response))
 
 
 # The follower's side ------------------------------------------------------------------------
@@ -194,9 +194,9 @@ def _whom_to_ask(state: RaftState) -> Node | None:
 
 def _foreign_bootstrap(state: RaftState) -> tuple[Node, ...]:
     """Return the configured servers at addresses that no known voter has: voters may have moved."""
-    known = {(e.host, e.port) for e in state.config.endpoints}
-    known |= {(n.host, n.port) for n in state.voter_nodes}
-    return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in known)
+    addresses = {(e.host, e.port) for e in state.config.endpoints}
+    addresses |= {(n.host, n.port) for n in state.voter_nodes}
+    return tuple(n for n in state.config.bootstrap if (n.host, n.port) not in addresses)
 
 
 def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> None:
@@ -213,8 +213,8 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
         None if leader_id < 0 else leader_id,
         messages.leader_in(response),
     )
-    asked = messages.partition_of(call.request)
-    assert asked is not None
+    partition = messages.partition_of(call.request)
+    assert partition is not None
     role = state.role
     if part.error_code != errors.NONE:
         if state.election == before:
@@ -222,16 +222,16 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
         return
     state.calls.succeeded(call.node.id)
     is_current = isinstance(role, Follower) and part.current_leader.leader_epoch == state.epoch
-    if not is_current or asked.current_leader_epoch != state.epoch:
+    if not is_current or partition.current_leader_epoch != state.epoch:
         return
     assert isinstance(role, Follower)
     state.calls.succeeded(role.leader.id)
-    if asked.fetch_offset == state.log.end_offset and role.snapshot is None:
+    if partition.fetch_offset == state.log.end_offset and role.snapshot is None:
         _take(state, role, part)
 
 
 def _take(state: RaftState, role: Follower, part: Part) -> None:
-    leader_heard(state, role)
+    on_leader_answer(state, role)
     if part.diverging_epoch.epoch >= 0:
         _truncate(state, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
         return
@@ -246,11 +246,11 @@ def _take(state: RaftState, role: Follower, part: Part) -> None:
             progress.append_fetched(state, data)
         else:
             log.warning("records refused leader=%d offset=%d", role.leader.id, state.log.end_offset)
-            state.calls.retry_at[role.leader.id] = state.now + state.config.retry_backoff
-    known = min(part.high_watermark, state.log.end_offset)
-    if known >= 0:
+            state.calls.retry_at[role.leader.id] = state.now + state.config.retry_backoff_s
+    committed = min(part.high_watermark, state.log.end_offset)
+    if committed >= 0:
         role.committed = part.high_watermark
-        state.advance_high_watermark(known)
+        state.advance_high_watermark(committed)
 
 
 def sound_batches(state: RaftState, data: bytes | memoryview) -> bytes | memoryview:

@@ -38,7 +38,7 @@ class Follower:
 
     leader: Node
     deadline: float
-    heard_until: float = -inf
+    refuse_pre_votes_until: float = -inf
     """The time until which pre-votes are refused, as the leader answered (KIP-996).
 
     It also applies to a node that does not know yet that it is a voter, and so is no candidate.
@@ -47,7 +47,7 @@ class Follower:
     committed: int | None = None
     """The leader's last known high watermark; this node's log may end before it."""
     update_voter_at: float = inf
-    ended: bool = False
+    has_leader_ended: bool = False
     """Whether the leader has resigned, or its process has ended."""
     lost_rounds: int = 0
     """Election rounds that this node has lost since then."""
@@ -68,7 +68,7 @@ class Prospective:
     deadline: float
     leader: Node | None = None
     ballot: Ballot = attrs.field(factory=Ballot)
-    ended: bool = False
+    has_leader_ended: bool = False
     """Whether that leader has resigned or ended."""
     lost_rounds: int = 0
 
@@ -121,10 +121,10 @@ class Leader:
     """The replicas, the least recent Fetch first."""
     fetching_as: dict[int, ReplicaKey] = attrs.field(factory=dict)
     """The key of each voter's last Fetch."""
-    held: HeldFetches = attrs.field(factory=HeldFetches)
+    held_fetches: HeldFetches = attrs.field(factory=HeldFetches)
     change: VoterChange | None = None
     is_active: bool = False
-    seen_voters: dict[int, Voter] = attrs.field(factory=dict)
+    voter_descriptions: dict[int, Voter] = attrs.field(factory=dict)
     """The voters' own descriptions under kraft.version 0, for the upgrade to 1."""
 
 
@@ -134,7 +134,7 @@ class Resigned:
 
     deadline: float
     preferred: tuple[ReplicaKey, ...] = ()
-    untold: set[int] = attrs.field(factory=set)
+    uninformed: set[int] = attrs.field(factory=set)
 
 
 Role: TypeAlias = Unattached | Follower | Prospective | Candidate | Leader | Resigned

@@ -72,8 +72,8 @@ def on_request(state: RaftState, token: Hashable, request: "RaftRequest") -> Non
 def on_answer(state: RaftState, call: Call, response: "RaftResponse | None") -> None:
     """Process the answer to a request of this node; None if there was none."""
     if isinstance(call.request, ApiVersionsRequest):
-        known = response if isinstance(response, ApiVersionsResponse) else None
-        reconfig.on_api_versions(state, call, known)
+        features = response if isinstance(response, ApiVersionsResponse) else None
+        reconfig.on_api_versions(state, call, features)
         return
     match response:
         case None:
@@ -103,11 +103,11 @@ def on_refused(state: RaftState, call: Call) -> None:
 
 
 def _on_vote_answer(state: RaftState, call: Call, response: VoteResponse) -> None:
-    asked = messages.partition_of(call.request)
-    assert asked is not None
+    partition = messages.partition_of(call.request)
+    assert partition is not None
     _learn_from(state, call, response)
-    if asked.replica_epoch == state.epoch:
-        voting.on_vote_answer(state, call.node.id, response, pre=asked.pre_vote)
+    if partition.replica_epoch == state.epoch:
+        voting.on_vote_answer(state, call.node.id, response, pre=partition.pre_vote)
 
 
 def _learn_from(

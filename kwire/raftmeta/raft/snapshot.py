@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from kwire import errors
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kwire.raftmeta.raft import messages, progress
-from kwire.raftmeta.raft.election import leader_heard, learn
+from kwire.raftmeta.raft.election import learn, on_leader_answer
 from kwire.raftmeta.raft.events import (
     InstallSnapshot,
     Reply,
@@ -31,25 +31,25 @@ def on_request(state: RaftState, token: Hashable, request: FetchSnapshotRequest)
 def _answer(state: RaftState, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     if request.cluster_id not in (None, state.config.cluster_id):
         return FetchSnapshotResponse(error_code=errors.InconsistentClusterId.code)
-    asked = messages.partition_of(request)
-    if asked is None:
+    partition = messages.partition_of(request)
+    if partition is None:
         return FetchSnapshotResponse(error_code=errors.InvalidRequest.code)
-    wanted = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
-    error = leader_error(state, asked.current_leader_epoch)
-    if error == errors.NONE and wanted not in state.log.snapshots:
+    snapshot = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+    error = leader_error(state, partition.current_leader_epoch)
+    if error == errors.NONE and snapshot not in state.log.snapshots:
         error = errors.SnapshotNotFound.code
-    if error == errors.NONE and asked.position < 0:
+    if error == errors.NONE and partition.position < 0:
         error = errors.PositionOutOfRange.code
     if error != errors.NONE:
-        return messages.snapshot_response(state, wanted, error=error)
+        return messages.snapshot_response(state, snapshot, error=error)
     role = state.role
     assert isinstance(role, Leader)
     if request.replica_id >= 0 and request.replica_id != state.config.node_id:
-        key = ReplicaKey(request.replica_id, asked.replica_directory_id)
-        progress.heard(state, role, progress.replica_of(state, role, key))
+        key = ReplicaKey(request.replica_id, partition.replica_directory_id)
+        progress.on_fetch_of(state, role, progress.replica_of(state, role, key))
     limit = max(1, min(request.max_bytes, state.config.snapshot_max_bytes))
-    piece = SnapshotSlice(wanted, asked.position, limit)
-    return messages.snapshot_response(state, wanted, position=asked.position, piece=piece)
+    piece = SnapshotSlice(snapshot, partition.position, limit)
+    return messages.snapshot_response(state, snapshot, position=partition.position, piece=piece)
 
 
 def ask(state: RaftState, role: Follower) -> None:
@@ -95,7 +95,7 @@ def _take(
     got = SnapshotId(part.snapshot_id.end_offset, part.snapshot_id.epoch)
     if got != fetch.id or part.position != fetch.position:
         return
-    leader_heard(state, role)
+    on_leader_answer(state, role)
     data = part.unaligned_records
     if not data and fetch.position < part.size:  # No progress: asking again at once is of no use.
         role.snapshot = None

@@ -19,7 +19,7 @@ def on_started(state: RaftState) -> None:
     if leader_id == own_id and state.is_voter:
         become_resigned(state, ())
     elif leader_id is not None and leader_id != own_id and node is not None:
-        timeout = state.config.fetch_timeout
+        timeout = state.config.fetch_timeout_s
         deadline = state.now + timeout if state.is_voter else inf
         update_at = state.now + timeout if state.config.can_vote else inf
         enter(state, Follower(node, deadline, update_voter_at=update_at))

@@ -36,8 +36,8 @@ CHECK_QUORUM_FACTOR: Final = 1.5
 OBSERVER_SESSION: Final = 300.0
 """Seconds without a Fetch after which the leader removes an observer."""
 
-TURN_SHARE: Final = 0.15
-"""The gap between two voters' turns, as a share of the longest election back-off (at most 1 s).
+CANDIDACY_GAP_SHARE: Final = 0.15
+"""The gap between two voters' candidacies, as a share of the longest back-off (at most 1 s).
 
 It is longer than a round of votes, and shorter than a timeout.
 """
@@ -67,13 +67,13 @@ class RaftConfig:
     """Whether this process has the controller role."""
     auto_join: bool = False
     """Whether a controller that is no voter asks to become one."""
-    election_timeout: float = 1.0
-    election_backoff_max: float = 1.0
-    fetch_timeout: float = 2.0
-    request_timeout: float = 2.0
-    retry_backoff: float = 0.02
-    retry_backoff_max: float = 1.0
-    fetch_wait: float = 0.5
+    election_timeout_s: float = 1.0
+    election_backoff_max_s: float = 1.0
+    fetch_timeout_s: float = 2.0
+    request_timeout_s: float = 2.0
+    retry_backoff_s: float = 0.02
+    retry_backoff_max_s: float = 1.0
+    fetch_wait_s: float = 0.5
     fetch_max_bytes: int = 1 << 20
     snapshot_max_bytes: int = 1 << 20
     max_kraft_version: int = 1
@@ -242,7 +242,7 @@ class RaftState:
         """Send a request, unless one of its kind is in flight there or the node is backed off."""
         if not self.calls.is_ready(node.id, type(request), self.now):
             return None
-        call = self.calls.start(node, request, self.now + self.config.request_timeout)
+        call = self.calls.start(node, request, self.now + self.config.request_timeout_s)
         self.emit(Send(call.id, node, request))
         return call.id
 
@@ -250,26 +250,26 @@ class RaftState:
         """Do not ask a node for a while, longer with each failure."""
         failures = self.calls.failures.get(node_id, 0)
         self.calls.failures[node_id] = min(failures + 1, 16)
-        delay = min(self.config.retry_backoff * (1 << failures), self.config.retry_backoff_max)
+        delay = min(self.config.retry_backoff_s * (1 << failures), self.config.retry_backoff_max_s)
         self.calls.retry_at[node_id] = self.now + delay * (0.8 + 0.4 * self.random.random())
 
     def is_out_of_reach(self, node_id: int) -> bool:
         """Whether the retry back-off is at its maximum."""
-        wait = self.config.retry_backoff * (1 << self.calls.failures.get(node_id, 0))
-        return wait >= self.config.retry_backoff_max
+        wait = self.config.retry_backoff_s * (1 << self.calls.failures.get(node_id, 0))
+        return wait >= self.config.retry_backoff_max_s
 
     def pause_fetching(self, node_id: int) -> None:
         """Send no Fetch for a while to a node that refused one; other requests may go on."""
         self.calls.failures.pop(node_id, None)
         self.calls.retry_at.pop(node_id, None)
-        pause = self.config.retry_backoff * (0.8 + 0.4 * self.random.random())
+        pause = self.config.retry_backoff_s * (0.8 + 0.4 * self.random.random())
         self.calls.fetch_at[node_id] = self.now + pause
 
     def fetch_deadline(self, leader_id: int) -> float:
         """Return the time at which a voter starts an election if the leader does not answer."""
-        return self.now + self.config.fetch_timeout + self.turn(leader_id)
+        return self.now + self.config.fetch_timeout_s + self.candidacy_delay_s(leader_id)
 
-    def turn(self, leader_id: int) -> float:
+    def candidacy_delay_s(self, leader_id: int) -> float:
         """Return the seconds by which this voter starts an election later than the first voter.
 
         All voters lose a leader at the same moment. Candidates that start together would split the
@@ -278,10 +278,10 @@ class RaftState:
         others = [voter_id for voter_id in sorted(self.voters.ids) if voter_id != leader_id]
         own = self.config.node_id
         place = others.index(own) if own in others else len(others)
-        return place * TURN_SHARE * min(self.config.election_backoff_max, 1.0)
+        return place * CANDIDACY_GAP_SHARE * min(self.config.election_backoff_max_s, 1.0)
 
     def random_election_timeout(self) -> float:
-        return self.now + self.config.election_timeout * (1 + self.random.random())
+        return self.now + self.config.election_timeout_s * (1 + self.random.random())
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Move the high watermark up to ``offset``; return whether it moved."""

@@ -102,8 +102,8 @@ class VoterSet:
 
     def has_majority(self, ids: Iterable[int]) -> bool:
         """Whether these nodes are more than half of the voters."""
-        wanted = set(ids)
-        return sum(voter.id in wanted for voter in self.voters) >= self.majority
+        node_ids = set(ids)
+        return sum(voter.id in node_ids for voter in self.voters) >= self.majority
 
     def node(self, node_id: int, listener: str = "") -> Node | None:
         """Return a voter with its endpoint of that listener, or else its first one."""

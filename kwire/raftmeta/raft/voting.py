@@ -13,8 +13,8 @@ from kwire.raftmeta.raft.election import (
     become_leader,
     become_unattached,
     enter,
-    leader_ended,
     lose,
+    on_leader_ended,
 )
 from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.roles import (
@@ -35,15 +35,15 @@ def on_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
     error = _refusal(state, request)
     if error is not None:
         return error
-    asked = messages.partition_of(request)
-    assert asked is not None
-    if asked.replica_epoch < state.epoch:
+    partition = messages.partition_of(request)
+    assert partition is not None
+    if partition.replica_epoch < state.epoch:
         return messages.vote_response(state, error=errors.FencedLeaderEpoch.code)
-    if asked.replica_epoch > state.epoch:
-        become_unattached(state, asked.replica_epoch)
-    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
-    is_current = (asked.last_offset_epoch, asked.last_offset) >= state.log.end
-    if asked.pre_vote:
+    if partition.replica_epoch > state.epoch:
+        become_unattached(state, partition.replica_epoch)
+    candidate = ReplicaKey(partition.replica_id, partition.replica_directory_id)
+    is_current = (partition.last_offset_epoch, partition.last_offset) >= state.log.end
+    if partition.pre_vote:
         return messages.vote_response(state, granted=is_current and _would_vote(state))
     granted = is_current and _may_vote(state, candidate)
     if granted and state.election.voted is None:
@@ -55,15 +55,19 @@ def on_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
 def _refusal(state: RaftState, request: VoteRequest) -> VoteResponse | None:
     if request.cluster_id not in (None, state.config.cluster_id):
         return VoteResponse(error_code=errors.InconsistentClusterId.code)
-    asked = messages.partition_of(request)
-    if asked is None:
+    partition = messages.partition_of(request)
+    if partition is None:
         return VoteResponse(error_code=errors.InvalidRequest.code)
-    newest = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
-    if asked.replica_epoch > LAST_EPOCH:
+    newest = partition.replica_epoch if partition.pre_vote else partition.replica_epoch - 1
+    if partition.replica_epoch > LAST_EPOCH:
         return messages.vote_response(state, error=errors.InvalidRequest.code)
-    if asked.replica_id < 0 or asked.last_offset < 0 or not 0 <= asked.last_offset_epoch <= newest:
+    if (
+        partition.replica_id < 0
+        or partition.last_offset < 0
+        or not 0 <= partition.last_offset_epoch <= newest
+    ):
         return messages.vote_response(state, error=errors.InvalidRequest.code)
-    if not is_me(state, request.voter_id, asked.voter_directory_id):
+    if not is_me(state, request.voter_id, partition.voter_directory_id):
         return messages.vote_response(state, error=errors.InvalidVoterKey.code)
     return None
 
@@ -80,8 +84,8 @@ def _would_vote(state: RaftState) -> bool:
     match state.role:
         case Leader():
             return False
-        case Follower(heard_until=heard_until):
-            return state.now >= heard_until
+        case Follower(refuse_pre_votes_until=refuse_pre_votes_until):
+            return state.now >= refuse_pre_votes_until
         case _:
             return True
 
@@ -116,9 +120,16 @@ def on_refused(state: RaftState, node_id: int) -> None:
     """
     role = state.role
     if isinstance(role, Follower) and role.leader.id == node_id and state.is_voter:
-        if not role.ended:
-            leader_ended(state, role, state.turn(node_id) + state.config.retry_backoff)
-    elif isinstance(role, Prospective) and role.ended and role.leader and role.leader.id == node_id:
+        if not role.has_leader_ended:
+            on_leader_ended(
+                state, role, state.candidacy_delay_s(node_id) + state.config.retry_backoff_s
+            )
+    elif (
+        isinstance(role, Prospective)
+        and role.has_leader_ended
+        and role.leader
+        and role.leader.id == node_id
+    ):
         role.ballot.rejected.add(node_id)
         _decide(state, role)
 
@@ -146,14 +157,14 @@ def ask(state: RaftState) -> None:
     if isinstance(role, Candidate) and role.backing_off:
         return
     pre_vote = isinstance(role, Prospective)
-    heard = role.ballot.granted | role.ballot.rejected
+    voter_ids = role.ballot.granted | role.ballot.rejected
     for node in state.other_voters:
-        if node.id not in heard:
+        if node.id not in voter_ids:
             voter = state.voters.key_of(node.id)
             state.send(node, messages.vote_request(state, voter, pre_vote=pre_vote))
 
 
 def _tell_end(state: RaftState, role: Resigned) -> None:
     for node in state.other_voters:
-        if node.id in role.untold:
+        if node.id in role.uninformed:
             state.send(node, messages.end_request(state, role.preferred))

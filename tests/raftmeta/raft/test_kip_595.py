@@ -307,7 +307,7 @@ def test_a_candidate_that_lost_waits_at_most_the_back_off() -> None:
     assert not sends(effects, VoteRequest)
     role = raft.state.role
     assert isinstance(role, Candidate)
-    assert 0.2 < role.deadline <= 0.2 + raft.state.config.election_backoff_max
+    assert 0.2 < role.deadline <= 0.2 + raft.state.config.election_backoff_max_s
 
 
 def test_an_observer_finds_the_leader_through_any_voter() -> None:

@@ -9,7 +9,7 @@ from kwire.codec.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kwire.codec.messages.fetch import FetchRequest
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft import messages
-from kwire.raftmeta.raft.election import leader_heard
+from kwire.raftmeta.raft.election import on_leader_answer
 from kwire.raftmeta.raft.events import Answered, Effect, Received, Reply, Send
 from kwire.raftmeta.raft.log_state import LogState
 from kwire.raftmeta.raft.quorum_state import ElectionState
@@ -19,7 +19,7 @@ from kwire.raftmeta.raft.voters import VoterHistory
 from kwire.simulation.raft_quorums import config_of, voters_of
 from kwire.simulation.raft_script import Fixed
 
-FETCH_TIMEOUT = config_of(1).fetch_timeout
+FETCH_TIMEOUT = config_of(1).fetch_timeout_s
 
 
 def follower(number: int) -> tuple[Raft, int]:
@@ -129,9 +129,9 @@ def test_a_leader_that_answers_again_is_followed_again() -> None:
     effects = list(raft.step(Answered(fetch, None, refused=True), 1.1, 0))
     role = raft.state.role
     assert isinstance(role, Follower)
-    assert role.ended
-    leader_heard(raft.state, role)
-    assert not role.ended
+    assert role.has_leader_ended
+    on_leader_answer(raft.state, role)
+    assert not role.has_leader_ended
     assert role.deadline == pytest.approx(1.1 + FETCH_TIMEOUT)
     assert asked(effects) == []
 

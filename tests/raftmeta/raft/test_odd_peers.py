@@ -80,7 +80,7 @@ def test_two_leaders_of_one_epoch(ends: bool) -> None:
     role = raft.state.role
     assert isinstance(role, Follower)
     assert role.leader.id == 2
-    assert not role.ended
+    assert not role.has_leader_ended
 
 
 def test_two_leaders_of_one_epoch_where_none_has_an_address() -> None:

@@ -106,7 +106,7 @@ async def test_the_log_goes_while_it_is_being_delivered() -> None:
     storage, watcher = SlowStorage(), Watcher()
     storage.election = ElectionState(1, 1)
     quorum = RaftService(
-        config_of(2, fetch_timeout=1000.0, request_timeout=1000.0),
+        config_of(2, fetch_timeout_s=1000.0, request_timeout_s=1000.0),
         storage,
         clock=TestClock(),
         random=Random(1),

@@ -64,7 +64,7 @@ async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[Ra
     later = SnapshotId(5000, 1)
     storage.election = ElectionState(1, 1)
     quorum = RaftService(
-        config_of(2, fetch_timeout=1000.0, request_timeout=1000.0),
+        config_of(2, fetch_timeout_s=1000.0, request_timeout_s=1000.0),
         storage,
         clock=WearyClock(),
         random=Random(1),

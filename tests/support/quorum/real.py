@@ -43,12 +43,12 @@ from tests.support.quorum.watch import Watch
 LIMIT_S: Final = 60.0
 POLL_S: Final = 0.005
 TIMES: Final = {
-    "election_timeout": 0.3,
-    "election_backoff_max": 0.3,
-    "fetch_timeout": 0.8,
-    "request_timeout": 0.6,
-    "retry_backoff_max": 0.1,
-    "fetch_wait": 0.2,
+    "election_timeout_s": 0.3,
+    "election_backoff_max_s": 0.3,
+    "fetch_timeout_s": 0.8,
+    "request_timeout_s": 0.6,
+    "retry_backoff_max_s": 0.1,
+    "fetch_wait_s": 0.2,
 }
 
 
@@ -144,8 +144,8 @@ class RealNode:
         routes = _Routes(
             network,
             f"raft-client-{self.id}",
-            timeout_s=self.config.request_timeout,
-            backoff_max_s=self.config.retry_backoff_max,
+            timeout_s=self.config.request_timeout_s,
+            backoff_max_s=self.config.retry_backoff_max_s,
             port_of=partial(self.route, self.id),
         )
         quorum = RaftService(

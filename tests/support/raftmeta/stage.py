@@ -95,11 +95,11 @@ def open_scene(scene: Scene) -> Replay:
     raft.state.high_watermark = committed
     replay.reach.committed.add(-1 if committed is None else committed)
     if election.leader_id == scene.node:
-        check_at = config.fetch_timeout * CHECK_QUORUM_FACTOR
+        check_at = config.fetch_timeout_s * CHECK_QUORUM_FACTOR
         role = Leader(starts[-1].end_offset, frozenset((scene.node,)), check_at, is_active=True)
         raft.state.change_role(role)
         for voter in raft.state.voters:
-            progress.replica_of(raft.state, role, voter.key).begin_at = config.fetch_timeout
+            progress.replica_of(raft.state, role, voter.key).begin_at = config.fetch_timeout_s
         if scene.primed:
             replay.prime()
     else:
@@ -107,7 +107,7 @@ def open_scene(scene: Scene) -> Replay:
         role_now = raft.state.role
         if isinstance(role_now, Follower):  # it has done so long ago
             role_now.update_voter_at = inf
-            role_now.heard_until = 2.0
+            role_now.refuse_pre_votes_until = 2.0
     return replay
 
 

@@ -88,9 +88,9 @@ class Timers:
 
     def _snap_waiting(self, role: Leader) -> None:
         """A held Fetch ends when the recorded one did, if it brought nothing."""
-        for fetch in role.held.take_all():
+        for fetch in role.held_fetches.take_all():
             self._snap_held(fetch)
-            role.held.add(fetch)
+            role.held_fetches.add(fetch)
 
     def _snap_held(self, fetch: HeldFetch) -> None:
         frame = self._answers.get(cast("Key", fetch.token))
