@@ -2,7 +2,7 @@
 
 Nothing polls: a task sleeps until another one calls ``set``, ``notify`` or ``reach``. Where a fact
 comes true once, as the end of a flush, :class:`trio.Event` is enough; tasks that take turns, as in
-``net/gate.py``, use trio's ParkingLot.
+``net/task_pacer.py``, use trio's ParkingLot.
 """
 
 import heapq

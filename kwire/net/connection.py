@@ -14,12 +14,12 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint
 
-from kwire.net.arrivals import Watched
 from kwire.net.framing import Framer, Spares
-from kwire.net.held_back import HeldBack, is_small
 from kwire.net.listener import Listener, Session
-from kwire.net.request_memory import Memory
+from kwire.net.readiness import WatchedSocket
+from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Part, Sender
+from kwire.net.write_coalescer import WriteCoalescer, is_small
 
 TURN_FRAMES: Final = 16
 TURN_S: Final = 0.001
@@ -37,12 +37,12 @@ class Connection:
     session: Session
     framer: Framer
     sender: Sender
-    memory: Memory
+    memory: RequestMemory
     spares: Spares
-    held_back: HeldBack
+    coalescer: WriteCoalescer
     now: Callable[[], float]
     last_active: float
-    arrivals: Watched = attrs.field(init=False)
+    readiness: WatchedSocket = attrs.field(init=False)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     answering: memoryview | None = None
     """The request that is being answered."""
@@ -67,7 +67,7 @@ class Connection:
         self.reason = reason
         self.scope.cancel()
 
-    def noticed_hang_up(self) -> None:
+    def on_hang_up(self) -> None:
         """Close the connection if the peer closed its side while a mere read is answered.
 
         Requests that change something go on, as do reads with more bytes received after them: a
@@ -88,7 +88,7 @@ class Connection:
         """Count bytes of a frame, when there is room for them."""
         self.busy = self.claiming = True
         if self.hung_up:
-            self.noticed_hang_up()
+            self.on_hang_up()
         await self.memory.claim(count, self)
         self.busy = self.claiming = False
 
@@ -96,7 +96,7 @@ class Connection:
         """Read nothing for as long as the session says; a client that is gone or idle is closed."""
         self.busy, self.muted, self.last_active = False, True, now
         if self.hung_up:
-            self.noticed_hang_up()
+            self.on_hang_up()
         await trio.sleep(self.session.muted_s)
         self.muted, self.session.muted_s = False, 0.0
 
@@ -115,7 +115,7 @@ class Connection:
         """Read and answer until the peer hangs up."""
         sock, framer = self.sock, self.framer
         while True:
-            await self.arrivals.readable()
+            await self.readiness.wait_data()
             more = True
             while more:
                 if framer.target() is not None and framer.held > self.claimed:
@@ -166,11 +166,11 @@ class Connection:
             await self._claim(size)
         try:
             self.busy = True
-            parts = await self._decided(frame)
+            parts = await self._session_answer(frame)
             self.busy = False
             if parts is not None:
                 if self.framer.ready and is_small(parts) and sender.draining is None:
-                    self.held_back.add(sender, parts)
+                    self.coalescer.hold(sender, parts)
                 else:
                     await sender.send(parts)
         finally:
@@ -184,13 +184,13 @@ class Connection:
                 await sender.send(())
             await self._wait_muted(self.now())
 
-    async def _decided(self, frame: memoryview) -> Sequence[Part] | None:
+    async def _session_answer(self, frame: memoryview) -> Sequence[Part] | None:
         """Return the session's answer; a mere read is cancelled when the peer hangs up."""
         self.memory.answering += 1
         self.answering = frame
         try:
             if self.hung_up:
-                self.noticed_hang_up()
+                self.on_hang_up()
             return await self.session.answer(frame)
         finally:
             self.answering = None

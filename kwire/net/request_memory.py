@@ -38,7 +38,7 @@ class _Claim:
 
 
 @attrs.define
-class Memory:
+class RequestMemory:
     """The bytes that the requests of all connections of one node hold."""
 
     limit: int

@@ -17,15 +17,15 @@ from trio.lowlevel import ParkingLot
 
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
-from kwire.net.arrivals import Arrivals
 from kwire.net.connection import Connection
 from kwire.net.framing import Disconnect, Framer, Spares
-from kwire.net.gate import Gate
-from kwire.net.held_back import HeldBack
 from kwire.net.limits import Admission, Limits, Rate
 from kwire.net.listener import Address, Listener, Session, listening_socket
-from kwire.net.request_memory import Memory
+from kwire.net.readiness import ReadinessPoller
+from kwire.net.request_memory import RequestMemory
 from kwire.net.send import Sender
+from kwire.net.task_pacer import TaskPacer
+from kwire.net.write_coalescer import WriteCoalescer
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +45,18 @@ class NetService:
     listeners: dict[str, Listener] = attrs.field(factory=dict)
     connections: set[Connection] = attrs.field(factory=set)
     acceptor: Acceptor = attrs.field(init=False)
-    _memory: Memory = attrs.field(init=False)
+    _memory: RequestMemory = attrs.field(init=False)
     _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(8))
-    _arrivals: Arrivals = attrs.field(factory=Arrivals)
+    _readiness: ReadinessPoller = attrs.field(factory=ReadinessPoller)
     _spares: Spares = attrs.field(factory=Spares)
     _nursery: trio.Nursery | None = None
-    _held_back: HeldBack = attrs.field(factory=HeldBack)
-    _leaving: Gate = attrs.field(factory=lambda: Gate(CLOSE_BATCH))
+    _coalescer: WriteCoalescer = attrs.field(factory=WriteCoalescer)
+    _closing: TaskPacer = attrs.field(factory=lambda: TaskPacer(CLOSE_BATCH))
     _opened: ParkingLot = attrs.field(factory=ParkingLot)
 
     def __attrs_post_init__(self) -> None:
         self.acceptor = Acceptor(Admission(self.limits), self.now, self._open, self._close_oldest)
-        self._memory = Memory(_request_memory_limit(self.limits), self.now)
+        self._memory = RequestMemory(_request_memory_limit(self.limits), self.now)
         self.metrics.ask(REQUEST_MEMORY, lambda: self._memory.used)
 
     def bind(
@@ -103,15 +103,15 @@ class NetService:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self._arrivals.run)
+                nursery.start_soon(self._readiness.run)
                 nursery.start_soon(self._close_idle)
-                nursery.start_soon(self._held_back.run)
-                nursery.start_soon(self._leaving.run)
+                nursery.start_soon(self._coalescer.run)
+                nursery.start_soon(self._closing.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             self._nursery = None
-            self._arrivals.close()
+            self._readiness.close()
             for listener in self.listeners.values():
                 listener.sock.close()
 
@@ -143,11 +143,11 @@ class NetService:
             sender=Sender(sock, self._threads, self.now),
             memory=self._memory,
             spares=self._spares,
-            held_back=self._held_back,
+            coalescer=self._coalescer,
             now=self.now,
             last_active=self.now(),
         )
-        connection.arrivals = self._arrivals.watch(sock.fileno(), connection.noticed_hang_up)
+        connection.readiness = self._readiness.watch(sock.fileno(), connection.on_hang_up)
         self.connections.add(connection)
         self._opened.unpark_all()
         self._nursery.start_soon(self._serve, connection)
@@ -156,8 +156,8 @@ class NetService:
         try:
             with connection.scope:
                 await connection.converse()
-            if not connection.arrivals.was_among_few:
-                await self._leaving.enter()
+            if not connection.readiness.was_among_few:
+                await self._closing.wait_turn()
         except Disconnect as reason:
             connection.reason = str(reason)
         except OSError as error:
@@ -179,7 +179,7 @@ class NetService:
         connection.sender.flush()
         connection.framer.drop()
         self._memory.free(connection.claimed, connection)
-        self._arrivals.forget(connection.arrivals)
+        self._readiness.unwatch(connection.readiness)
         connection.sock.close()
         self.connections.discard(connection)
         self.acceptor.on_closed(connection.listener, connection.host)
@@ -200,9 +200,9 @@ class NetService:
             now = self.now()
             due = shortest = min(listener.idle_s for listener in self.listeners.values())
             for connection in list(self.connections):
-                left = connection.used_at + connection.listener.idle_s - now
-                if left > 0 or connection.busy:
-                    due = min(due, left)
+                remaining_s = connection.used_at + connection.listener.idle_s - now
+                if remaining_s > 0 or connection.busy:
+                    due = min(due, remaining_s)
                 elif not connection.reason:
                     connection.close("idle")
             await trio.sleep(max(due, shortest / _IDLE_SCANS))

@@ -5,14 +5,14 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 SERVICE: Final = "tests/net/test_service.py"
-ARRIVALS: Final = "tests/net/test_arrivals.py"
+ARRIVALS: Final = "tests/net/test_readiness.py"
 ANSWERS: Final = "tests/net/test_answers.py"
 SEND: Final = "tests/net/test_send.py"
 MUTATIONS = (
     Mutation(
         name="wake-everybody-who-sent-something",
         invariants=(10,),
-        path="kwire/net/arrivals.py",
+        path="kwire/net/readiness.py",
         old="range(min(WAKES, len(self._ready)))",
         new="range(len(self._ready))",
         test=f"{ARRIVALS}::test_thousands_of_requests_leave_turns_to_others",
@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         name="wake-everybody-who-hung-up",
         invariants=(10,),
-        path="kwire/net/arrivals.py",
+        path="kwire/net/readiness.py",
         old="range(min(HANG_UPS, len(self._ended)))",
         new="range(len(self._ended))",
         test=f"{ARRIVALS}::test_thousands_that_hang_up_leave_turns_to_whoever_came_later",
@@ -28,7 +28,7 @@ MUTATIONS = (
     Mutation(
         name="wait-for-more-after-the-end",
         invariants=(10,),
-        path="kwire/net/arrivals.py",
+        path="kwire/net/readiness.py",
         old="elif self.arrived or self.ended:",
         new="elif self.arrived:",
         test=f"{ARRIVALS}::test_a_request_and_the_end_at_once_is_served",
@@ -218,7 +218,7 @@ MUTATIONS = (
         name="close-all-in-one-turn",
         invariants=(102,),
         path="kwire/net/service.py",
-        old="await self._leaving.enter()",
+        old="await self._closing.wait_turn()",
         new="pass",
         test=f"{SERVICE}::test_many_connections_at_once_come_and_go_a_few_a_turn",
     ),
@@ -241,7 +241,7 @@ MUTATIONS = (
     Mutation(
         name="forget-what-a-full-socket-left",
         invariants=(103,),
-        path="kwire/net/held_back.py",
+        path="kwire/net/write_coalescer.py",
         old="if sender.unsent:\n                        sender.draining",
         new="if False:\n                        sender.draining",
         test=f"{ANSWERS}::test_answers_to_a_slow_reader_leave_while_a_later_request_waits",
@@ -265,18 +265,18 @@ MUTATIONS = (
     Mutation(
         name="forget-who-enters-before-the-gate-runs",
         invariants=(102,),
-        path="kwire/net/gate.py",
+        path="kwire/net/task_pacer.py",
         old="            if not self._waiting:\n                await",
         new="            if True:\n                await",
-        test="tests/net/test_gate.py::test_who_enters_before_the_gate_runs_gets_through",
+        test="tests/net/test_task_pacer.py::test_tasks_that_wait_before_the_pacer_runs_go_on",
     ),
     Mutation(
         name="forget-answers-held-back-before-the-service-runs",
         invariants=(10,),
-        path="kwire/net/held_back.py",
+        path="kwire/net/write_coalescer.py",
         old="if not self._senders:\n                    await",
         new="if True:\n                    await",
-        test="tests/net/test_gate.py::test_answers_held_back_before_the_service_runs_are_sent",
+        test="tests/net/test_task_pacer.py::test_answers_held_back_before_the_service_runs_are_sent",
     ),
     Mutation(
         name="accept-any-number-that-ask-for-metrics",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kwire.net import arrivals
+from kwire.net import readiness
 
 
-@pytest.fixture(params=[arrivals.DIRECT, 0], ids=["with trio", "in turns"])
+@pytest.fixture(params=[readiness.DIRECT, 0], ids=["with trio", "in turns"])
 def each_way_to_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the test with connections that wait with trio, and with others."""
-    monkeypatch.setattr(arrivals, "DIRECT", request.param)
+    monkeypatch.setattr(readiness, "DIRECT", request.param)

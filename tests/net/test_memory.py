@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from kwire.net.request_memory import STALLED_S, Memory
+from kwire.net.request_memory import STALLED_S, RequestMemory
 
 
 @attrs.define(eq=False)
@@ -18,7 +18,7 @@ class Peer:
 
 
 async def test_waits_until_an_answer_frees_bytes() -> None:
-    memory = Memory(100)
+    memory = RequestMemory(100)
     first, second = Peer(), Peer()
     await memory.claim(80, first)
     memory.answering += 1
@@ -32,7 +32,7 @@ async def test_waits_until_an_answer_frees_bytes() -> None:
 
 
 async def test_one_incomplete_frame_passes_the_bound() -> None:
-    memory = Memory(100)
+    memory = RequestMemory(100)
     first, second = Peer(), Peer()
     await memory.claim(60, first)
     await memory.claim(40, second)
@@ -49,7 +49,7 @@ async def test_long_polls_do_not_keep_frames_from_being_completed(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Some fetch is nearly always being answered, and frees next to nothing."""
-    memory = Memory(100)
+    memory = RequestMemory(100)
     memory.answering = 1
     first, second = Peer(), Peer()
     await memory.claim(60, first)
@@ -62,7 +62,7 @@ async def test_long_polls_do_not_keep_frames_from_being_completed(
 async def test_the_exempt_frame_is_closed_when_it_stalls(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    memory = Memory(100)
+    memory = RequestMemory(100)
     first, second = Peer(trio.current_time()), Peer()
     await memory.claim(200, first)
     async with trio.open_nursery() as nursery:
@@ -84,7 +84,7 @@ class Steps(trio.abc.Instrument):
 
 async def test_freed_bytes_wake_only_who_gets_them() -> None:
     """Nothing quadratic: of a crowd that waits, an answer wakes those whose bytes it frees."""
-    memory = Memory(100)
+    memory = RequestMemory(100)
     holder, peers = Peer(), [Peer() for _ in range(50)]
     await memory.claim(100, holder)
     memory.answering = 1
@@ -106,7 +106,7 @@ async def test_freed_bytes_wake_only_who_gets_them() -> None:
 
 
 async def test_claims_that_fit_pass_an_older_one_that_does_not() -> None:
-    memory, holder, order = Memory(100), Peer(), []
+    memory, holder, order = RequestMemory(100), Peer(), []
     await memory.claim(100, holder)
     memory.answering = 1
 
@@ -132,7 +132,7 @@ async def test_a_large_claim_passes_the_bound_when_it_has_waited_for_long(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """However many small ones come meanwhile, and whoever else is exempt at that time."""
-    memory, holder, exempt, peers = Memory(100), Peer(), Peer(), [Peer(), Peer()]
+    memory, holder, exempt, peers = RequestMemory(100), Peer(), Peer(), [Peer(), Peer()]
     await memory.claim(50, holder)
     await memory.claim(90, exempt)
     memory.answering = 1
@@ -162,7 +162,7 @@ async def test_a_large_claim_passes_the_bound_when_it_has_waited_for_long(
 @pytest.mark.parametrize("granted_first", [False, True])
 async def test_a_cancelled_claim_counts_nothing(granted_first: bool) -> None:
     """Whichever comes first in one turn: the bytes that are freed, or the end of the connection."""
-    memory = Memory(100)
+    memory = RequestMemory(100)
     holder, peer = Peer(), Peer()
     await memory.claim(100, holder)
     memory.answering = 1

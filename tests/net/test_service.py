@@ -13,9 +13,9 @@ import trio
 import trio.testing
 
 from kwire.net.acceptor import ACCEPT_BATCH
-from kwire.net.arrivals import HANG_UPS
 from kwire.net.connection import TURN_FRAMES
 from kwire.net.limits import Limits, last_descriptor
+from kwire.net.readiness import HANG_UPS
 from kwire.net.service import CLOSE_BATCH
 from kwire.testing.wire import Closed, TrioWireClient
 from tests.support.net.node import Node, echo, framed, running, settled

@@ -1,7 +1,7 @@
 """Holds small answers to requests that came together back, so that they are sent together.
 
 An answer is held back while the connection's next request is handled, but no longer than the
-connection's task runs: when that task waits for anything, :meth:`HeldBack.run` has its turn.
+connection's task runs: when that task waits for anything, :meth:`WriteCoalescer.run` has its turn.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ import trio
 
 from kwire.net.send import Part, Sender
 
-HELD_BACK_BYTES: Final = 4096
+COALESCED_BYTES: Final = 4096
 
 
 def is_small(parts: Sequence[Part]) -> TypeGuard[Sequence[bytes]]:
     """Whether an answer may be held back."""
-    return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= HELD_BACK_BYTES
+    return all(type(part) is bytes for part in parts) and sum(map(len, parts)) <= COALESCED_BYTES
 
 
 @attrs.define(eq=False)
-class HeldBack:
+class WriteCoalescer:
     """The senders of one node that hold answers back."""
 
     _senders: list[Sender] = attrs.field(factory=list)
     _to_flush: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
-    def add(self, sender: Sender, parts: Sequence[bytes]) -> None:
+    def hold(self, sender: Sender, parts: Sequence[bytes]) -> None:
         """Hold a small answer back until the next one; not while the sender drains."""
         if not self._senders:
             self._to_flush.unpark()

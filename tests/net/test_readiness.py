@@ -8,12 +8,12 @@ from typing import Any, Final
 import pytest
 import trio
 
-from kwire.net import arrivals
+from kwire.net import readiness
 from kwire.net.acceptor import ACCEPT_BATCH
-from kwire.net.arrivals import DIRECT, HANG_UPS, WAKES
+from kwire.net.readiness import DIRECT, HANG_UPS, WAKES
 from tests.support.net.node import Echo, Node, echo, framed, running
 
-pytestmark = pytest.mark.skipif(not arrivals._HAS_EPOLL, reason="needs epoll")
+pytestmark = pytest.mark.skipif(not readiness._HAS_EPOLL, reason="needs epoll")
 MANY: Final = 400
 TURNS: Final = 8
 """Turns that one request may take: its bytes arrive, its task is woken, its answer is read."""

@@ -5,17 +5,17 @@ from trio.lowlevel import ParkingLot, checkpoint
 
 
 @attrs.define(eq=False)
-class Gate:
-    """Tasks wait at :meth:`enter`; :meth:`run` lets ``a_turn`` of them go on in each turn.
+class TaskPacer:
+    """Tasks that wait in :meth:`wait_turn`, of which a few go on in each turn of :meth:`run`.
 
-    A task that enters before :meth:`run` has begun waits for it.
+    A task that waits before :meth:`run` has begun waits for it.
     """
 
-    a_turn: int
+    tasks_per_turn: int
     _waiting: ParkingLot = attrs.field(factory=ParkingLot)
     _arrived: ParkingLot = attrs.field(factory=ParkingLot)
 
-    async def enter(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait for a place in this turn or a later one."""
         if not self._waiting:
             self._arrived.unpark()
@@ -27,5 +27,5 @@ class Gate:
             if not self._waiting:
                 await self._arrived.park()
             while self._waiting:
-                self._waiting.unpark(count=self.a_turn)
+                self._waiting.unpark(count=self.tasks_per_turn)
                 await checkpoint()

@@ -7,9 +7,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.net.gate import Gate
-from kwire.net.held_back import HeldBack
 from kwire.net.send import Sender
+from kwire.net.task_pacer import TaskPacer
+from kwire.net.write_coalescer import WriteCoalescer
 
 
 @pytest.fixture
@@ -21,17 +21,17 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-async def test_gate_lets_few_through_a_turn() -> None:
+async def test_few_tasks_go_on_in_each_turn() -> None:
     """Two a turn; trio runs a turn's tasks in any order, so a look may see those of two turns."""
-    gate = Gate(2)
+    pacer = TaskPacer(2)
     through: list[int] = []
 
     async def enter(number: int) -> None:
-        await gate.enter()
+        await pacer.wait_turn()
         through.append(number)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gate.run)
+        nursery.start_soon(pacer.run)
         await wait_all_tasks_blocked()
         for number in range(20):
             nursery.start_soon(enter, number)
@@ -44,14 +44,14 @@ async def test_gate_lets_few_through_a_turn() -> None:
     assert sorted(through) == list(range(20))
 
 
-async def test_who_enters_before_the_gate_runs_gets_through() -> None:
-    gate = Gate(2)
+async def test_tasks_that_wait_before_the_pacer_runs_go_on() -> None:
+    pacer = TaskPacer(2)
     async with trio.open_nursery() as nursery:
         for _ in range(3):
-            nursery.start_soon(gate.enter)
+            nursery.start_soon(pacer.wait_turn)
         await wait_all_tasks_blocked()
-        nursery.start_soon(gate.run)
-        nursery.start_soon(gate.enter)
+        nursery.start_soon(pacer.run)
+        nursery.start_soon(pacer.wait_turn)
         await wait_all_tasks_blocked()
         left = len(nursery.child_tasks) - 1
         nursery.cancel_scope.cancel()
@@ -62,13 +62,13 @@ async def test_answers_held_back_before_the_service_runs_are_sent(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
-    held_back = HeldBack()
+    coalescer = WriteCoalescer()
     first, second = Sender(ours), Sender(ours)
-    held_back.add(first, [b"one"])
+    coalescer.hold(first, [b"one"])
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(held_back.run)
+        nursery.start_soon(coalescer.run)
         await wait_all_tasks_blocked()
-        held_back.add(second, [b"two"])
+        coalescer.hold(second, [b"two"])
         await wait_all_tasks_blocked()
         assert not first.unsent
         assert not second.unsent

@@ -38,11 +38,11 @@ def _epoll() -> "select.epoll | None":
 
 
 @attrs.define(eq=False)
-class Watched:
+class WatchedSocket:
     """One connection that is watched for arrivals."""
 
     descriptor: int
-    hung_up: Callable[[], None]
+    on_hang_up: Callable[[], None]
     """Called once, when the peer has closed its side."""
     direct: bool
     arrived: bool = False
@@ -51,7 +51,7 @@ class Watched:
     """Whether the peer has closed its side: from then on reading never has to wait."""
     queued: bool = False
     """Whether it is in the queue of connections to wake."""
-    forgotten: bool = False
+    is_unwatched: bool = False
     _task: Task | None = None
 
     @property
@@ -59,7 +59,7 @@ class Watched:
         """Whether the peer hung up and few connections were woken for that in the same turn."""
         return self.ended and not self.direct
 
-    async def readable(self) -> None:
+    async def wait_data(self) -> None:
         """Wait until a read may return bytes; a read may still find none."""
         if self.direct:
             await wait_readable(self.descriptor)
@@ -84,20 +84,20 @@ class Watched:
 
 
 @attrs.define(eq=False)
-class Arrivals:
+class ReadinessPoller:
     """The watched connections of one node."""
 
     _epoll: "select.epoll | None" = attrs.field(factory=_epoll)
-    _watched: dict[int, Watched] = attrs.field(factory=dict)
+    _watched: dict[int, WatchedSocket] = attrs.field(factory=dict)
     _direct: int = 0
     """Open connections that wait with trio."""
-    _ready: deque[Watched] = attrs.field(factory=deque)
-    _ended: deque[Watched] = attrs.field(factory=deque)
+    _ready: deque[WatchedSocket] = attrs.field(factory=deque)
+    _ended: deque[WatchedSocket] = attrs.field(factory=deque)
 
-    def watch(self, descriptor: int, hung_up: Callable[[], None]) -> Watched:
+    def watch(self, descriptor: int, on_hang_up: Callable[[], None]) -> WatchedSocket:
         """Begin to watch a new connection."""
         direct = self._epoll is None or self._direct < DIRECT
-        watched = Watched(descriptor, hung_up, direct)
+        watched = WatchedSocket(descriptor, on_hang_up, direct)
         if self._epoll is not None:
             events = select.EPOLLRDHUP | select.EPOLLET
             self._epoll.register(descriptor, events if direct else events | select.EPOLLIN)
@@ -105,11 +105,11 @@ class Arrivals:
         self._direct += direct
         return watched
 
-    def forget(self, watched: Watched) -> None:
+    def unwatch(self, watched: WatchedSocket) -> None:
         """Stop watching a connection that is about to be closed."""
-        if watched.forgotten:
+        if watched.is_unwatched:
             return
-        watched.forgotten = True
+        watched.is_unwatched = True
         del self._watched[watched.descriptor]
         self._direct -= watched.direct
         if self._epoll is not None:
@@ -128,10 +128,10 @@ class Arrivals:
                 await checkpoint()
             else:
                 await wait_readable(self._epoll.fileno())
-            self._look(self._epoll)
+            self._poll(self._epoll)
             self._wake()
 
-    def _look(self, epoll: "select.epoll") -> None:
+    def _poll(self, epoll: "select.epoll") -> None:
         """Queue the connections with events: those to read from and those whose peer hung up."""
         for descriptor, events in epoll.poll(0, POLLED):
             watched = self._watched[descriptor]
@@ -147,11 +147,11 @@ class Arrivals:
         for _ in range(min(WAKES, len(self._ready))):
             watched = self._ready.popleft()
             watched.queued = False
-            if not watched.forgotten:
+            if not watched.is_unwatched:
                 watched.wake()
         for _ in range(min(HANG_UPS, len(self._ended))):
             watched = self._ended.popleft()
-            if not watched.forgotten:
-                watched.hung_up()
+            if not watched.is_unwatched:
+                watched.on_hang_up()
                 if not watched.direct:
                     watched.wake()
