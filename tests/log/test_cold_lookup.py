@@ -11,6 +11,7 @@ from kwire.log.config import LogConfig
 from kwire.log.disk import RealDisk
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.partition_log import PartitionLog, create
+from kwire.log.segments.segment import UNKNOWN_TIMESTAMP
 from kwire.records.header import parse
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
@@ -166,3 +167,21 @@ def test_search_in_an_index_reads_few_entries_and_finds_the_last(count: int) -> 
         assert time_index.before(counted(times, 12), count, wanted) == (
             (3 * older[-1], older[-1]) if older else None
         )
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_time_index_that_vanished_before_its_first_use_is_rebuilt(number: int) -> None:
+    """Invariants 17 and 79: searches find the records, retention knows their age."""
+    disk = SimDisk()
+    log = filled(disk)
+    for segment in log.segments[:-1]:
+        segment.max_timestamp = UNKNOWN_TIMESTAMP  # As after a start.
+    segment, following = log.segments[number], log.segments[number + 1]
+    path = segment.files.path(names.TIME_INDEX)
+    index = disk.read(path)
+    disk.remove(path)
+    for offset in range(segment.base_offset, following.base_offset):
+        spot = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
+        assert spot == timestamp_search.Spot(offset, TIME_MS + offset)
+    assert segment.largest_timestamp() == TIME_MS + following.base_offset - 1
+    assert disk.read(path) == index

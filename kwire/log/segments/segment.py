@@ -303,8 +303,12 @@ class Segment:
     def largest_timestamp(self) -> int:
         """Return the largest timestamp of the segment's records, -1 if none has one."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
-            self.max_timestamp, relative = self.indexes.last_timestamp()
-            self.max_timestamp_offset = self.base_offset + relative
+            largest, relative = self.indexes.last_timestamp()
+            if largest < 0 and self.size and not self.indexes.has_time_index():
+                self.reindex()  # The file vanished; -1 would hide the records from searches.
+            else:
+                self.max_timestamp = largest
+                self.max_timestamp_offset = self.base_offset + relative
         return self.max_timestamp
 
     def load_first_timestamp(self) -> int:
