@@ -16,7 +16,7 @@ SECTOR: Final = 512
 
 
 class EpochsFile:
-    """The file of one log's epochs."""
+    """The file of one log's epochs, written after each of their changes."""
 
     __slots__ = ("_changes", "_epochs", "_flush_state", "_segments")
 
@@ -31,6 +31,7 @@ class EpochsFile:
         self._segments = segments
         self._flush_state = flush_state
         self._changes = changes
+        epochs.on_change = self.write
 
     def write(self) -> None:
         """Write the epochs; the flush that covers the epoch's batches syncs the file.

@@ -84,7 +84,6 @@ class PartitionLog:
         self.flush_state = FlushState(self.segments, self.writer, self.changes)
         self.epochs = LeaderEpochs()
         self.epochs_file = EpochsFile(self.epochs, self.segments, self.flush_state, self.changes)
-        self.epochs.on_change = self.epochs_file.write
         self.producers = ProducerStates()
         self.snapshots = ProducerSnapshots(self.producers, self.segments, self.flush_state)
         self.on_roll: Callable[[PartitionLog], None] = _ignore
