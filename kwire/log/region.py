@@ -3,23 +3,29 @@
 from collections.abc import Callable
 from typing import Final
 
-from kwire.log.disk import File
+from kwire.log.disk import Disk, File
 from kwire.log.segments.segment import Segment
 
 
 class FileRegion:
     """A range of a file, not read yet; ``len()`` is its size. The file is pinned until ``close``.
 
-    ``is_cached`` tells whether a part of the file can be read without waiting for the disk. If the
-    file has fewer bytes by then, the log was truncated meanwhile, and the announced bytes cannot be
-    sent any more.
+    ``is_cached`` says whether a part of the file can be read without waiting for ``disk``, the
+    directory whose threads are to wait. If the file has fewer bytes by then, the log was truncated
+    meanwhile, and the announced bytes cannot be sent any more.
     """
 
-    __slots__ = ("_open", "_size", "file", "is_cached", "position")
+    __slots__ = ("_open", "_size", "disk", "file", "is_cached", "position")
 
     def __init__(
-        self, file: File, position: int, size: int, is_cached: Callable[[int, int], bool]
+        self,
+        file: File,
+        position: int,
+        size: int,
+        is_cached: Callable[[int, int], bool],
+        disk: Disk,
     ) -> None:
+        self.disk = disk
         self.file = file
         self.position = position
         self.is_cached = is_cached
@@ -52,7 +58,7 @@ class FileRegion:
 
 
 class _NoFile:
-    """The file of an empty region."""
+    """The file of an empty region, and its disk."""
 
     path = ""
 
@@ -62,7 +68,7 @@ class _NoFile:
 
 def empty() -> FileRegion:
     """Return an empty region, as for a read at the end of the log."""
-    return FileRegion(NO_FILE, 0, 0, lambda position, size: True)  # type: ignore[arg-type]
+    return FileRegion(NO_FILE, 0, 0, lambda position, size: True, NO_FILE)  # type: ignore[arg-type]
 
 
 def of_segment(
@@ -76,7 +82,7 @@ def of_segment(
         size = first_size
     if size <= 0:
         return empty()
-    return FileRegion(segment.file, position, size, segment.is_warm)
+    return FileRegion(segment.file, position, size, segment.is_warm, segment.files.disk)
 
 
 NO_FILE: Final = _NoFile()

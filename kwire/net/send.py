@@ -2,26 +2,28 @@
 
 Rules: one call moves at most :data:`PIECE_BYTES`, and after about that much work other tasks run.
 Before each piece of a region the sender checks that the page cache has the piece's bytes: it may
-lose them while a slow reader drains the socket.  A piece that is not cached is sent in a thread, so
-that a slow disk delays only its own connection.  Regions are always closed here, also after an
-error or a cancellation.  When a file has fewer bytes than its region promised, the frame cannot be
-completed: Disconnect.
+lose them while a slow reader drains the socket.  A piece that is not cached is sent in a thread of
+its log directory, so that a disk that hangs delays only the answers from it.  Regions are always
+closed here, also after an error or a cancellation.  When a file has fewer bytes than its region
+promised, the frame cannot be completed: Disconnect.
 """
 
 import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar, TypeVarTuple
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 import attrs
 import trio
 from trio.lowlevel import checkpoint, wait_writable
 
+from kwire.log.disk import Disk
+from kwire.log.threads import DiskThreads
 from kwire.net.framing import Disconnect
 
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 Bytes = bytes | bytearray | memoryview
 
 JOINED_BYTES: Final = 64 << 10
@@ -52,6 +54,9 @@ class Region(Protocol):
     def file(self) -> Source: ...
     @property
     def position(self) -> int: ...
+    @property
+    def disk(self) -> Disk:
+        """The log directory whose threads wait for what is not cached."""
 
     def __len__(self) -> int: ...
 
@@ -71,7 +76,7 @@ class Sender:
     """Sends to one socket, for one task at a time."""
 
     sock: socket.socket
-    threads: trio.CapacityLimiter | None = None
+    threads: DiskThreads = attrs.field(factory=DiskThreads)
     now: Callable[[], float] = trio.current_time
     sendfile: SendFile | None = _SENDFILE
     active_at: float = float("-inf")
@@ -201,20 +206,21 @@ class Sender:
         source = region.file.fileno()
         cached = region.is_cached(position, size)
         if source < 0 or self.sendfile is None:
-            read = region.file.read
-            data = read(position, size) if cached else await self._in_thread(read, position, size)
+            read = partial(region.file.read, position, size)
+            data = read() if cached else await self._in_thread(region.disk, read)
             await self._send_bytes(data)
             return len(data)
         target = self.sock.fileno()
         if cached:
             sent = self.sendfile(target, source, position, size)
         else:
-            sent = await self._in_thread(self.sendfile, target, source, position, size)
+            send = partial(self.sendfile, target, source, position, size)
+            sent = await self._in_thread(region.disk, send)
         self._turn_bytes += sent + CALL_BYTES
         return sent
 
-    async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        result = await trio.to_thread.run_sync(function, *args, limiter=self.threads)
+    async def _in_thread(self, disk: Disk, call: Callable[[], T]) -> T:
+        result = await self.threads.run(disk, call)
         self._turn_bytes = 0
         return result
 

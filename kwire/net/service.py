@@ -15,6 +15,7 @@ import attrs
 import trio
 from trio.lowlevel import ParkingLot
 
+from kwire.log.threads import DiskThreads
 from kwire.metrics import CONNECTIONS, CONNECTIONS_MADE, REQUEST_MEMORY, Metrics
 from kwire.net.acceptor import Acceptor
 from kwire.net.connection import Connection
@@ -46,7 +47,8 @@ class NetService:
     connections: set[Connection] = attrs.field(factory=set)
     acceptor: Acceptor = attrs.field(init=False)
     _memory: RequestMemory = attrs.field(init=False)
-    _threads: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(8))
+    _threads: DiskThreads = attrs.field(factory=DiskThreads)
+    """The threads that send what is not in the page cache."""
     _readiness: ReadinessPoller = attrs.field(factory=ReadinessPoller)
     _spares: Spares = attrs.field(factory=Spares)
     _nursery: trio.Nursery | None = None

@@ -10,8 +10,10 @@ import attrs
 import pytest
 import trio
 
+from kwire.log.disk import Disk
 from kwire.net.framing import Disconnect
 from kwire.net.send import JOINED_BYTES, PIECE_BYTES, Part, Sender
+from kwire.simulation.disk import SimDisk
 
 
 @attrs.define(eq=False)
@@ -35,6 +37,7 @@ class Region:
     position: int
     size: int
     cached: Callable[[int, int], bool]
+    disk: Disk = attrs.field(factory=SimDisk)
     closed: bool = False
 
     def __len__(self) -> int:
@@ -86,7 +89,7 @@ async def sent(parts: list[Part], room: int = 4096) -> bytes:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read)
             with ours:
-                await Sender(ours, trio.CapacityLimiter(1)).send(parts)
+                await Sender(ours).send(parts)
     return bytes(got)
 
 
@@ -174,7 +177,7 @@ class Kernel:
         with ours, theirs:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.serve_others)
-                sender = Sender(ours, trio.CapacityLimiter(1), sendfile=self.sendfile)
+                sender = Sender(ours, sendfile=self.sendfile)
                 await sender.send(regions)
                 nursery.cancel_scope.cancel()
 
