@@ -160,8 +160,6 @@ class RaftSim:
             if node.raft is None:
                 node.clock_rate = self.random.choice([1.0, 1.0, 0.9, 1.1])
         alive = [node for node in self.nodes.values() if node.id not in dead]
-        if not dead:
-            self.operators.rot(self.random.choice(alive))
         while self.scheduler.now < until:
             self.wait(pace * self.random.random())
             self._disturb(self.random.choice(alive))
@@ -198,7 +196,7 @@ class RaftSim:
             self.operators.stop(node)
         elif dice < 0.05:
             self.operators.resign()
-        elif dice > 0.8:
+        elif dice > 0.9:
             self.operators.rot(node)
         elif not self.is_dynamic:
             if dice < 0.1:
