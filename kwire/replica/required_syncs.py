@@ -66,5 +66,7 @@ class RequiredSyncs:
                     await trio.sleep(_RETRY_S)
                 else:
                     self.completion.on_stored(partition)
+            # Another flush, as of flush.ms, may have synced what this one was started for.
+            self.completion.on_stored(partition)
         finally:
             self._syncing.discard(partition)

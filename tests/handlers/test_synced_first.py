@@ -1,6 +1,7 @@
 """Topics with ``flush.messages``: what must be synced first is neither read nor acknowledged."""
 
 import errno
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,7 +15,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire import errors
 from kwire.codec.messages.list_offsets import ListOffsetsRequest
 from kwire.log.config import LogConfig
-from kwire.replica.partition import Partition
+from kwire.records import header
+from kwire.replica.partition import Partition, Produced
 from kwire.types import CONSUMER_OFFSETS
 from tests.handlers.test_fetch import at, fetch, made, values
 from tests.handlers.test_produce import produce
@@ -189,6 +191,32 @@ async def test_fewer_than_the_topic_wants_at_a_time_are_not_waited_for() -> None
         await reconfigure(subject)
         assert partition.high_watermark == 3
         disk.let_go.set()
+
+
+async def test_producer_is_answered_after_another_flush_made_its_sync_unnecessary() -> None:
+    """A flush ends between the append that requires a sync and that sync's first step."""
+    subject = broker()
+    partition = await made(subject, flush_messages=2)
+    answers: list[Any] = []
+
+    def append() -> Produced:
+        batch = one_batch()
+        return subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+
+    async def append_at_the_end_of_the_flush(call: Callable[[], None]) -> None:
+        call()
+        answers.append(append())
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.replicas.run)
+        append()
+        subject.logs.threads.stand_in = append_at_the_end_of_the_flush
+        await subject.logs.flush(partition.log)
+        assert not answers[0].is_stored
+        with trio.fail_after(10):
+            await subject.replicas.wait_acknowledged(partition, answers[0], 1, math.inf)
+        assert partition.high_watermark == 2
+        nursery.cancel_scope.cancel()
 
 
 async def reconfigure(subject: Broker) -> None:

@@ -156,7 +156,7 @@ def _check_safety(
         return
     if resource[1] and (name in named or name not in settings):
         raise ConfigError(
-            "Broker-level min.insync.replicas cannot be alteration while ELR is enabled."
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
         )
     if not resource[1] and name not in settings:
         raise ConfigError(

@@ -297,7 +297,7 @@ _TWICE: Final = Outcome(errors.InvalidRequest.code, "The partition is named more
 def _retarget(change: Any, target: list[int]) -> None:
     """Keep old and new replicas side by side, until the new ones are in sync.
 
-    Replicas that an earlier item was adding stay until the end too: they may be the only
+    Replicas that an earlier reassignment was adding stay until the end too: they may be the only
     ones in sync.
     """
     current = set(change.partition.replicas)

@@ -10,6 +10,7 @@ from kwire.raftmeta.raft.state import RaftState
 
 def on_started(state: RaftState) -> None:
     """Enter the role that the saved election state implies; the only voter leads at once."""
+    assert isinstance(state.role, Unattached), "started before it receives anything"
     own_id = state.config.node_id
     if state.is_voter and state.voters.is_only(state.key):
         become_prospective(state)

@@ -38,8 +38,12 @@ class Transition:
 _ALONE: Final = "its only voter becomes Prospective and Candidate on the way"
 
 TRANSITIONS: Final = (
-    Transition(Unattached, Unattached, "learns of a later epoch, or grants its vote"),
-    Transition(Unattached, Follower, "learns of the leader of its epoch or a later one"),
+    Transition(Unattached, Unattached, "starts, learns of a later epoch, or grants its vote"),
+    Transition(
+        Unattached,
+        Follower,
+        "starts and knows the leader, or learns of the leader of its epoch or a later one",
+    ),
     Transition(Unattached, Prospective, "reaches its election timeout"),
     Transition(Unattached, Leader, "is the only voter", _ALONE),
     Transition(Unattached, Resigned, "starts, and led its epoch before it ended"),

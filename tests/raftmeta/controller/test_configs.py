@@ -81,17 +81,17 @@ def test_a_broker_stays_usable(broker: str, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker", "operation", "value"),
+    ("broker", "operation", "value", "refusal"),
     [
-        ("1", SET, "2"),
-        ("1", DELETE, None),
-        ("", DELETE, None),  # of the cluster: may change, not go
+        ("1", SET, "2", "Broker-level min.insync.replicas cannot be altered"),
+        ("1", DELETE, None, "Broker-level min.insync.replicas cannot be altered"),
+        ("", DELETE, None, "Cluster-level min.insync.replicas cannot be removed"),
     ],
 )
-def test_the_minimum_in_sync_that_elr_counts_on(
-    broker: str, operation: int, value: str | None
+def test_brokers_cannot_differ_in_min_insync_replicas_with_elr(
+    broker: str, operation: int, value: str | None, refusal: str
 ) -> None:
-    """KIP-966: brokers must not differ in it."""
+    """KIP-966; the texts are Kafka's."""
     request = alter(BROKER, broker, ("min.insync.replicas", operation, value))
     for level, code in ((0, 0), (1, errors.InvalidConfig.code)):
         cluster = Cluster()
@@ -99,6 +99,8 @@ def test_the_minimum_in_sync_that_elr_counts_on(
         cluster.do(decide_incremental_alter, alter(BROKER, "", ("min.insync.replicas", SET, "1")))
         reply = cluster.do(decide_incremental_alter, request)
         assert reply.responses[0].error_code == code
+        if code:
+            assert reply.responses[0].error_message == f"{refusal} while ELR is enabled."
 
 
 def test_turning_elr_on_takes_back_what_brokers_said_for_themselves() -> None:
