@@ -211,8 +211,8 @@ class PartitionLog:
             active = self.flush_state.begin_segment(base_offset, now_ms, self.config)
             if closing.size:
                 closing.modified_ms = now_ms
-                self.flush_state.on_segment_closed(closing)
                 self.snapshots.take_at_flush(base_offset)
+                self.flush_state.on_segment_closed(closing)
             else:
                 self.flush_state.remove_segments([closing])
                 if len(self.segments) == 1:  # An empty log begins at its first batch.

@@ -99,10 +99,10 @@ class LogManager:
         """Run the tasks of all directories until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            for service in self._services.values():
-                await nursery.start(service.run)
-            task_status.started()
             try:
+                for service in self._services.values():
+                    await nursery.start(service.run)
+                task_status.started()
                 await trio.sleep_forever()
             finally:
                 self._nursery = None

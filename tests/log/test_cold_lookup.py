@@ -185,3 +185,17 @@ def test_time_index_that_vanished_before_its_first_use_is_rebuilt(number: int) -
         assert spot == timestamp_search.Spot(offset, TIME_MS + offset)
     assert segment.largest_timestamp() == TIME_MS + following.base_offset - 1
     assert disk.read(path) == index
+
+
+def test_search_rebuilds_no_index_of_a_segment_that_was_removed_meanwhile() -> None:
+    """A search by time pauses between segments, and retention goes on."""
+    disk = SimDisk()
+    log = filled(disk)
+    for segment in log.segments[:-1]:
+        segment.max_timestamp = UNKNOWN_TIMESTAMP  # As after a start.
+    removed = log.segments[:3]
+    for path in log.drop_segments(3):
+        disk.remove(path)
+    files = set(disk.entries(removed[0].files.directory))
+    assert [segment.largest_timestamp() for segment in removed] == [-1, -1, -1]
+    assert set(disk.entries(removed[0].files.directory)) == files

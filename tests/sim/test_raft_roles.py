@@ -5,8 +5,8 @@ import pytest
 from kwire.simulation.raft_sim import simulate
 from kwire.simulation.raft_transitions import missing, recorded_changes
 
-SEEDS = range(1, 200)
-"""Twice as many as the simulation needs: 70 seeds."""
+SEEDS = (31, 34, 38, 70, *range(1, 200))
+"""The first four are enough; the others are for a simulation that draws otherwise."""
 
 
 @pytest.mark.slow

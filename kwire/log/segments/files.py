@@ -31,6 +31,16 @@ class SegmentFiles:
     def open(self, suffix: str, *, create: bool = False) -> File:
         return self.disk.open(self.path(suffix), create=create)
 
+    def exists(self, suffix: str) -> bool:
+        file = self.open(suffix)
+        try:
+            file.size()
+        except FileNotFoundError:
+            return False
+        finally:
+            file.close()
+        return True
+
     def read(self, suffix: str) -> bytes:
         """Return a file's content, empty if there is no file."""
         try:

@@ -114,18 +114,13 @@ class SegmentIndexes:
         with self._entries(self.times, names.TIME_INDEX, time_index.ENTRY_SIZE) as entries:
             return time_index.before(*entries, timestamp)
 
-    def has_time_index(self) -> bool:
-        """Whether the time index is in memory or its file is there, though perhaps empty."""
-        if self.times is not None:
-            return True
-        file = self._files.open(names.TIME_INDEX)
-        try:
-            file.size()
-        except FileNotFoundError:
-            return False
-        finally:
-            file.close()
-        return True
+    def has_lost_time_index(self) -> bool:
+        """Whether the time index is neither in memory nor on disk, though the log file is there.
+
+        A segment that was removed has neither file; a paused search may still hold it.
+        """
+        exists = self._files.exists
+        return self.times is None and not exists(names.TIME_INDEX) and exists(names.LOG)
 
     def last_timestamp(self) -> tuple[int, int]:
         """Return timestamp and relative offset of the last time index entry, or (-1, 0)."""

@@ -304,7 +304,7 @@ class Segment:
         """Return the largest timestamp of the segment's records, -1 if none has one."""
         if self.max_timestamp == UNKNOWN_TIMESTAMP:
             largest, relative = self.indexes.last_timestamp()
-            if largest < 0 and self.size and not self.indexes.has_time_index():
+            if largest < 0 and self.size and self.indexes.has_lost_time_index():
                 self.reindex()  # The file vanished; -1 would hide the records from searches.
             else:
                 self.max_timestamp = largest
