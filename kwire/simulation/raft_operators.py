@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ROTTEN_SNAPSHOTS = 0.3
 """The share of rot that is in a snapshot."""
+ADD_SECONDS = 3
+"""The time within which a node becomes a voter that a leader was asked to add, or never."""
 STOP_SECONDS = 1.5
 """The time that a stopping node goes on voting."""
 
@@ -38,6 +40,8 @@ class Operators:
     moving: int | None = None
     """A node that has a new address which the voter set does not have yet."""
     _rots_voter: bool = False
+    _add_requests: dict[int, float] = attrs.field(factory=dict)
+    """The time of the last request to add each node."""
     _directories: int = 0
     _addresses: int = 0
 
@@ -89,6 +93,7 @@ class Operators:
         )
 
     def _ask_to_add(self, leader: SimNode, node: SimNode) -> None:
+        self._add_requests[node.id] = self.sim.scheduler.now
         listener = AddRaftVoterRequest.Listener
         request = AddRaftVoterRequest(
             cluster_id="sim",
@@ -125,7 +130,8 @@ class Operators:
 
     def finds_others(self, node: SimNode) -> bool:
         """Whether a node with an empty disk can find others, from its configuration."""
-        return any(node_id != node.id for node_id in self.sim.voter_ids)
+        moved = max(self.sim.voter_ids) if self._addresses else None
+        return any(node_id not in (node.id, moved) for node_id in self.sim.voter_ids)
 
     def replace_disk(self, node: SimNode, *, is_voter: bool = True) -> None:
         """Crash a node and start it at once with an empty disk."""
@@ -152,6 +158,8 @@ class Operators:
         if voters is None or not self.is_idle or node.raft is None:
             return False
         if not self.finds_others(node) or node.config.auto_join:
+            return False
+        if self.sim.scheduler.now < self._add_requests.get(node.id, -ADD_SECONDS) + ADD_SECONDS:
             return False
         is_voter = voters.get(node.id) is not None
         is_able = self.sim.is_dynamic and voters.has(node.config.key) and len(voters) >= 3
