@@ -107,7 +107,8 @@ SUBJECT_MAX = 72
 
 
 def git(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = ["git", "-C", str(ROOT), *arguments]
+    # Git refuses a clone that belongs to another user; here its history is only read.
+    command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
