@@ -230,6 +230,14 @@ class LogManager:
                     strays.append(partition)
         return strays
 
+    def copies(self) -> Mapping[TopicPartition, list[str]]:
+        """Return the partitions that are in more than one directory, with those directories."""
+        places: dict[TopicPartition, list[str]] = {}
+        for directory in self.directories:
+            for partition in directory.logs:
+                places.setdefault(partition, []).append(directory.name)
+        return {partition: paths for partition, paths in places.items() if len(paths) > 1}
+
     def _retire(self, partition: TopicPartition, suffix: str) -> None:
         """Take a partition out of all directories; raises KafkaStorageError if a thread has it."""
         for service in self._services.values():

@@ -8,6 +8,7 @@ share bodies, so that the memory for a large page does not grow with the number 
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import trio
@@ -26,13 +27,6 @@ BODIES_MAX: Final = 4
 is then at most as old as :data:`PATIENCE_S`."""
 SMALL_BODY_BYTES: Final = 64 << 10
 """The size up to which a body is not shared: liveness is always that of the moment."""
-_REASONS: Final = {
-    200: "OK",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class Page(NamedTuple):
@@ -172,7 +166,7 @@ async def _answer(stream: trio.SocketStream, pages: _SharedPages, head: bytes) -
 async def _send(stream: trio.SocketStream, status: int, body: bytes, is_head: bool) -> None:
     """Send a response; the body is not copied."""
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
         "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )

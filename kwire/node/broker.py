@@ -20,6 +20,7 @@ from kwire.replica.fetch_sessions import FetchSessions
 from kwire.replica.log_config import log_config
 from kwire.replica.producer_ids import ProducerIds
 from kwire.replica.service import ReplicaService
+from kwire.storage_format.directories import CannotOpenError
 from kwire.types import CONSUMER_OFFSETS, ZERO_UUID, TopicPartition, random_uuid, uuid_hex
 
 SESSION_EVICTION_S: Final = 120.0
@@ -135,6 +136,11 @@ class BrokerHalf:
         await core.logs.open(self.log_config)
         self.has_opened_logs = True
         core.logs.strays(self._is_known)
+        for partition, paths in core.logs.copies().items():
+            raise CannotOpenError(
+                f"partition {partition} is in several log directories: {', '.join(paths)}; move "
+                "all but one of its directories elsewhere (keep the one with the newest records)"
+            )
         await nursery.start(core.logs.run)
         await nursery.start(self.groups.service.run)
         await nursery.start(self.replicas.run)

@@ -107,7 +107,7 @@ def run_until_signal(
     try:
         trio.run(_until_signal, config, signals, cluster_id, metrics_port, metrics_host, ready)
     except BaseExceptionGroup as group:
-        errors = list(_leaves(group))
+        errors = list(leaves(group))
         if isinstance(errors[0], CannotOpenError):
             raise errors[0] from group
         if _is_refused(errors[0]):
@@ -129,10 +129,11 @@ def _reason(error: BaseException) -> str:
     return str(error)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """Yield the errors in a group and in the groups within it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from leaves(error)
         else:
             yield error
 

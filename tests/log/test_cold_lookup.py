@@ -8,11 +8,12 @@ import pytest
 from kwire.log import timestamp_search
 from kwire.log.cold import WouldWait
 from kwire.log.config import LogConfig
-from kwire.log.disk import RealDisk
+from kwire.log.disk import File, RealDisk
 from kwire.log.formats import names, offset_index, time_index
 from kwire.log.partition_log import PartitionLog, create
+from kwire.log.segments import segment as segment_module
 from kwire.log.segments.segment import UNKNOWN_TIMESTAMP
-from kwire.records.header import parse
+from kwire.records.header import Buffer, parse
 from kwire.simulation.disk import SimDisk
 from kwire.types import TopicPartition
 from tests.support.log.batches import TIME_MS, append
@@ -183,6 +184,43 @@ def test_time_index_that_vanished_before_its_first_use_is_rebuilt(number: int) -
     for offset in range(segment.base_offset, following.base_offset):
         spot = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
         assert spot == timestamp_search.Spot(offset, TIME_MS + offset)
+    assert segment.largest_timestamp() == TIME_MS + following.base_offset - 1
+    assert disk.read(path) == index
+
+
+class FailingFile:
+    """A file of which only some reads succeed."""
+
+    def __init__(self, file: File, reads: int) -> None:
+        self.file = file
+        self.reads = reads
+
+    def read(self, position: int, size: int) -> Buffer:
+        self.reads -= 1
+        if self.reads < 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.file.read(position, size)
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_error_while_an_index_is_rebuilt_is_repaired_by_the_next_search(
+    reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariants 17 and 79: half an index would hide records from searches until a restart."""
+    monkeypatch.setattr(segment_module, "CHUNK", 256)
+    disk = SimDisk()
+    log = filled(disk)
+    segment, following = log.segments[0], log.segments[1]
+    segment.max_timestamp = UNKNOWN_TIMESTAMP  # As after a start.
+    path = segment.files.path(names.TIME_INDEX)
+    index = disk.read(path)
+    disk.remove(path)
+    with monkeypatch.context() as shortage:
+        shortage.setattr(segment, "file", FailingFile(segment.file, reads))
+        with pytest.raises(OSError, match="Too many open files"):
+            segment.largest_timestamp()
+    assert not segment.has_indexes
+    assert segment.size == segment.written
     assert segment.largest_timestamp() == TIME_MS + following.base_offset - 1
     assert disk.read(path) == index
 

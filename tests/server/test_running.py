@@ -2,18 +2,20 @@
 
 import errno
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from kwire.errors import DuplicateBrokerRegistration
 from kwire.log.disk import RealDisk
-from kwire.node.run import StopSignals, run_until_signal
+from kwire.node.run import StopSignals, leaves, run_until_signal
 from kwire.raftmeta.broker.lifecycle import BrokerLifecycle
 from kwire.storage_format.directories import CannotOpenError
-from tests.support.server.nodes import config
+from tests.support.server.nodes import config, create, running
 
 pytestmark = pytest.mark.slow
 
@@ -129,3 +131,31 @@ def test_broker_with_an_id_in_use_ends_with_one_line(
     with pytest.raises(CannotOpenError, match="cannot go on: Another broker has") as caught:
         run(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_partition_in_two_log_directories_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """Apache Kafka does not start either: it cannot know which copy has all records."""
+    first, other = tmp_path / "first", tmp_path / "other"
+    both = f"{first},{other}"
+
+    async def make_topic() -> None:
+        async with running(tmp_path, log_dirs=both) as server:
+            assert await create(server, "t", partitions=2) == 0
+
+    trio.run(make_topic)
+    source, target = (first, other) if (first / "t-0").exists() else (other, first)
+    shutil.copytree(source / "t-0", target / "t-0")
+
+    async def start() -> None:
+        async with running(tmp_path, log_dirs=both):
+            pass
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        trio.run(start)
+    (error,) = leaves(caught.value)
+    assert isinstance(error, CannotOpenError)
+    assert "partition t-0 is in several log directories: " in str(error)
+    assert str(first) in str(error)
+    assert str(other) in str(error)
+    shutil.rmtree(target / "t-0")
+    trio.run(start)

@@ -11,6 +11,7 @@ only while a slow directory writes behind.
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Final
 
 from kwire.log.cold import ReadAt, reader
@@ -31,6 +32,16 @@ WARM_TAIL: Final = 1 << 20
 UNKNOWN_TIMESTAMP: Final = -2
 """A segment's largest timestamp until it is looked up in the time index."""
 INT32_MAX: Final = (1 << 31) - 1
+_INDEX_STATE: Final = (
+    "_recent_next",
+    "_recent_position",
+    "_since_index",
+    "first_timestamp",
+    "indexes",
+    "max_timestamp",
+    "max_timestamp_offset",
+)
+"""The attributes that follow from the batches."""
 
 
 class Segment:
@@ -221,17 +232,22 @@ class Segment:
         self._recent_next, self._recent_position = array("q"), array("q")
 
     def reindex(self) -> None:
-        """Rebuild offset and time index from the batches, because the old ones are wrong."""
-        is_active, aborted = self.has_indexes, self.indexes.aborted_transactions()
-        end = self.written
-        self.start_indexes()
-        self.indexes.replace_aborted(aborted)
-        self.size = 0
-        for position, header in self.scan(0, end):
-            self.size = position
-            self.note(header.size, header.next_offset, header.max_timestamp, self.interval)
-        self.size = end
-        self.close_indexes()
+        """Rebuild offset and time index from the batches, because the old ones are wrong.
+
+        An error leaves the old ones, and the next search that notices them tries again.
+        """
+        is_active = self.has_indexes
+        rebuilt = copy(self)
+        rebuilt.indexes = SegmentIndexes(self.files)
+        rebuilt.start_indexes()
+        rebuilt.indexes.replace_aborted(self.indexes.aborted_transactions())
+        for position, header in self.scan():
+            rebuilt.size = position
+            rebuilt.note(header.size, header.next_offset, header.max_timestamp, self.interval)
+        rebuilt.close_indexes()
+        for name in _INDEX_STATE:
+            setattr(self, name, getattr(rebuilt, name))
+        self.size = self.written
         if not is_active:
             with if_room():
                 self.write_indexes()
