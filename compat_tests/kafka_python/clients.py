@@ -69,11 +69,15 @@ def read(address: str, topic: str, count: int, **settings: Any) -> list[Any]:
 class Member:
     """A group member that polls in a thread of its own, as in an application.
 
-    Its polls are long: kafka-python 3.0.12 loses an assignment that arrives between two polls.
+    Its polls are long. kafka-python 3.0.12 loses an assignment that arrives between two polls, and
+    the leader that rejoins because of new partitions never comes back from that: its next poll
+    finds no reason to rejoin any more (`need_rejoin` compares metadata that the assignment has
+    just replaced), so that it neither takes its assignment nor sends heartbeats again.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, poll_ms: int = 1000) -> None:
         self.client = client
+        self._poll_ms = poll_ms
         self.records: list[Any] = []
         self.stuck = threading.Event()
         self._stop = threading.Event()
@@ -106,7 +110,7 @@ class Member:
                 self._stop.wait(0.05)
                 continue
             try:
-                self.records.extend(poll(self.client, 1000))
+                self.records.extend(poll(self.client, self._poll_ms))
                 while not self._calls.empty():
                     self._answers.put(self._calls.get()(self.client))
             except Exception as error:
@@ -115,13 +119,16 @@ class Member:
 
 
 @contextmanager
-def members(address: str, count: int, *topics: str, **settings: Any) -> Iterator[list[Member]]:
+def members(
+    address: str, count: int, *topics: str, poll_ms: int = 1000, **settings: Any
+) -> Iterator[list[Member]]:
     merged = {"heartbeat_interval_ms": 200, "metadata_max_age_ms": 500, **settings}
     merged = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, **merged}
     group: list[Member] = []
     try:
         while len(group) < count:
-            group.append(Member(KafkaConsumer(*topics, bootstrap_servers=address, **merged)))
+            client = KafkaConsumer(*topics, bootstrap_servers=address, **merged)
+            group.append(Member(client, poll_ms))
         yield group
     finally:
         for member in group:

@@ -75,11 +75,22 @@ def test_a_member_that_stops_polling_is_dropped(broker, topic, group):
 
 def test_added_partitions_are_picked_up(broker, topic, group):
     create(broker.address, topic, 1)
-    with members(broker.address, 2, topic, group_id=group) as both:
+    # A poll that ends while the leader rejoins would lose it for good: see Member.
+    with members(broker.address, 2, topic, poll_ms=60_000, group_id=group) as both:
         settle(both, [0, 1])
         with admin(broker.address) as client:
             client.create_partitions({topic: 4})
         settle(both, [2, 2])
+        for member in both:
+            member.stop()
+        with producer(broker.address) as client:
+            for partition in range(4):
+                client.send(topic, b"%d" % partition, partition=partition)
+        # A stopped member's last poll ends with the first records that it reads.
+        eventually(lambda: all(member.records for member in both), "records for both members")
+    records = [record for member in both for record in member.records]
+    assert {int(record.value) for record in records} <= set(range(4))
+    assert len({record.partition for record in records}) == len(records) >= 2
 
 
 def test_a_changed_subscription_rebalances(broker, unique, group):
