@@ -192,7 +192,8 @@ class Server:
         log.info("stopping node=%d", self.config.node_id)
         with trio.move_on_after(HAND_OVER_SECONDS):
             if self.broker is None or await self.broker.lifecycle.stop():
-                await self.core.quorum.shut_down()
+                self.core.quorum.shut_down()
+                await self.core.quorum.wait_successor()
         self.core.net.stop_accepting()
         if self.broker is not None:
             self.broker.groups.service.resign_all()

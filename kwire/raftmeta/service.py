@@ -173,7 +173,7 @@ class RaftService:
         Many records may have been ``packed`` before.
         """
         values = tuple(pack(record, level) for record in records) if packed is None else packed
-        return self._started(self._driver.feed(Append(object(), epoch, values)))
+        return self._add_commit(self._driver.feed(Append(object(), epoch, values)))
 
     def check_kraft_version(self, version: int) -> None:
         """Raise the reason if kraft.version cannot be raised now."""
@@ -183,9 +183,9 @@ class RaftService:
 
     async def upgrade_kraft_version(self, version: int) -> Commit:
         """Raise kraft.version."""
-        return self._started(self._driver.feed(UpgradeKraftVersion(object(), version)))
+        return self._add_commit(self._driver.feed(UpgradeKraftVersion(object(), version)))
 
-    def _started(self, effects: Iterable[Effect]) -> Commit:
+    def _add_commit(self, effects: Iterable[Effect]) -> Commit:
         for effect in effects:
             match effect:
                 case Refused(_, error):
@@ -241,12 +241,15 @@ class RaftService:
             self._commits.fail_unless(None)
             self._storage.close()
 
-    async def shut_down(self) -> None:
-        """Let the others elect a leader at once; call it before ``run`` is cancelled.
-
-        They may need this node's vote for that.
-        """
+    def shut_down(self) -> None:
+        """Stop leading, and let the others elect a leader at once."""
         self._driver.feed(Shutdown())
+
+    async def wait_successor(self) -> None:
+        """Wait for the election of another leader, if this node led when it was shut down.
+
+        The others may need its vote, so ``run`` is cancelled only after this.
+        """
         state = self._raft.state
         if not isinstance(state.role, Resigned):
             return

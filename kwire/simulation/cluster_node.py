@@ -214,7 +214,8 @@ class Process:
         self.is_serving = False
         with trio.move_on_after(10):
             if await self.lifecycle.stop():
-                await self.quorum.shut_down()
+                self.quorum.shut_down()
+                await self.quorum.wait_successor()
 
     # Requests of other nodes ----------------------------------------------------------------
     async def serve(self, request: Any) -> Any:

@@ -112,7 +112,7 @@ def _no_truncation(state: RaftState, epoch: int, end_offset: int) -> None:
 def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
     to = max(state.high_watermark or 0, state.log.start_offset)
     if to < state.log.end_offset:
-        state.log.truncated(to)
+        state.log.truncate_to(to)
         state.history.truncate(to)
         state.emit(TruncateLog(to))
 
@@ -171,7 +171,7 @@ _write = reconfig._write
 def _clean_everything(state: RaftState, event: SnapshotTaken) -> None:
     """Delete the whole log after a snapshot, including records that it does not contain."""
     state.log.add_snapshot(event.id)
-    state.log.trimmed(state.log.end_offset)
+    state.log.trim_to(state.log.end_offset)
     state.emit(CleanLog(state.log.end_offset))
 
 

@@ -94,8 +94,8 @@ MUTATIONS = (
         name="log-that-another-program-cut-counts-as-synced",
         invariants=(42,),
         path="kwire/raftmeta/storage/disk_storage.py",
-        old="if held.at(end_offset - 1) not in (None, epoch):",
-        new="if held.at(end_offset - 1) == -1:",
+        old="if stored_epochs.at(end_offset - 1) not in (None, epoch):",
+        new="if stored_epochs.at(end_offset - 1) == -1:",
         test="tests/raftmeta/storage/test_synced_damage.py::"
         "test_log_that_another_program_cut_may_be_torn_behind_the_cut",
     ),
@@ -112,7 +112,7 @@ MUTATIONS = (
         name="leader-serves-what-rotted-on-its-disk",
         invariants=(44,),
         path="kwire/raftmeta/storage/storage_turn.py",
-        old="                damage.check_log(data, wanted.start_offset)\n",
+        old="                damage.check_log(data, log_slice.start_offset)\n",
         new="",
         test="tests/raftmeta/storage/test_rot.py::"
         "test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again",
@@ -121,8 +121,8 @@ MUTATIONS = (
         name="leader-serves-a-snapshot-that-rotted",
         invariants=(44,),
         path="kwire/raftmeta/storage/storage_turn.py",
-        old="            if wanted.position == 0:",
-        new="            if wanted.position < 0:",
+        old="            if snapshot_slice.position == 0:",
+        new="            if snapshot_slice.position < 0:",
         test="tests/raftmeta/storage/test_rot.py::"
         "test_leader_does_not_serve_a_snapshot_that_rotted",
     ),

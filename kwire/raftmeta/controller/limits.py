@@ -162,9 +162,9 @@ def _check_supported(state: ControllerState, name: str, level: int, wrong: Wrong
         low, high = features.get(name, (0, 0))
         if not low <= level <= high:
             raise wrong(f"{who} only supports versions {low}-{high}")
-    known = {state.config.node_id, *state.image.controllers}
+    node_ids = {state.config.node_id, *state.image.controllers}
     for voter in sorted(state.config.voters):
-        if voter not in known:
+        if voter not in node_ids:
             raise wrong(f"controller {voter} has not registered, and may not support this feature")
 
 

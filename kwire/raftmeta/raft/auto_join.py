@@ -80,6 +80,6 @@ def on_answer(
     if response.error_code not in _SETTLED:
         state.back_off(call.node.id)
         return
-    state.calls.succeeded(call.node.id)
+    state.calls.on_success(call.node.id)
     if isinstance(state.role, Follower):
         state.role.update_voter_at = state.now + state.config.fetch_timeout_s

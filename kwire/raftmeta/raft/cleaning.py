@@ -69,6 +69,6 @@ def on_taken(state: RaftState, event: SnapshotTaken) -> None:
     retained = [event.id] if event.alone else older
     if retained and retained[-1].end_offset > state.log.start_offset:
         start = retained[-1].end_offset
-        state.log.trimmed(start)
+        state.log.trim_to(start)
         state.history.forget_before(start)
         state.emit(CleanLog(start))

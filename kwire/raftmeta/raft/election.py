@@ -65,7 +65,7 @@ def become_follower(state: RaftState, epoch: int, leader: Node) -> None:
     assert leader.id != state.config.node_id
     voted = state.election.voted if epoch == state.epoch else None
     if epoch > state.epoch or state.leader_id is None:
-        state.calls.succeeded(leader.id)  # Its errors from before it led no longer count.
+        state.calls.on_success(leader.id)  # Its errors from before it led no longer count.
     state.save(ElectionState(epoch, leader.id, voted))
     deadline = state.fetch_deadline(leader.id) if state.is_voter else inf
     update_at = state.now + state.config.fetch_timeout_s if state.config.can_vote else inf

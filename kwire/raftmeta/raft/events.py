@@ -147,7 +147,7 @@ class UpgradeKraftVersion:
 
 @attrs.frozen
 class Resign:
-    """The controller gives up the leadership of this epoch."""
+    """The active controller resigns the leadership of this epoch."""
 
     epoch: int
 

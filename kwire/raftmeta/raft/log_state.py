@@ -72,14 +72,14 @@ class LogState:
         """Last epoch and end offset: the order that decides which log is further."""
         return self.last_epoch, self.end_offset
 
-    def appended(self, epoch: int, base_offset: int, next_offset: int) -> None:
+    def append_batch(self, epoch: int, base_offset: int, next_offset: int) -> None:
         assert base_offset == self.end_offset, (base_offset, self.end_offset)
         assert epoch >= self.last_epoch, (epoch, self.last_epoch)
         if not self.epochs or self.epochs[-1].epoch < epoch:
             self.epochs.append(EpochEnd(epoch, base_offset))
         self.end_offset = next_offset
 
-    def truncated(self, end_offset: int) -> None:
+    def truncate_to(self, end_offset: int) -> None:
         assert self.start_offset <= end_offset <= self.end_offset
         self.end_offset = end_offset
         while self.epochs and self.epochs[-1].end_offset >= end_offset:
@@ -95,7 +95,7 @@ class LogState:
         if snapshot not in self.snapshots:
             self.snapshots = sorted([*self.snapshots, snapshot])
 
-    def trimmed(self, start_offset: int) -> None:
+    def trim_to(self, start_offset: int) -> None:
         """Drop records and snapshots before ``start_offset``, where a snapshot ends."""
         self.start_offset = max(self.start_offset, start_offset)
         self.snapshots = [s for s in self.snapshots if s.end_offset >= start_offset]

@@ -17,12 +17,12 @@ def finish_change(state: RaftState, role: Leader, error: KafkaError | None) -> N
         return
     match change.kind:
         case "add":
-            state.emit(Reply(change.token, added(error)))
+            state.emit(Reply(change.token, add_voter_response(error)))
         case "add-ack-appended":
             if change.offset is None:
-                state.emit(Reply(change.token, added(error)))
+                state.emit(Reply(change.token, add_voter_response(error)))
         case "remove":
-            state.emit(Reply(change.token, removed(error)))
+            state.emit(Reply(change.token, remove_voter_response(error)))
         case _:  # An update was answered when it was written.
             pass
 
@@ -38,13 +38,13 @@ def dismiss_all(state: RaftState, role: Leader) -> None:
     finish_change(state, role, errors.NotLeaderOrFollower())
 
 
-def added(error: KafkaError | None) -> AddRaftVoterResponse:
+def add_voter_response(error: KafkaError | None) -> AddRaftVoterResponse:
     """Return the answer to AddRaftVoter."""
     code = error.code if error else errors.NONE
     return AddRaftVoterResponse(error_code=code, error_message=str(error) if error else None)
 
 
-def removed(error: KafkaError | None) -> RemoveRaftVoterResponse:
+def remove_voter_response(error: KafkaError | None) -> RemoveRaftVoterResponse:
     """Return the answer to RemoveRaftVoter."""
     code = error.code if error else errors.NONE
     return RemoveRaftVoterResponse(error_code=code, error_message=str(error) if error else None)

@@ -68,13 +68,13 @@ def append(state: RaftState, data: bytes) -> None:
     """Append one batch; it is synced before any later message is sent."""
     header = parse(data)
     state.emit(AppendLog(data, header.base_offset))
-    state.log.appended(header.leader_epoch, header.base_offset, header.next_offset)
+    state.log.append_batch(header.leader_epoch, header.base_offset, header.next_offset)
 
 
 def append_fetched(state: RaftState, data: bytes | memoryview) -> None:
     """Append the batches that the leader sent."""
     for pos, header in headers(data):
-        state.log.appended(header.leader_epoch, header.base_offset, header.next_offset)
+        state.log.append_batch(header.leader_epoch, header.base_offset, header.next_offset)
         if header.is_control:
             note_voters(state.history, data, pos, header)
     state.emit(AppendLog(data, int.from_bytes(data[:8], "big")))

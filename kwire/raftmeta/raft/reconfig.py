@@ -18,7 +18,11 @@ from kwire.raftmeta.raft.control_records import voters_records
 from kwire.raftmeta.raft.election import become_resigned
 from kwire.raftmeta.raft.events import Appended, Refused, Reply, UpgradeKraftVersion
 from kwire.raftmeta.raft.leader_view import is_epoch_committed, leader_error
-from kwire.raftmeta.raft.pending_replies import added, finish_change, removed
+from kwire.raftmeta.raft.pending_replies import (
+    add_voter_response,
+    finish_change,
+    remove_voter_response,
+)
 from kwire.raftmeta.raft.roles import Leader, VoterChange
 from kwire.raftmeta.raft.state import Call, RaftState
 from kwire.raftmeta.raft.voters import (
@@ -68,7 +72,7 @@ def on_add(state: RaftState, token: Hashable, request: AddRaftVoterRequest) -> N
         if state.voters.get(voter.id) is not None:
             raise errors.DuplicateVoter(f"node {voter.id} is a voter already")
     except KafkaError as error:
-        state.emit(Reply(token, added(error)))
+        state.emit(Reply(token, add_voter_response(error)))
         return
     endpoint = endpoint_of(voter.endpoints, state.config.listener)
     wait = min(request.timeout_ms / 1000, state.config.request_timeout_s * 2)
@@ -113,7 +117,7 @@ def on_api_versions(state: RaftState, call: Call, response: ApiVersionsResponse 
     change.voter = Voter(change.voter.key, change.voter.endpoints, 0, newest)
     _write(state, role, state.voters.with_voter(change.voter))
     if change.kind == "add-ack-appended":
-        state.emit(Reply(change.token, added(None)))
+        state.emit(Reply(change.token, add_voter_response(None)))
 
 
 def _write(state: RaftState, role: Leader, voters: VoterSet) -> None:
@@ -136,7 +140,7 @@ def on_remove(state: RaftState, token: Hashable, request: RemoveRaftVoterRequest
         if len(state.voters) == 1:
             raise errors.InvalidRequest("the last voter cannot be removed")
     except KafkaError as error:
-        state.emit(Reply(token, removed(error)))
+        state.emit(Reply(token, remove_voter_response(error)))
         return
     role.change = VoterChange(token, "remove", voter, float("inf"))
     _write(state, role, state.voters.without(key.id))
@@ -147,7 +151,7 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
     """Update a voter's endpoints and supported versions, as it requests."""
     error = leader_error(state, request.current_leader_epoch)
     if error != errors.NONE:
-        state.emit(Reply(token, _updated(state, error)))
+        state.emit(Reply(token, _update_response(state, error)))
         return
     try:
         role = check_change(state, request.cluster_id)
@@ -157,15 +161,16 @@ def on_update(state: RaftState, token: Hashable, request: UpdateRaftVoterRequest
         if not voter.min_version <= state.history.kraft_version <= voter.max_version:
             raise errors.InvalidRequest
     except KafkaError as refused:
-        state.emit(Reply(token, _updated(state, refused.code)))
+        state.emit(Reply(token, _update_response(state, refused.code)))
         return
     role.voter_descriptions[voter.id] = voter
     if state.history.kraft_version == 0 or state.voters.get(voter.id) == voter:
-        state.emit(Reply(token, _updated(state, errors.NONE)))
+        state.emit(Reply(token, _update_response(state, errors.NONE)))
         return
     role.change = VoterChange(token, "update", voter, float("inf"))
     _write(state, role, state.voters.with_voter(voter))
-    state.emit(Reply(token, _updated(state, errors.NONE)))  # It fetches only once it has this.
+    # It fetches only once it has this.
+    state.emit(Reply(token, _update_response(state, errors.NONE)))
 
 
 def _updated_voter(request: UpdateRaftVoterRequest) -> Voter:
@@ -199,16 +204,16 @@ def check_upgrade(state: RaftState, version: int) -> VoterSet:
     role = check_change(state, None)
     if version < state.history.kraft_version or version > 1:
         raise errors.InvalidUpdateVersion(f"kraft.version cannot become {version}")
-    return VoterSet.of(_described(state, role, node_id) for node_id in state.voters.ids)
+    return VoterSet.of(_describe_voter(state, role, node_id) for node_id in state.voters.ids)
 
 
-def _described(state: RaftState, role: Leader, node_id: int) -> Voter:
+def _describe_voter(state: RaftState, role: Leader, node_id: int) -> Voter:
     if node_id == state.config.node_id:
         return state.config.as_voter
     voter = role.voter_descriptions.get(node_id)
     if voter is None or voter.max_version < 1:
         raise errors.InvalidUpdateVersion(
-            f"Voter {node_id} has not told the leader yet that it supports this."
+            f"Voter {node_id} has not reported yet to the leader that it supports this."
         )
     return voter
 
@@ -231,7 +236,7 @@ def poll(state: RaftState) -> None:
         become_resigned(state, progress.preferred_candidates(state, role))
 
 
-def _updated(state: RaftState, code: int) -> UpdateRaftVoterResponse:
+def _update_response(state: RaftState, code: int) -> UpdateRaftVoterResponse:
     node = state.leader_node()
     leader = UpdateRaftVoterResponse.CurrentLeader(
         leader_id=messages.leader_field(state),

@@ -220,12 +220,12 @@ def on_fetch_answer(state: RaftState, call: Call, response: FetchResponse) -> No
         if state.election == before:
             state.pause_fetching(call.node.id)
         return
-    state.calls.succeeded(call.node.id)
+    state.calls.on_success(call.node.id)
     is_current = isinstance(role, Follower) and part.current_leader.leader_epoch == state.epoch
     if not is_current or partition.current_leader_epoch != state.epoch:
         return
     assert isinstance(role, Follower)
-    state.calls.succeeded(role.leader.id)
+    state.calls.on_success(role.leader.id)
     if partition.fetch_offset == state.log.end_offset and role.snapshot is None:
         _take(state, role, part)
 
@@ -282,6 +282,6 @@ def _truncate(state: RaftState, epoch: int, end_offset: int) -> None:
     committed = state.high_watermark or 0
     assert to >= committed, f"asked to truncate to {to}, but {committed} is committed"
     if to < state.log.end_offset:
-        state.log.truncated(to)
+        state.log.truncate_to(to)
         state.history.truncate(to)
         state.emit(TruncateLog(to))

@@ -120,6 +120,6 @@ def _learn_from(
     if response.error_code != errors.NONE or part is None:
         state.back_off(call.node.id)
         return
-    state.calls.succeeded(call.node.id)
+    state.calls.on_success(call.node.id)
     leader_id = None if part.leader_id < 0 else part.leader_id
     election.learn(state, part.leader_epoch, leader_id, messages.leader_in(response))

@@ -82,7 +82,7 @@ def on_answer(state: RaftState, call: Call, response: FetchSnapshotResponse) -> 
         role.snapshot = None
         state.back_off(call.node.id)
         return
-    state.calls.succeeded(call.node.id)
+    state.calls.on_success(call.node.id)
     if part.current_leader.leader_epoch == state.epoch:
         _take(state, role, part)
 

@@ -145,7 +145,7 @@ class Calls:
     def deadline(self) -> float:
         return min((call.deadline for call in self.open.values()), default=inf)
 
-    def succeeded(self, node_id: int) -> None:
+    def on_success(self, node_id: int) -> None:
         self.failures.pop(node_id, None)
         self.retry_at.pop(node_id, None)
         self.fetch_at.pop(node_id, None)

@@ -1,9 +1,9 @@
 """Finds damage in what a node read of its own metadata log and snapshots before it serves them.
 
-Followers refuse a damaged batch by its CRC and ask again, which counts as a sign of life: a leader
-that went on serving it would stay in office while no follower gets further.  Its node ends instead,
-as it does when the disk fails, and another voter leads.  The CRC covers a batch from its attributes
-on; the base offset is compared with the end of the batch before it.
+Followers refuse a damaged batch by its CRC and fetch it again, which counts for check quorum: a
+leader that went on serving it would keep its leadership while no follower makes progress.  Its node
+ends instead, as it does when the disk fails, and another voter leads.  The CRC covers a batch from
+its attributes on; the base offset is compared with the end of the batch before it.
 """
 
 import struct

@@ -6,7 +6,12 @@ A snapshot of 100,000 partitions takes 2.7 s to decode.
 import attrs
 
 from kwire.drive import Slices
-from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader, committed, unpacked
+from kwire.raftmeta.storage.records import (
+    CommittedBatch,
+    SnapshotReader,
+    committed_batch,
+    unpack_batch,
+)
 from kwire.records.header import Buffer, headers
 
 
@@ -15,10 +20,10 @@ async def decode_batches(data: Buffer, slices: Slices) -> list[CommittedBatch]:
     batches = []
     for pos, header in headers(data):
         records = []
-        for record in unpacked(data, pos, header):
+        for record in unpack_batch(data, pos, header):
             records.append(record)
             await slices.pause()
-        batches.append(committed(header, records))
+        batches.append(committed_batch(header, records))
     return batches
 
 

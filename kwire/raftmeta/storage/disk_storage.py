@@ -67,15 +67,15 @@ class DiskStorage:
 
     # Opening --------------------------------------------------------------------------------
     def _find_snapshots(self) -> dict[SnapshotId, str]:
-        found: dict[SnapshotId, str] = {}
+        snapshots: dict[SnapshotId, str] = {}
         for entry in self._disk.entries(self._directory):
             path = f"{self._directory}/{entry.name}"
             named = _CHECKPOINT.fullmatch(entry.name)
             if named is not None:
-                found[SnapshotId(int(named[1]), int(named[2]))] = path
+                snapshots[SnapshotId(int(named[1]), int(named[2]))] = path
             elif entry.name.endswith((PARTIAL, ".checkpoint.deleted")):
                 self._disk.remove(path)
-        return found
+        return snapshots
 
     def _open(self, now_ms: int, config: LogConfig) -> PartitionLog:
         names = [entry.name for entry in self._disk.entries(self._directory)]
@@ -163,10 +163,10 @@ class DiskStorage:
         fsync would not write what the process before this one could not make durable.
         """
         for segment in self._log.segments:
-            found = segment.locate(offset)
-            if found is None:
+            batch = segment.locate(offset)
+            if batch is None:
                 continue
-            for position in range(found[0], segment.size, _READ_BYTES):
+            for position in range(batch[0], segment.size, _READ_BYTES):
                 size = min(_READ_BYTES, segment.size - position)
                 segment.file.write([segment.file.read(position, size)], position)
             segment.file.sync()
@@ -182,8 +182,8 @@ class DiskStorage:
         except (FileNotFoundError, ValueError):
             return None
         with suppress(FileNotFoundError, ValueError):
-            held = epochs.from_text(self._disk.read(self._path(names.EPOCHS_FILE)))
-            if held.at(end_offset - 1) not in (None, epoch):
+            stored_epochs = epochs.from_text(self._disk.read(self._path(names.EPOCHS_FILE)))
+            if stored_epochs.at(end_offset - 1) not in (None, epoch):
                 return None
         return end_offset
 
@@ -200,10 +200,10 @@ class DiskStorage:
         self._synced_end = end_offset
 
     def _load_election(self, last_epoch: int) -> ElectionState:
-        found = ElectionState()
+        election = ElectionState()
         with suppress(FileNotFoundError):
-            found = quorum_state.decode(self._disk.read(self._path(quorum_state.QUORUM_STATE)))
-        return found if found.epoch >= last_epoch else ElectionState(last_epoch)
+            election = quorum_state.decode(self._disk.read(self._path(quorum_state.QUORUM_STATE)))
+        return election if election.epoch >= last_epoch else ElectionState(last_epoch)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"

@@ -61,10 +61,10 @@ def _without(record: Any, absent: Iterable[_Absent]) -> Any:
     fields = {name: value for kind, name, value in absent if isinstance(record, kind)}
     if not fields:
         return record
-    left = copy(record)
+    narrow = copy(record)
     for name, value in fields.items():
-        setattr(left, name, list(value) if value is not None else None)
-    return left
+        setattr(narrow, name, list(value) if value is not None else None)
+    return narrow
 
 
 def version_at(record: Any, level: int) -> int:

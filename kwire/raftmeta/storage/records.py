@@ -62,12 +62,12 @@ def _types() -> dict[int, type[Any]]:
     """Return the class of each record type, from the table."""
     from kwire.codec.messages import metadata_records
 
-    found: dict[int, type[Any]] = {}
+    classes: dict[int, type[Any]] = {}
     for value in vars(metadata_records).values():
         spec = getattr(value, "__kwire__", None)
         if isinstance(value, type) and spec is not None and spec.record_type is not None:
-            found[spec.record_type] = value
-    return found
+            classes[spec.record_type] = value
+    return classes
 
 
 def pack(record: Record, level: int = NEWEST) -> bytes:
@@ -120,10 +120,10 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
 def read_batches(data: Buffer) -> Iterator[CommittedBatch]:
     """Decode the batches of a piece of the log; raise CorruptMessage for a damaged one."""
     for pos, header in headers(data):
-        yield committed(header, unpacked(data, pos, header))
+        yield committed_batch(header, unpack_batch(data, pos, header))
 
 
-def unpacked(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
+def unpack_batch(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
     """Decode one batch's records; none if it is a control batch; CorruptMessage if damaged."""
     if not crc_ok(data, pos, header):
         raise CorruptMessage(f"the metadata records at {header.base_offset} are damaged")
@@ -131,14 +131,14 @@ def unpacked(data: Buffer, pos: int, header: BatchHeader) -> Iterator[Record]:
         yield from (unpack(record.value) for record in records(data, pos, header))
 
 
-def committed(header: BatchHeader, found: Iterable[Record]) -> CommittedBatch:
-    """Return a batch in the form for listeners."""
+def committed_batch(header: BatchHeader, contents: Iterable[Record]) -> CommittedBatch:
+    """Return a batch with these records in the form for listeners."""
     return CommittedBatch(
         base_offset=header.base_offset,
         last_offset=header.last_offset,
         epoch=header.leader_epoch,
         timestamp_ms=header.max_timestamp,
-        records=tuple(found),
+        records=tuple(contents),
         size_bytes=header.size,
     )
 

@@ -118,17 +118,17 @@ class MemoryStorage:
             del self.snapshots[snapshot]
 
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
-        found: list[bytes] = []
+        batches: list[bytes] = []
         size = 0
         first = max(bisect_right(self.batches, start_offset, key=itemgetter(0)) - 1, 0)
         for base, following, data in islice(self.batches, first, None):
             if following <= start_offset:
                 continue
-            if base >= end_offset or (found and size + len(data) > max_bytes):
+            if base >= end_offset or (batches and size + len(data) > max_bytes):
                 break
-            found.append(data)
+            batches.append(data)
             size += len(data)
-        return b"".join(found)
+        return b"".join(batches)
 
     def log_size(self) -> int:
         return sum(len(data) for _, _, data in self.batches)
@@ -187,10 +187,10 @@ def replay(log: LogState, history: VoterHistory, data: Bytes) -> None:
 
     Voters before the end of the oldest snapshot come from the snapshot.
     """
-    known = next((s.end_offset for s in log.snapshots if s.end_offset > 0), 0)
+    snapshot_end = next((s.end_offset for s in log.snapshots if s.end_offset > 0), 0)
     for pos, header in headers(data):
         if header.base_offset < log.end_offset:  # A batch that the snapshot contains already.
             continue
-        log.appended(header.leader_epoch, header.base_offset, header.next_offset)
-        if header.is_control and header.base_offset >= known:
+        log.append_batch(header.leader_epoch, header.base_offset, header.next_offset)
+        if header.is_control and header.base_offset >= snapshot_end:
             note_voters(history, data, pos, header)

@@ -127,12 +127,14 @@ def _fill_fetch(
         for part in topic.partitions:
             if not isinstance(part.records, LogSlice):
                 continue
-            wanted = part.records
-            if wanted not in slices:
-                data = storage.read(wanted.start_offset, wanted.end_offset, wanted.max_bytes)
-                damage.check_log(data, wanted.start_offset)
-                slices[wanted] = data
-            part.records = slices[wanted]
+            log_slice = part.records
+            if log_slice not in slices:
+                data = storage.read(
+                    log_slice.start_offset, log_slice.end_offset, log_slice.max_bytes
+                )
+                damage.check_log(data, log_slice.start_offset)
+                slices[log_slice] = data
+            part.records = slices[log_slice]
 
 
 def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") -> None:
@@ -140,14 +142,15 @@ def _fill_snapshot(storage: MetadataStorage, response: "FetchSnapshotResponse") 
         for part in topic.partitions:
             if not isinstance(part.unaligned_records, SnapshotSlice):
                 continue
-            wanted = part.unaligned_records
-            part.size = storage.snapshot_size(wanted.id)
-            if wanted.position == 0:  # whoever refused it begins again
-                damage.check_snapshot(wanted.id, storage.read_snapshot(wanted.id, 0, part.size))
-            if wanted.position >= part.size:
+            snapshot_slice = part.unaligned_records
+            part.size = storage.snapshot_size(snapshot_slice.id)
+            if snapshot_slice.position == 0:  # A follower that refused it begins again.
+                data = storage.read_snapshot(snapshot_slice.id, 0, part.size)
+                damage.check_snapshot(snapshot_slice.id, data)
+            if snapshot_slice.position >= part.size:
                 part.error_code = PositionOutOfRange.code
                 part.unaligned_records = b""
             else:
                 part.unaligned_records = storage.read_snapshot(
-                    wanted.id, wanted.position, wanted.max_bytes
+                    snapshot_slice.id, snapshot_slice.position, snapshot_slice.max_bytes
                 )

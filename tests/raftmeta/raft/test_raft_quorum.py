@@ -62,7 +62,8 @@ async def test_a_stopped_leader_lets_others_elect_at_once(autojump_clock: MockCl
             stopped = first.leader().leader_id
             assert stopped is not None
             before = trio.current_time()
-            await first.shut_down()
+            first.shut_down()
+            await first.wait_successor()
             members.kill(stopped)
             await members.leader()
             assert trio.current_time() - before < 1.0

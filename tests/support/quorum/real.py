@@ -201,7 +201,8 @@ class RealNode:
         """Stop, or die: nothing is written any more."""
         assert self._token is not None
         if in_order:
-            self.do(self.running.shut_down)
+            trio.from_thread.run_sync(self.running.shut_down, trio_token=self._token)
+            self.do(self.running.wait_successor)
         else:
             self.storage.is_dead = True
         self._gate.set()
