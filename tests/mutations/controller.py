@@ -25,7 +25,7 @@ MUTATIONS = (
         path="kwire/raftmeta/controller/topics.py",
         old="if item.name in state.image.topic_ids:",
         new="if item.name in ():",
-        test="tests/raftmeta/controller/test_repeated.py::test_asked_again_nothing_changes",
+        test="tests/raftmeta/controller/test_repeated.py::test_repeated_request_changes_nothing",
     ),
     Mutation(
         name="controller-answers-before-commit",
@@ -34,7 +34,7 @@ MUTATIONS = (
         old="await commit.wait()",
         new="await trio.lowlevel.checkpoint()",
         test="tests/raftmeta/controller/test_repeated.py::"
-        "test_what_was_seen_is_committed_before_the_answer",
+        "test_answer_waits_for_the_commit_of_all_that_it_depends_on",
     ),
     Mutation(
         name="sweep-is-not-resumed",
@@ -191,7 +191,7 @@ MUTATIONS = (
         old="controller.permit(requester or broker, strict=True)",
         new="controller.permit(broker, strict=True)",
         test="tests/raftmeta/controller/test_mutation_quota.py::"
-        "test_topic_made_on_first_use_counts_for_the_client_that_named_it",
+        "test_auto_created_topic_counts_for_the_client_that_named_it",
     ),
     Mutation(
         name="client-in-debt-is-read-on",

@@ -1,4 +1,4 @@
-"""A broker's life towards controllers that refuse, hang or are not there."""
+"""A broker's lifecycle with controllers that refuse, hang or are not there."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -24,20 +24,20 @@ from tests.support.raftmeta.clusters import CLUSTER, node_config
 
 Clock = trio.testing.MockClock
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
-TWIN = errors.DuplicateBrokerRegistration.code
+DUPLICATE = errors.DuplicateBrokerRegistration.code
 UNKNOWN = errors.StaleBrokerEpoch.code
 STOP = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True, should_shut_down=True)
 
 
-def served(*, fenced: bool = False, caught_up: bool = True) -> BrokerHeartbeatResponse:
+def heartbeat_response(*, fenced: bool = False, caught_up: bool = True) -> BrokerHeartbeatResponse:
     return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=False)
 
 
-def registered(epoch: int = 7) -> BrokerRegistrationResponse:
+def registration_response(epoch: int = 7) -> BrokerRegistrationResponse:
     return BrokerRegistrationResponse(broker_epoch=epoch)
 
 
-def refused(code: int) -> BrokerHeartbeatResponse:
+def error_response(code: int) -> BrokerHeartbeatResponse:
     return BrokerHeartbeatResponse(error_code=code, is_fenced=True, should_shut_down=False)
 
 
@@ -46,18 +46,18 @@ class Controllers:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.heard: list[tuple[float, Any]] = []
+        self.requests: list[tuple[float, Any]] = []
 
     async def ask(self, request: Any) -> Any:
-        self.heard.append((trio.current_time(), request))
+        self.requests.append((trio.current_time(), request))
         if not self.answers:
             await trio.sleep_forever()
         return self.answers.pop(0)
 
     @property
-    def said(self) -> list[str]:
+    def letters(self) -> list[str]:
         """A letter for each request: registration, Fenced, Unfenced, Leaving."""
-        return [letter(request) for _, request in self.heard]
+        return [letter(request) for _, request in self.requests]
 
 
 def letter(request: Any) -> str:
@@ -75,7 +75,7 @@ async def yes() -> bool:
     return True
 
 
-def lifecycle(
+def make_lifecycle(
     controllers: Controllers,
     is_gone: Callable[[], Awaitable[bool]] = no,
     publisher: MetadataPublisher | None = None,
@@ -94,19 +94,19 @@ def lifecycle(
     )
 
 
-UP = (registered(), served(fenced=True), served())
+UP = (registration_response(), heartbeat_response(fenced=True), heartbeat_response())
 """Answers of the controller to a broker that it unfences without delay."""
 
 
-def published(offset: int, level: int) -> MetadataPublisher:
-    made = MetadataPublisher()
+def publisher_at(offset: int, level: int) -> MetadataPublisher:
+    publisher = MetadataPublisher()
     record = r.FeatureLevelRecord(name="metadata.version", feature_level=level)
-    made.on_commit([CommittedBatch(offset, offset, 1, 0, (record,))])
-    return made
+    publisher.on_commit([CommittedBatch(offset, offset, 1, 0, (record,))])
+    return publisher
 
 
 @pytest.mark.parametrize(("level", "cordoned"), [(29, None), (30, [])])
-async def test_what_is_told(
+async def test_registration_and_heartbeats_send_offset_and_directories(
     autojump_clock: Clock, level: int, cordoned: list[bytes] | None
 ) -> None:
     """The broker sends its applied offset, and its directories in Kafka's order.
@@ -114,8 +114,8 @@ async def test_what_is_told(
     Cordoned directories go only to controllers whose metadata version has them.
     """
     controllers = Controllers(*UP)
-    await lifecycle(controllers, publisher=published(41, level)).start(previous_epoch=5)
-    (_, first), (_, second), (_, third) = controllers.heard
+    await make_lifecycle(controllers, publisher=publisher_at(41, level)).start(previous_epoch=5)
+    (_, first), (_, second), (_, third) = controllers.requests
     assert first.previous_broker_epoch == 5
     assert first.log_dirs == [b"\xff" * 16, b"a" * 16]
     assert (second.current_metadata_offset, second.broker_epoch) == (41, 7)
@@ -123,126 +123,144 @@ async def test_what_is_told(
     assert third.cordoned_log_dirs == cordoned
 
 
-async def test_failed_directory_is_told_at_once_and_ever_after(autojump_clock: Clock) -> None:
+async def test_failed_directory_is_reported_at_once_and_in_each_later_heartbeat(
+    autojump_clock: Clock,
+) -> None:
     """Invariant 89: else the controller lets the broker lead what it cannot write."""
-    controllers = Controllers(*UP, *[served()] * 9)
-    made = lifecycle(controllers)
-    await made.start()
+    controllers = Controllers(*UP, *[heartbeat_response()] * 9)
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.run)
+        nursery.start_soon(lifecycle.run)
         await trio.sleep(2.5)
-        before = len(controllers.heard)
+        before = len(controllers.requests)
         for _ in range(2):
-            made.directory_failed(b"a" * 16)
+            lifecycle.directory_failed(b"a" * 16)
             await trio.sleep(0.1)
-        assert len(controllers.heard) == before + 1
-        assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
+        assert len(controllers.requests) == before + 1
+        assert controllers.requests[-1][1].offline_log_dirs == [b"a" * 16]
         await trio.sleep(2.1)
-        assert len(controllers.heard) == before + 2
-        assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
+        assert len(controllers.requests) == before + 2
+        assert controllers.requests[-1][1].offline_log_dirs == [b"a" * 16]
         nursery.cancel_scope.cancel()
 
 
-async def test_failed_directory_is_told_again_until_it_is_heard(autojump_clock: Clock) -> None:
-    controllers = Controllers(*UP, refused(UNKNOWN), registered(9), *[served()] * 9)
-    made = lifecycle(controllers)
-    await made.start()
-    made.directory_failed(b"a" * 16)
+async def test_failed_directory_is_reported_until_a_heartbeat_is_accepted(
+    autojump_clock: Clock,
+) -> None:
+    controllers = Controllers(
+        *UP, error_response(UNKNOWN), registration_response(9), *[heartbeat_response()] * 9
+    )
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    lifecycle.directory_failed(b"a" * 16)
     with trio.move_on_after(1):
-        await made.run()
-    assert controllers.said == ["R", "F", "U", "U", "R", "U"]
-    assert controllers.heard[-1][1].offline_log_dirs == [b"a" * 16]
-    assert not made.broker.has_unreported_directory
+        await lifecycle.run()
+    assert controllers.letters == ["R", "F", "U", "U", "R", "U"]
+    assert controllers.requests[-1][1].offline_log_dirs == [b"a" * 16]
+    assert not lifecycle.broker.has_unreported_directory
 
 
-async def test_a_twin_is_waited_for(
+async def test_registration_is_retried_while_another_broker_has_the_id(
     autojump_clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    twin = BrokerRegistrationResponse(error_code=TWIN)
-    controllers = Controllers(twin, twin, *UP)
-    await lifecycle(controllers).start()
-    assert controllers.said == ["R", "R", "R", "F", "U"]
-    assert [round(t) for t, _ in controllers.heard][:3] == [0, 2, 4]
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told == [
+    duplicate = BrokerRegistrationResponse(error_code=DUPLICATE)
+    controllers = Controllers(duplicate, duplicate, *UP)
+    await make_lifecycle(controllers).start()
+    assert controllers.letters == ["R", "R", "R", "F", "U"]
+    assert [round(t) for t, _ in controllers.requests][:3] == [0, 2, 4]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
         "another broker with this node.id lives, or did a moment ago: asking again id=1"
     ]
 
 
-async def test_a_registration_refused_for_good_ends_the_start(autojump_clock: Clock) -> None:
+async def test_registration_refused_for_good_ends_the_start(autojump_clock: Clock) -> None:
     wrong = BrokerRegistrationResponse(error_code=errors.InconsistentClusterId.code)
     with pytest.raises(errors.InconsistentClusterId):
-        await lifecycle(Controllers(wrong)).start()
+        await make_lifecycle(Controllers(wrong)).start()
 
 
-async def test_a_broker_that_is_forgotten_registers_again(autojump_clock: Clock) -> None:
-    controllers = Controllers(*UP, refused(UNKNOWN), registered(9), served())
-    made = lifecycle(controllers)
-    await made.start()
-    with trio.move_on_after(5):
-        await made.run()
-    assert controllers.said == ["R", "F", "U", "U", "R", "U", "U"]
-    assert made.epoch == 9
-
-
-async def test_a_broker_whose_place_was_taken_ends(autojump_clock: Clock) -> None:
-    """Two on copies of the same directories would take the id from each other for ever."""
-    controllers = Controllers(*UP, served(), refused(UNKNOWN), registered(9), served())
-    publisher = published(41, 30)
-    made = lifecycle(controllers, publisher=publisher)
-    await made.start()
-    twin = r.RegisterBrokerRecord(
-        broker_id=made.config.node_id, incarnation_id=b"j" * 16, broker_epoch=42, rack=None
+async def test_broker_unknown_to_the_controller_registers_again(autojump_clock: Clock) -> None:
+    controllers = Controllers(
+        *UP, error_response(UNKNOWN), registration_response(9), heartbeat_response()
     )
-    publisher.on_commit([CommittedBatch(42, 42, 1, 0, (twin,))])
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    with trio.move_on_after(5):
+        await lifecycle.run()
+    assert controllers.letters == ["R", "F", "U", "U", "R", "U", "U"]
+    assert lifecycle.epoch == 9
+
+
+async def test_broker_ends_after_another_incarnation_registered(autojump_clock: Clock) -> None:
+    """Two brokers on copies of the same directories would replace each other for ever."""
+    controllers = Controllers(
+        *UP,
+        heartbeat_response(),
+        error_response(UNKNOWN),
+        registration_response(9),
+        heartbeat_response(),
+    )
+    publisher = publisher_at(41, 30)
+    lifecycle = make_lifecycle(controllers, publisher=publisher)
+    await lifecycle.start()
+    other_registration = r.RegisterBrokerRecord(
+        broker_id=lifecycle.config.node_id, incarnation_id=b"j" * 16, broker_epoch=42, rack=None
+    )
+    publisher.on_commit([CommittedBatch(42, 42, 1, 0, (other_registration,))])
     with pytest.raises(errors.DuplicateBrokerRegistration), trio.fail_after(30):
-        await made.run()
-    assert controllers.said == ["R", "F", "U", "U", "U"]
+        await lifecycle.run()
+    assert controllers.letters == ["R", "F", "U", "U", "U"]
 
 
-async def test_a_stop_in_order(autojump_clock: Clock) -> None:
-    """Heartbeats end, and the last ones follow each other as Kafka's do."""
-    controllers = Controllers(*UP, served(), served(), STOP)
-    made = lifecycle(controllers, yes)
-    await made.start()
+async def test_controlled_shutdown_repeats_heartbeats_until_it_is_granted(
+    autojump_clock: Clock,
+) -> None:
+    """The heartbeats of the shutdown follow each other at Kafka's intervals."""
+    controllers = Controllers(*UP, heartbeat_response(), heartbeat_response(), STOP)
+    lifecycle = make_lifecycle(controllers, yes)
+    await lifecycle.start()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.run)
+        nursery.start_soon(lifecycle.run)
         await trio.sleep(1)
-        assert await made.stop()
-    assert controllers.said == ["R", "F", "U", "L", "L", "L"]
-    times = [t for t, _ in controllers.heard][3:]
+        assert await lifecycle.stop()
+    assert controllers.letters == ["R", "F", "U", "L", "L", "L"]
+    times = [t for t, _ in controllers.requests][3:]
     assert [round(t - times[0], 2) for t in times] == [0, 0.05, 2.05]
 
 
 @pytest.mark.parametrize(("is_gone", "longest"), [(yes, 0.2), (no, GIVE_UP_SECONDS + 0.2)])
-async def test_nobody_waits_for_controllers_that_are_gone(
+async def test_shutdown_ends_soon_when_no_controller_answers(
     autojump_clock: Clock, is_gone: Callable[[], Awaitable[bool]], longest: float
 ) -> None:
-    """At once where their processes are gone, in the time of an election where one may come."""
-    made = lifecycle(Controllers(*UP), is_gone)
-    await made.start()
+    """At once if their processes have ended, else after the time that an election takes."""
+    lifecycle = make_lifecycle(Controllers(*UP), is_gone)
+    await lifecycle.start()
     began = trio.current_time()
-    assert not await made.stop()
+    assert not await lifecycle.stop()
     took = trio.current_time() - began
     assert longest / 2 <= took <= longest
 
 
-async def test_a_stop_waits_through_an_election(autojump_clock: Clock) -> None:
+async def test_shutdown_waits_through_an_election(autojump_clock: Clock) -> None:
     """Errors and silence do not end the stop while controllers are there."""
-    controllers = Controllers(*UP, *[refused(errors.NotController.code)] * 30, STOP)
-    made = lifecycle(controllers)
-    await made.start()
-    assert await made.stop()
+    controllers = Controllers(*UP, *[error_response(errors.NotController.code)] * 30, STOP)
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    assert await lifecycle.stop()
 
 
-async def test_a_broker_that_is_not_known_just_goes(autojump_clock: Clock) -> None:
-    controllers = Controllers(*UP, refused(UNKNOWN))
-    made = lifecycle(controllers)
-    await made.start()
-    assert await made.stop()
+async def test_unregistered_broker_stops_without_waiting(autojump_clock: Clock) -> None:
+    controllers = Controllers(*UP, error_response(UNKNOWN))
+    lifecycle = make_lifecycle(controllers)
+    await lifecycle.start()
+    assert await lifecycle.stop()
 
 
-def test_a_broker_that_never_served_just_goes() -> None:
-    state = BrokerState(registration=lifecycle(Controllers()).broker.registration, interval=2.0)
+def test_broker_that_never_served_stops_without_waiting() -> None:
+    state = BrokerState(
+        registration=make_lifecycle(Controllers()).broker.registration, interval=2.0
+    )
     state.begin_controlled_shutdown(0.0)
     assert state.state is State.SHUTTING_DOWN

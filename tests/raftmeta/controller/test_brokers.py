@@ -68,16 +68,16 @@ def test_register_then_unfence() -> None:
     assert cluster.kinds() == [], "nothing new, nothing written"
 
 
-def test_a_fenced_broker_closes_directories_too() -> None:
+def test_fenced_broker_may_cordon_directories() -> None:
     cluster = Cluster((1,))
     epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
-    closed = [directory(2)]
-    for wanted in ({"want_fence": True}, {"current_metadata_offset": 0}):
-        request = beat(2, epoch, cordoned_log_dirs=closed, **wanted)
+    directories = [directory(2)]
+    for fields in ({"want_fence": True}, {"current_metadata_offset": 0}):
+        request = beat(2, epoch, cordoned_log_dirs=directories, **fields)
         assert cluster.do(decide_heartbeat, request).is_fenced
         assert cluster.kinds() == ["BrokerRegistrationChange"]
-        assert cluster.state.image.brokers[2].cordoned_log_dirs == tuple(closed)
-        closed = []
+        assert cluster.state.image.brokers[2].cordoned_log_dirs == tuple(directories)
+        directories = []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_fenced_broker_closes_directories_too() -> None:
         ),
     ],
 )
-def test_registrations_that_are_refused(
+def test_invalid_registrations_are_refused(
     more: dict[str, Any], expected: type[errors.KafkaError]
 ) -> None:
     cluster = Cluster((1,))
@@ -105,7 +105,7 @@ def test_registrations_that_are_refused(
 
 
 def test_the_next_incarnation_on_the_same_directories_need_not_wait() -> None:
-    """It holds their lock, so the one before it is dead (Kafka: refused for 9 s)."""
+    """It holds their lock, so the last incarnation is dead (Kafka refuses it for 9 s)."""
     cluster = Cluster((1,))
     cluster.do(decide_register_broker, register(1))
     assert cluster.state.image.brokers[1].fenced
@@ -135,7 +135,7 @@ def test_silent_brokers_are_fenced_one_by_one() -> None:
     assert cluster.state.sessions.deadline == cluster.now - 5 + 9
 
 
-def test_return_after_the_session_ended() -> None:
+def test_broker_that_returns_after_its_session_leaves_the_isr() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("t", [2, 1])
     cluster.now += 10
@@ -145,8 +145,8 @@ def test_return_after_the_session_ended() -> None:
 
 
 @pytest.mark.parametrize("previous", [200, -1])
-def test_no_incarnation_leads_before_it_serves(previous: int) -> None:
-    """Its partitions get other leaders, however it stopped; alone in sync, it stays so."""
+def test_new_incarnation_does_not_lead_before_it_is_unfenced(previous: int) -> None:
+    """Its partitions get other leaders, however it stopped; the last in-sync replica stays so."""
     cluster = Cluster((1, 2))
     cluster.topic("t", [2, 1])
     cluster.topic("alone", [2])
@@ -157,21 +157,33 @@ def test_no_incarnation_leads_before_it_serves(previous: int) -> None:
 
 
 @pytest.mark.parametrize(("previous", "elr"), [(200, (2,)), (-1, ())])
-def test_who_did_not_stop_in_order_is_not_eligible(previous: int, elr: tuple[int, ...]) -> None:
+def test_broker_without_controlled_shutdown_is_not_eligible(
+    previous: int, elr: tuple[int, ...]
+) -> None:
     """KIP-966: a broker that was killed may have lost records: it may lead only uncleanly."""
     cluster = Cluster((1, 2))
     cluster.write(*feature_records({ELR: 1}))
     cluster.topic("t", [2])
     cluster.do(decide_register_broker, register(2, previous_broker_epoch=previous))
-    held = cluster.partition("t")
-    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (-1, (), elr, (2,))
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr, partition.last_known_elr) == (
+        -1,
+        (),
+        elr,
+        (2,),
+    )
     cluster.do(decide_heartbeat, beat(2, cluster.state.image.brokers[2].epoch))
-    held = cluster.partition("t")
-    assert (held.leader, held.isr, held.elr, held.last_known_elr) == (2, (2,), (), ())
-    assert held.recovering == (previous == -1), "the last leader, uncleanly"
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr, partition.last_known_elr) == (
+        2,
+        (2,),
+        (),
+        (),
+    )
+    assert partition.recovering == (previous == -1), "the last leader, uncleanly"
 
 
-def test_a_broker_that_was_unregistered_is_not_eligible_when_it_comes_again() -> None:
+def test_unregistered_broker_is_not_eligible_when_it_registers_again() -> None:
     cluster = Cluster((1, 2))
     cluster.write(*feature_records({ELR: 1}))
     cluster.topic("t", [2])
@@ -185,18 +197,18 @@ def test_a_directory_fails_while_its_broker_comes_back() -> None:
     """Both in one heartbeat: the broker serves, and does not lead from what it lost."""
     cluster = Cluster((1, 2))
     cluster.topic("t", [2])
-    lost, kept = directory(2), b"k" * 16
+    failed_dir, healthy_dir = directory(2), b"k" * 16
     cluster.now += 10
-    cluster.do(decide_register_broker, register(2, log_dirs=[lost, kept]))
+    cluster.do(decide_register_broker, register(2, log_dirs=[failed_dir, healthy_dir]))
     epoch = cluster.state.image.brokers[2].epoch
-    reply = cluster.do(decide_heartbeat, beat(2, epoch, offline_log_dirs=[lost]))
+    reply = cluster.do(decide_heartbeat, beat(2, epoch, offline_log_dirs=[failed_dir]))
     assert not reply.is_fenced
-    assert cluster.state.image.brokers[2].log_dirs == (kept,)
+    assert cluster.state.image.brokers[2].log_dirs == (healthy_dir,)
     assert cluster.partition("t").leader == -1
 
 
 def test_controlled_shutdown_waits_for_the_others() -> None:
-    """Leaders move in the first answer; the broker goes when all others know it."""
+    """Leaders move in the first answer; the broker stops when all others know the new ones."""
     cluster = Cluster()
     cluster.topic("t", [1, 2, 3])
     reply = cluster.do(decide_heartbeat, beat(1, 100, want_shut_down=True))
@@ -216,8 +228,8 @@ def test_controlled_shutdown_waits_for_the_others() -> None:
     assert cluster.state.image.brokers[1].fenced
 
 
-def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
-    """It sends no heartbeats with its offset: what is answered is in force there already."""
+def test_controlled_shutdown_does_not_wait_for_the_controllers_own_broker() -> None:
+    """It sends no heartbeats with its offset: it has applied a change before the answer."""
     cluster = Cluster((1, 2))
     keep_session(cluster.state, 1)
     cluster.topic("t", [2, 1])
@@ -226,37 +238,40 @@ def test_a_broker_in_the_controllers_process_is_not_waited_for() -> None:
     assert cluster.do(decide_heartbeat, beat(2, 200, want_shut_down=True)).should_shut_down
 
 
-def test_a_twin_of_a_broker_that_starts_is_refused() -> None:
-    """Both would take the id from each other for ever; silence makes room, and leaving in order."""
-    for left in (False, True):
+def test_second_incarnation_is_refused_while_a_broker_starts() -> None:
+    """Otherwise both would replace each other for ever.
+
+    It is accepted after the session timeout, or after a controlled shutdown.
+    """
+    for is_leaving in (False, True):
         cluster = Cluster((1,))
         epoch = cluster.do(decide_register_broker, register(2)).broker_epoch
-        cluster.do(decide_heartbeat, beat(2, epoch, want_fence=True, want_shut_down=left))
-        twin = register(2, b"m", log_dirs=[b"other directory "])
-        if not left:
+        cluster.do(decide_heartbeat, beat(2, epoch, want_fence=True, want_shut_down=is_leaving))
+        request = register(2, b"m", log_dirs=[b"other directory "])
+        if not is_leaving:
             with pytest.raises(errors.DuplicateBrokerRegistration):
-                cluster.do(decide_register_broker, twin)
+                cluster.do(decide_register_broker, request)
             cluster.now += 9
-        assert cluster.do(decide_register_broker, twin).broker_epoch > epoch
+        assert cluster.do(decide_register_broker, request).broker_epoch > epoch
 
 
-def test_a_new_controller_waits_for_brokers_that_serve_only() -> None:
+def test_new_controller_begins_sessions_of_unfenced_brokers_only() -> None:
     cluster = Cluster((1, 2))
     cluster.write(registration(3, fenced=True))
     cluster.state.sessions.clear()
     begin_sessions(cluster.state, cluster.now)
-    valid = {one for one in (1, 2, 3) if cluster.state.sessions.is_valid(one, cluster.now)}
+    valid = {broker for broker in (1, 2, 3) if cluster.state.sessions.is_valid(broker, cluster.now)}
     assert valid == {1, 2}
 
 
-def test_stale_epoch_and_stranger() -> None:
+def test_heartbeat_with_unknown_id_or_epoch_is_refused() -> None:
     cluster = Cluster((1,))
     for request in (beat(1, 99), beat(9, 1)):
         with pytest.raises(errors.StaleBrokerEpoch):
             cluster.do(decide_heartbeat, request)
 
 
-def test_failed_directory_takes_its_replicas_out() -> None:
+def test_replicas_in_a_failed_directory_leave_the_isr() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("t", [1, 2])
     cluster.do(decide_heartbeat, beat(1, 100, offline_log_dirs=[directory(1)]))
@@ -264,7 +279,7 @@ def test_failed_directory_takes_its_replicas_out() -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 
 
-def test_unregistered_broker_is_forgotten() -> None:
+def test_unregistered_broker_leaves_the_image_and_the_isr() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("t", [1, 2])
     cluster.do(decide_unregister_broker, UnregisterBrokerRequest(broker_id=1))

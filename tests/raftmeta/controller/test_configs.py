@@ -37,15 +37,17 @@ def records(state: ControllerState, request: Any) -> list[tuple[str, str | None]
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "again", "gone"),
+    ("kind", "name", "repeated_records", "deleted_records"),
     [
-        # a broker reads again what the setting points to
+        # a broker reads the file that a setting names again
         (BROKER, "1", [("message.max.bytes", "5")], [("log.retention.ms", None)]),
         (BROKER, "", [("message.max.bytes", "5")], [("log.retention.ms", None)]),
         (TOPIC, "t", [], []),
     ],
 )
-def test_what_stays_as_it_is(kind: int, name: str, again: Any, gone: Any) -> None:
+def test_repeated_setting_is_written_again_only_for_brokers(
+    kind: int, name: str, repeated_records: Any, deleted_records: Any
+) -> None:
     cluster = Cluster()
     topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     cluster.do(decide_create_topics, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
@@ -54,8 +56,8 @@ def test_what_stays_as_it_is(kind: int, name: str, again: Any, gone: Any) -> Non
     same = alter(kind, name, (setting, SET, "5"))
     assert records(cluster.state, same) == [(setting, "5")]
     cluster.do(decide_incremental_alter, same)
-    assert records(cluster.state, same) == again
-    assert records(cluster.state, alter(kind, name, (other, DELETE, None))) == gone
+    assert records(cluster.state, same) == repeated_records
+    assert records(cluster.state, alter(kind, name, (other, DELETE, None))) == deleted_records
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,9 @@ def test_what_stays_as_it_is(kind: int, name: str, again: Any, gone: Any) -> Non
     ],
 )
 @pytest.mark.parametrize("broker", ["", "1"])
-def test_a_broker_stays_usable(broker: str, name: str, value: str) -> None:
+def test_settings_that_make_a_broker_unusable_are_refused(
+    broker: str, name: str, value: str
+) -> None:
     decision = decide_incremental_alter(
         Cluster().state, alter(BROKER, broker, (name, SET, value)), 0.0
     )
@@ -103,7 +107,7 @@ def test_brokers_cannot_differ_in_min_insync_replicas_with_elr(
             assert reply.responses[0].error_message == f"{refusal} while ELR is enabled."
 
 
-def test_turning_elr_on_takes_back_what_brokers_said_for_themselves() -> None:
+def test_enabling_elr_removes_min_insync_replicas_of_single_brokers() -> None:
     cluster = Cluster()
     for broker in ("1", "2"):
         request = alter(BROKER, broker, ("min.insync.replicas", SET, "2"))
@@ -116,11 +120,11 @@ def test_turning_elr_on_takes_back_what_brokers_said_for_themselves() -> None:
         UpdateFeaturesRequest(feature_updates=[update]),
     )
     assert cluster.kinds() == ["Config", "Config", "Config", "FeatureLevel"]
-    configs = {one: dict(values) for one, values in cluster.state.image.configs.items()}
+    configs = {resource: dict(values) for resource, values in cluster.state.image.configs.items()}
     assert configs == {(BROKER, ""): {"min.insync.replicas": "1"}}
 
 
-def test_values_have_a_limit() -> None:
+def test_setting_longer_than_32767_characters_is_refused() -> None:
     for length, code in ((32767, 0), (32768, errors.InvalidConfig.code)):
         cluster = Cluster()
         cluster.topic("t", [1])
@@ -131,9 +135,9 @@ def test_values_have_a_limit() -> None:
         assert cluster.do(decide_incremental_alter, request).responses[0].error_code == code
 
 
-@pytest.mark.parametrize(("kind", "name", "told"), [(TOPIC, "t", "t"), (BROKER, "", "")])
-def test_eligible_replicas_are_forgotten_with_another_minimum(
-    kind: int, name: str, told: str
+@pytest.mark.parametrize(("kind", "name", "topic_name"), [(TOPIC, "t", "t"), (BROKER, "", "")])
+def test_new_min_insync_replicas_clears_eligible_replicas(
+    kind: int, name: str, topic_name: str
 ) -> None:
     """The old minimum of in-sync replicas decided who was eligible to lead (KIP-966)."""
     cluster = Cluster()
@@ -148,5 +152,5 @@ def test_eligible_replicas_are_forgotten_with_another_minimum(
     assert cluster.partition("t").elr == (2,)
     cluster.do(decide_incremental_alter, alter(kind, name, ("min.insync.replicas", SET, "1")))
     assert cluster.kinds() == ["Config", "ClearElr"]
-    assert cluster.records[-1].topic_name == told
+    assert cluster.records[-1].topic_name == topic_name
     assert cluster.partition("t").elr == ()

@@ -19,30 +19,30 @@ from kwire.raftmeta.controller.topics import decide_create_topics
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import AT_ONCE
 from kwire.records import build
-from tests.raftmeta.controller.test_service import create, node
+from tests.raftmeta.controller.test_service import create, running_node
 from tests.raftmeta.controller.test_sweeps import cluster_of
-from tests.support.raftmeta.one_leader import OneLeader, in_office
+from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
 
 async def test_others_have_turns_while_a_large_topic_is_created() -> None:
     """Packing and applying are cut into slices of at most 250 records (invariant 101)."""
-    async with node() as made:
-        await made.broker(b"a").start()
-        before = made.controller.state.image
+    async with running_node() as node:
+        await node.broker(b"a").start()
+        before = node.controller.state.image
         turns, created = 0, False
 
         async def create_large() -> None:
             nonlocal created
-            await made.controller.call(decide_create_topics, create("t", 2000))
+            await node.controller.call(decide_create_topics, create("t", 2000))
             created = True
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(create_large)
             while not created:
                 await trio.lowlevel.checkpoint()
-                turns += made.controller.state.image is before
+                turns += node.controller.state.image is before
         assert turns >= 2 * 2000 // 250, "so many slices before the controller has it"
-        topic = made.publisher.image.topic("t")
+        topic = node.publisher.image.topic("t")
         assert topic is not None
         assert len(topic.partitions) == 2000
 
@@ -57,7 +57,7 @@ class Pieces(trio.abc.Instrument):
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self.calls.clear()
 
-    def counted(self, name: str, function: Any) -> Any:
+    def count_calls(self, name: str, function: Any) -> Any:
         """The function, with its calls counted."""
 
         def count(*args: Any, **named: Any) -> Any:
@@ -74,65 +74,65 @@ async def test_no_piece_of_a_large_decision_takes_long(monkeypatch: pytest.Monke
     Only the decision itself, in the first turn, goes over all of them.
     """
     pieces = Pieces()
-    async with node() as made:
-        await made.broker(b"a").start()
+    async with running_node() as node:
+        await node.broker(b"a").start()
         for name, owner in (("pack", controller_service), ("encode_record", build)):
-            monkeypatch.setattr(owner, name, pieces.counted(name, getattr(owner, name)))
-        add = pieces.counted("index", PartitionIndex._add)
+            monkeypatch.setattr(owner, name, pieces.count_calls(name, getattr(owner, name)))
+        add = pieces.count_calls("index", PartitionIndex._add)
         monkeypatch.setattr(PartitionIndex, "_add", add)
         trio.lowlevel.add_instrument(pieces)
-        await made.controller.call(decide_create_topics, create("t", 2000))
+        await node.controller.call(decide_create_topics, create("t", 2000))
         trio.lowlevel.remove_instrument(pieces)
         largest = dict(pieces.largest)
-        assert made.controller.state.index == PartitionIndex.of(made.controller.state.image)
+        assert node.controller.state.index == PartitionIndex.of(node.controller.state.image)
     assert largest.keys() == {"pack", "encode_record", "index"}
     assert max(largest.values()) <= AT_ONCE, largest
 
 
 async def test_a_decision_waits_for_a_large_one_that_is_under_way() -> None:
     """The second sees the first's topic, and nothing comes between a decision and its records."""
-    async with node() as made:
-        await made.broker(b"a").start()
+    async with running_node() as node:
+        await node.broker(b"a").start()
         codes = []
 
         async def ask(partitions: int) -> None:
-            reply = await made.controller.call(decide_create_topics, create("t", partitions))
+            reply = await node.controller.call(decide_create_topics, create("t", partitions))
             codes.append(reply.topics[0].error_code)
 
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(ask, 1000)
         assert sorted(codes) == [0, *[errors.TopicAlreadyExists.code] * 2]
-        assert made.controller.state.image.topics == made.publisher.image.topics
+        assert node.controller.state.image.topics == node.publisher.image.topics
 
 
 @pytest.mark.parametrize("turn", [1, 3, 5, 7])
-async def test_an_office_that_is_lost_during_a_large_decision(turn: int) -> None:
+async def test_leadership_lost_during_a_large_decision_fails_it(turn: int) -> None:
     """The client gets NOT_CONTROLLER; the state is what is committed, not a mixture."""
-    async with node() as made:
-        await made.broker(b"a").start()
-        told = []
+    async with running_node() as node:
+        await node.broker(b"a").start()
+        refusals = []
 
         async def create_large() -> None:
             with pytest.raises(errors.NotController):
-                await made.controller.call(decide_create_topics, create("t", 1000))
-            told.append(True)
+                await node.controller.call(decide_create_topics, create("t", 1000))
+            refusals.append(True)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(create_large)
             for _ in range(turn):
                 await trio.lowlevel.checkpoint()
-            assert not made.controller.state.image.topics
-            made.controller.on_leadership(LeaderAndEpoch(2, made.quorum.leader().epoch + 1))
-            image = made.controller.state.image
-        assert told
-        assert made.controller.state.image is image
+            assert not node.controller.state.image.topics
+            node.controller.on_leadership(LeaderAndEpoch(2, node.quorum.leader().epoch + 1))
+            image = node.controller.state.image
+        assert refusals
+        assert node.controller.state.image is image
 
 
 async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> None:
     """A change of the voters may come between a decision and its records."""
-    async with node() as made:
-        await made.broker(b"a").start()
+    async with running_node() as node:
+        await node.broker(b"a").start()
         offsets = []
 
         def decide(state: ControllerState, request: CreateTopicsRequest, now: float) -> Any:
@@ -140,13 +140,13 @@ async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> No
             return decide_create_topics(state, request, now)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(made.controller.call, decide, create("t", 1000))
+            nursery.start_soon(node.controller.call, decide, create("t", 1000))
             while not offsets:
                 await trio.lowlevel.checkpoint()
-            made.quorum.append_nowait([r.NoOpRecord()], made.quorum.leader().epoch)
+            node.quorum.append_nowait([r.NoOpRecord()], node.quorum.leader().epoch)
         assert offsets == [offsets[0], offsets[0] + 1]
-        assert made.watcher.batches[-1].base_offset == offsets[1]
-        assert made.controller.state.image.topics == made.publisher.image.topics
+        assert node.watcher.batches[-1].base_offset == offsets[1]
+        assert node.controller.state.image.topics == node.publisher.image.topics
 
 
 async def with_offsets_taken(quorum: OneLeader, controller: Controller, decide: Any) -> bool:
@@ -169,7 +169,7 @@ async def with_offsets_taken(quorum: OneLeader, controller: Controller, decide: 
 async def test_silent_broker_is_fenced_and_swept_though_offsets_are_taken() -> None:
     """Invariant 44: what a decision noted before it was made again must not hide partitions."""
     quorum = OneLeader(at_once=True)
-    controller = in_office(quorum, cluster_of(1400))
+    controller = active_controller(quorum, cluster_of(1400))
     state = controller.state
     await controller.wait_ready()
     state.sweeps.size = 600

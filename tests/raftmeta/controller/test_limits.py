@@ -39,7 +39,7 @@ GOOD = ("producer_byte_rate", 1.0)
         ([("ip", None)], ("connection_creation_rate", 2.0**31), False),
     ],
 )
-def test_quotas_that_make_sense(
+def test_invalid_quotas_are_refused(
     entity: list[tuple[str, str | None]], quota: tuple[str, float], accepted: bool
 ) -> None:
     cluster = Cluster()
@@ -53,7 +53,7 @@ def test_quotas_that_make_sense(
     assert (again, cluster.kinds()) == (code, []), "a repetition changes nothing"
 
 
-def test_a_level_that_some_controller_may_not_know() -> None:
+def test_feature_is_not_raised_before_all_controllers_have_registered() -> None:
     """A voter that has not registered could not take over."""
     voters = "1@localhost:9093,2@localhost:9094"
     cluster = Cluster(controller_quorum_voters=voters)

@@ -30,7 +30,7 @@ from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster, node_config
-from tests.support.raftmeta.one_leader import OneLeader, in_office
+from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
 REFUSED = errors.ThrottlingQuotaExceeded.code
 
@@ -69,7 +69,7 @@ class Client:
             cluster.write(r.ClientQuotaRecord(entity=parts, key=RATE, value=rate, remove=False))
         self.clock = Wall()
         self.quorum = OneLeader(at_once=True)
-        services = Services(controller=in_office(self.quorum, cluster))
+        services = Services(controller=active_controller(self.quorum, cluster))
         services.controller._clock = self.clock
         services.topic_creation = AutoTopicCreation(
             ActiveController(services.controller), IdlePublisher()
@@ -81,20 +81,20 @@ class Client:
             principal=Principal("User", "ann"),
             api_version=version,
         )
-        self.made = 0
+        self.topic_count = 0
 
     async def create(self, partitions: int) -> tuple[int, int]:
         """The code and the throttle time of a creation."""
-        self.made += 1
+        self.topic_count += 1
         topic = CreateTopicsRequest.CreatableTopic(
-            name=f"t{self.made}", num_partitions=partitions, replication_factor=1
+            name=f"t{self.topic_count}", num_partitions=partitions, replication_factor=1
         )
         reply = await create_topics.function(self.context, CreateTopicsRequest(topics=[topic]))
         assert reply is not None
         return reply.topics[0].error_code, reply.throttle_time_ms
 
 
-async def test_client_in_debt_is_refused_until_the_rate_has_made_it_good() -> None:
+async def test_client_in_debt_is_refused_until_its_bucket_refills() -> None:
     """Kafka's token bucket: eleven seconds' worth at once, and one change may go beyond."""
     client = Client(2.0, version=7)
     assert await client.create(int(2 * BURST_SECONDS)) == (0, 0)
@@ -114,7 +114,7 @@ async def test_old_clients_are_slowed_and_not_refused() -> None:
 
 
 @pytest.mark.parametrize("rate", [1e-7, 5e-324])
-async def test_wait_is_told_as_the_largest_number_if_it_is_longer(rate: float) -> None:
+async def test_throttle_time_is_capped_at_the_largest_int32(rate: float) -> None:
     """A decided change is answered, also if the debt takes years to pay."""
     client = Client(rate, version=5)
     assert await client.create(2_000) == (0, (1 << 31) - 1)
@@ -140,7 +140,9 @@ async def test_clients_without_a_quota_are_not_limited() -> None:
         ({"client_id": "other", "user": "ann"}, False),
     ],
 )
-async def test_quota_of_whom_the_client_is(entity: dict[str, Any], is_limited: bool) -> None:
+async def test_quota_applies_to_matching_user_and_client_id(
+    entity: dict[str, Any], is_limited: bool
+) -> None:
     client = Client(1.0, 7, **entity)
     await client.create(20)
     assert (await client.create(1))[0] == (REFUSED if is_limited else 0)
@@ -150,9 +152,9 @@ async def test_partitions_and_deletions_count_too() -> None:
     client = Client(1.0, version=7)
     await client.create(2)
     for api, number in ((create_partitions, 14), (delete_topics, 1)):
-        asked: Any = CreatePartitionsRequest.CreatePartitionsTopic
+        topic_type: Any = CreatePartitionsRequest.CreatePartitionsTopic
         request: Any = CreatePartitionsRequest(
-            topics=[asked(name="t1", count=number, assignments=None)],
+            topics=[topic_type(name="t1", count=number, assignments=None)],
             timeout_ms=1000,
             validate_only=False,
         )
@@ -166,10 +168,10 @@ async def test_partitions_and_deletions_count_too() -> None:
         assert (results[0].error_code, reply.throttle_time_ms) == expected
 
 
-async def test_what_is_refused_for_another_reason_costs_nothing() -> None:
+async def test_request_refused_for_another_reason_takes_no_tokens() -> None:
     client = Client(1.0, version=7)
     for _ in range(30):
-        client.made = 0
+        client.topic_count = 0
         code, _ = await client.create(1)
     assert code == errors.TopicAlreadyExists.code
     assert await client.create(10) == (0, 0)
@@ -177,9 +179,9 @@ async def test_what_is_refused_for_another_reason_costs_nothing() -> None:
 
 def test_buckets_are_bounded() -> None:
     quotas = MutationQuotas()
-    held: Any = {(("client-id", None),): {RATE: 1.0}}
+    client_quotas: Any = {(("client-id", None),): {RATE: 1.0}}
     for number in range(BUCKETS_MAX + 5):
-        quotas.permit(held, "ann", f"c{number}", 0.0, strict=True)
+        quotas.permit(client_quotas, "ann", f"c{number}", 0.0, strict=True)
     assert len(quotas._buckets) <= BUCKETS_MAX
 
 
@@ -213,33 +215,33 @@ async def test_decision_that_is_made_again_counts_once() -> None:
 
 
 @pytest.mark.parametrize("windows", [("1", "1"), ("3", "20")])
-async def test_rate_is_saved_up_for_as_long_as_the_windows_say(windows: tuple[str, str]) -> None:
+async def test_bucket_holds_the_rate_of_all_quota_windows(windows: tuple[str, str]) -> None:
     number, seconds = windows
     config = node_config(
         controller_quota_window_num=number, controller_quota_window_size_seconds=seconds
     )
     state = ControllerState(config=config, random=Random(1))
-    held: Any = {(("user", "ann"),): {RATE: 2.0}}
-    permit = state.mutations.permit(held, "ann", "tool", 0.0, strict=True)
+    client_quotas: Any = {(("user", "ann"),): {RATE: 2.0}}
+    permit = state.mutations.permit(client_quotas, "ann", "tool", 0.0, strict=True)
     assert permit.bucket is not None
     assert permit.bucket.tokens == 2.0 * int(number) * int(seconds)
 
 
-async def test_topic_made_on_first_use_counts_for_the_client_that_named_it() -> None:
-    """And is not made while the client is in debt; Kafka's broker asks in the client's name."""
+async def test_auto_created_topic_counts_for_the_client_that_named_it() -> None:
+    """It is not created while the client is in debt; Kafka's broker names the client as well."""
     client = Client(2.0, version=12)
     creation = client.context.topic_creation
-    made = await creation.ensure_topics(["free"], Requester(("User", "bob"), "tool"))
-    assert made["free"].error_code == 0
+    results = await creation.ensure_topics(["free"], Requester(("User", "bob"), "tool"))
+    assert results["free"].error_code == 0
     assert await client.create(30) == (0, 0)
-    made = await creation.ensure_topics(["a"], client.context.requester)
-    assert made["a"].error_code == REFUSED
+    results = await creation.ensure_topics(["a"], client.context.requester)
+    assert results["a"].error_code == REFUSED
     client.clock.t += 5
     for name in ("a", "b"):
-        made = await creation.ensure_topics([name], client.context.requester)
-        assert made[name].error_code == 0
+        results = await creation.ensure_topics([name], client.context.requester)
+        assert results[name].error_code == 0
     assert (await client.create(1))[0] == 0
-    assert (await client.create(1))[0] == REFUSED, "three were made with credit for two"
+    assert (await client.create(1))[0] == REFUSED, "three were created with tokens for two"
 
 
 async def test_internal_topic_counts_for_the_broker_that_needs_it() -> None:
@@ -247,26 +249,26 @@ async def test_internal_topic_counts_for_the_broker_that_needs_it() -> None:
     await client.context.topic_creation.ensure_topics(["__consumer_offsets"])
     assert await client.create(1) == (0, 0)
     broker = Requester(("User", "ANONYMOUS"), "1")
-    made = await client.context.topic_creation.ensure_topics(["other"], broker)
-    assert made["other"].error_code == REFUSED
+    results = await client.context.topic_creation.ensure_topics(["other"], broker)
+    assert results["other"].error_code == REFUSED
 
 
-async def test_active_controller_elsewhere_is_asked_in_the_clients_name() -> None:
-    asked = []
+async def test_remote_active_controller_gets_the_request_in_the_clients_name() -> None:
+    requests = []
 
     async def on_behalf(request: Any, requester: Requester) -> CreateTopicsResponse:
-        asked.append((request.topics[0].name, requester))
+        requests.append((request.topics[0].name, requester))
         failed = CreateTopicsResponse.CreatableTopicResult(name="a", error_code=REFUSED)
         return CreateTopicsResponse(topics=[failed])
 
     async def elsewhere(request: Any) -> Any:
-        raise AssertionError("the broker asks for itself")
+        raise AssertionError("the broker sent the request in its own name")
 
     client = Client(1.0, version=12)
     controller = client.context.controller
     creation = client.context.topic_creation
     creation.active = ActiveController(controller, elsewhere, on_behalf)
     controller.on_leadership(LeaderAndEpoch(2, 6))
-    made = await creation.ensure_topics(["a"], client.context.requester)
-    assert made["a"].error_code == REFUSED
-    assert asked == [("a", Requester(("User", "ann"), "tool", "127.0.0.1"))]
+    results = await creation.ensure_topics(["a"], client.context.requester)
+    assert results["a"].error_code == REFUSED
+    assert requests == [("a", Requester(("User", "ann"), "tool", "127.0.0.1"))]

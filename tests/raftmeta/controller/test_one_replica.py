@@ -49,14 +49,16 @@ def manual(*replicas: int) -> CreateTopicsRequest:
     )
 
 
-def test_brokers_say_that_they_do_not_replicate() -> None:
+def test_brokers_register_the_one_replica_feature() -> None:
     assert REGISTERED.keys() - SUPPORTED.keys() == {ONE_REPLICA}
 
 
 @pytest.mark.parametrize(
     "request_", [creation(num_partitions=1, replication_factor=3), manual(2, 1)]
 )
-def test_topic_with_several_replicas_is_refused_in_words(request_: CreateTopicsRequest) -> None:
+def test_topic_with_several_replicas_is_refused_with_the_reason(
+    request_: CreateTopicsRequest,
+) -> None:
     cluster = cluster_of(kwire=(1, 2, 3))
     (result,) = cluster.do(decide_create_topics, request_).topics
     assert result.error_code == REFUSED
@@ -73,7 +75,7 @@ def test_topic_with_one_replica_is_created_anywhere() -> None:
 
 
 def test_replicas_go_to_the_brokers_that_copy_them() -> None:
-    """Beside Apache Kafka's brokers, which do."""
+    """Apache Kafka's brokers in the same cluster copy, kwire's do not yet."""
     cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
     request = creation(num_partitions=4, replication_factor=2)
     (result,) = cluster.do(decide_create_topics, request).topics
@@ -86,26 +88,26 @@ def test_replicas_go_to_the_brokers_that_copy_them() -> None:
 
 @pytest.mark.parametrize("replicas", [[1, 2], [3, 1]])
 def test_partitions_are_not_added_to_a_replicated_topic(replicas: list[int]) -> None:
-    """One that another controller created."""
+    """Another controller created the topic."""
     cluster = cluster_of(kwire=(1, 2), apache=(3,))
     cluster.topic("t", replicas)
-    asked = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=None)
-    request = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+    topic = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
     (result,) = cluster.do(decide_create_partitions, request).results
     assert result.error_code == REFUSED
 
 
-def reassigned(cluster: Cluster, replicas: list[int] | None) -> tuple[int, str | None]:
-    """The code and the text that a reassignment of ``t-0`` is answered with."""
+def reassign(cluster: Cluster, replicas: list[int] | None) -> tuple[int, str | None]:
+    """Reassign ``t-0``; return the error code and message of the response."""
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    asked = topic.ReassignablePartition(partition_index=0, replicas=replicas)
-    request = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[asked])])
+    partition = topic.ReassignablePartition(partition_index=0, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[partition])])
     (answer,) = cluster.do(decide_reassign, request).responses[0].partitions
     return answer.error_code, answer.error_message
 
 
 @pytest.mark.parametrize(
-    ("held", "wanted", "code"),
+    ("replicas", "target", "code"),
     [
         ([3], [1, 3], REFUSED),
         ([3], [3, 4], 0),
@@ -121,20 +123,20 @@ def reassigned(cluster: Cluster, replicas: list[int] | None) -> tuple[int, str |
     ],
 )
 def test_reassignment_that_would_never_complete_is_refused(
-    held: list[int], wanted: list[int], code: int
+    replicas: list[int], target: list[int], code: int
 ) -> None:
     """A replica is copied by its own broker, and the leader reports that it is in sync."""
     cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
-    cluster.topic("t", held)
+    cluster.topic("t", replicas)
     before = cluster.partition("t")
-    assert reassigned(cluster, wanted)[0] == code
-    assert (cluster.partition("t") == before) == (code != 0 or wanted == held)
+    assert reassign(cluster, target)[0] == code
+    assert (cluster.partition("t") == before) == (code != 0 or target == replicas)
 
 
 def test_refused_reassignment_names_the_brokers_that_do_not_copy() -> None:
     cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
     cluster.topic("t", [1])
-    assert reassigned(cluster, [2]) == (
+    assert reassign(cluster, [2]) == (
         NEVER_COPIED,
         "kwire's broker(s) 1, 2 do not copy partitions from other brokers yet, so the partition "
         "cannot be moved.",
@@ -145,13 +147,13 @@ def test_partition_without_leader_moves_only_if_it_can_get_one_that_is_copied_fr
     cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
     place: dict[str, Any] = {"topic_id": cluster.topic("t", [1, 3]), "partition_id": 0}
     cluster.write(r.PartitionChangeRecord(**place, leader=-1, isr=[1]))
-    assert reassigned(cluster, [4, 3])[0] == NEVER_COPIED
+    assert reassign(cluster, [4, 3])[0] == NEVER_COPIED
     cluster.write(r.PartitionChangeRecord(**place, leader=-1, isr=[3]))
-    assert reassigned(cluster, [4, 3])[0] == 0
+    assert reassign(cluster, [4, 3])[0] == 0
 
 
 @pytest.mark.parametrize("way", [None, [3]])
-def test_reassignment_that_another_controller_took_can_be_cancelled(way: list[int] | None) -> None:
+def test_reassignment_begun_by_apache_kafka_can_be_cancelled(way: list[int] | None) -> None:
     """Apache Kafka's controllers don't know that kwire's brokers do not copy."""
     cluster = cluster_of(kwire=(1, 2), apache=(3, 4))
     begun = r.PartitionChangeRecord(
@@ -163,14 +165,14 @@ def test_reassignment_that_another_controller_took_can_be_cancelled(way: list[in
         directories=[directory(1), directory(3)],
     )
     cluster.write(begun)
-    assert reassigned(cluster, [1])[0] == NEVER_COPIED
-    assert reassigned(cluster, way)[0] == 0
+    assert reassign(cluster, [1])[0] == NEVER_COPIED
+    assert reassign(cluster, way)[0] == 0
     after = cluster.partition("t")
     assert (after.replicas, after.adding, after.removing) == ((3,), (), ())
 
 
-def test_default_settings_on_three_nodes_are_told_which_one_to_change() -> None:
-    """Invariant 1, as far as one replica goes: a topic whose replicas get nothing is not made."""
+def test_internal_topic_error_names_the_setting_to_change() -> None:
+    """Invariant 1, with one replica: a topic whose other replicas get no data is not created."""
     config: BrokerConfig = node_config(offsets_topic_replication_factor="3")
     cluster = cluster_of(kwire=(1, 2, 3))
     request = CreateTopicsRequest(topics=[creatable("__consumer_offsets", config)])

@@ -33,7 +33,7 @@ IsrTopic = AlterPartitionRequest.TopicData
 def change(
     partition: PartitionImage, alive: set[int], **more: Any
 ) -> tuple[PartitionImage, PartitionChange]:
-    made = PartitionChange(
+    builder = PartitionChange(
         topic_id=b"t" * 16,
         number=0,
         partition=partition,
@@ -41,8 +41,8 @@ def change(
         directory_of=directory,
         **more,
     )
-    record = made.build()
-    return (partition if record is None else apply_partition_change(partition, record)), made
+    record = builder.build()
+    return (partition if record is None else apply_partition_change(partition, record)), builder
 
 
 def partition(isr: list[int], leader: int, **more: Any) -> PartitionImage:
@@ -69,7 +69,7 @@ def partition(isr: list[int], leader: int, **more: Any) -> PartitionImage:
         ([], -1, {1, 2, 3}, Election.ONLINE, (-1, 0, False)),
     ],
 )
-def test_election(
+def test_election_chooses_the_leader(
     isr: list[int], leader: int, alive: set[int], election: Election, expected: tuple[Any, ...]
 ) -> None:
     after, _ = change(partition(isr, leader), alive, election=election)
@@ -85,7 +85,7 @@ def test_election(
     st.sampled_from(Election),
     st.booleans(),
 )
-def test_election_never_loses_committed_data_unasked(
+def test_only_unclean_elections_choose_leaders_outside_the_isr(
     isr: list[int], leader: int, alive: set[int], election: Election, elr: bool
 ) -> None:
     leader = leader if leader in isr else -1
@@ -99,38 +99,38 @@ def test_election_never_loses_committed_data_unasked(
     assert set(after.isr) <= set(after.replicas)
 
 
-def test_eligible_replicas_outlive_the_isr() -> None:
+def test_replica_that_left_the_isr_below_its_minimum_may_lead() -> None:
     """KIP-966: a replica that left the ISR below its minimum may still lead, no other."""
-    both = partition([1, 2], 1)
-    made = PartitionChange(
+    full = partition([1, 2], 1)
+    builder = PartitionChange(
         topic_id=b"t" * 16,
         number=0,
-        partition=both,
+        partition=full,
         acceptable=lambda broker: broker == 1,
         directory_of=directory,
         min_isr=2,
         elr_enabled=True,
     )
-    made.isr = [1]
-    record = made.build()
+    builder.isr = [1]
+    record = builder.build()
     assert record is not None
-    one = apply_partition_change(both, record)
-    assert (one.isr, one.elr, one.leader) == ((1,), (2,), 1)
-    made = PartitionChange(
+    shrunk = apply_partition_change(full, record)
+    assert (shrunk.isr, shrunk.elr, shrunk.leader) == ((1,), (2,), 1)
+    builder = PartitionChange(
         topic_id=b"t" * 16,
         number=0,
-        partition=one,
+        partition=shrunk,
         acceptable=lambda broker: broker == 3,
         directory_of=directory,
         min_isr=2,
         elr_enabled=True,
     )
-    made.isr = []
-    record = made.build()
+    builder.isr = []
+    record = builder.build()
     assert record is not None
-    none = apply_partition_change(one, record)
-    assert (none.isr, none.elr, none.leader, none.last_known_elr) == ((), (1, 2), -1, (1,))
-    back, _ = change(none, {2}, min_isr=2, elr_enabled=True)
+    empty = apply_partition_change(shrunk, record)
+    assert (empty.isr, empty.elr, empty.leader, empty.last_known_elr) == ((), (1, 2), -1, (1,))
+    back, _ = change(empty, {2}, min_isr=2, elr_enabled=True)
     assert (back.isr, back.elr, back.leader, back.recovering) == ((2,), (1,), 2, False)
 
 
@@ -150,7 +150,7 @@ REFUSED: list[tuple[dict[str, Any], list[int], type[errors.KafkaError]]] = [
 
 
 @pytest.mark.parametrize(("more", "isr", "expected"), REFUSED, ids=str)
-def test_claims_that_are_refused(
+def test_invalid_alter_partition_requests_are_refused(
     more: dict[str, Any], isr: list[int], expected: type[errors.KafkaError]
 ) -> None:
     cluster = Cluster((1, 2, 3, 4))
@@ -182,7 +182,7 @@ def test_isr_shrinks_and_grows() -> None:
         assert answer.leader_epoch == 0, "no election, no leader epoch"
 
 
-def test_unknown_topic_and_stale_broker() -> None:
+def test_alter_partition_of_unknown_topic_or_stale_broker_is_refused() -> None:
     cluster = Cluster()
     topic_id = cluster.topic("t", [1, 2, 3])
     request = isr_request(cluster, topic_id, [1, 2])
@@ -194,7 +194,7 @@ def test_unknown_topic_and_stale_broker() -> None:
         cluster.do(decide_alter_partition, request)
 
 
-def test_fencing_moves_leaders_and_unfencing_wakes_the_leaderless() -> None:
+def test_fencing_moves_leaders_and_unfencing_elects_for_leaderless_partitions() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("a", [1, 2])
     cluster.topic("b", [1])
@@ -221,8 +221,8 @@ def test_unclean_election_only_where_the_topic_allows_it() -> None:
 
 
 def elect(kind: int, topic: str, number: int = 0) -> ElectLeadersRequest:
-    asked = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[number])
-    return ElectLeadersRequest(election_type=kind, topic_partitions=[asked])
+    partitions = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[number])
+    return ElectLeadersRequest(election_type=kind, topic_partitions=[partitions])
 
 
 def test_preferred_election_and_rebalancing() -> None:
@@ -246,50 +246,50 @@ def test_preferred_election_and_rebalancing() -> None:
     assert outcome(reply) == errors.ElectionNotNeeded.code
 
 
-def test_the_last_known_leader_is_a_replica() -> None:
+def test_last_known_leader_that_is_no_replica_is_not_elected() -> None:
     """Otherwise a broker would lead that does not hold the partition any more."""
-    held = PartitionImage(
+    before = PartitionImage(
         replicas=(1,), directories=(directory(1),), isr=(1,), last_known_elr=(2,), leader=-1
     )
-    made = PartitionChange(
+    builder = PartitionChange(
         topic_id=b"t" * 16,
         number=0,
-        partition=held,
+        partition=before,
         acceptable=lambda broker: broker == 2,
         directory_of=directory,
         elr_enabled=True,
     )
-    made.isr = []
-    made.unclean_shutdown = 1
-    record = made.build()
+    builder.isr = []
+    builder.unclean_shutdown = 1
+    record = builder.build()
     assert record is not None
-    assert apply_partition_change(held, record).leader == -1
+    assert apply_partition_change(before, record).leader == -1
 
 
 def test_directories_are_assigned() -> None:
     cluster = Cluster((1, 2))
     topic_id = cluster.topic("t", [1, 2])
     data = AssignReplicasToDirsRequest.DirectoryData
-    asked = [
+    topics = [
         data.TopicData(
-            topic_id=one,
+            topic_id=id_,
             partitions=[data.TopicData.PartitionData(partition_index=n) for n in (0, 5)],
         )
-        for one in (topic_id, b"x" * 16)
+        for id_ in (topic_id, b"x" * 16)
     ]
     request = AssignReplicasToDirsRequest(
-        broker_id=2, broker_epoch=200, directories=[data(id=directory(2), topics=asked)]
+        broker_id=2, broker_epoch=200, directories=[data(id=directory(2), topics=topics)]
     )
     request.directories[0].id = b"e" * 16
     reply = cluster.do(decide_assign_directories, request)
     codes = [p.error_code for t in reply.directories[0].topics for p in t.partitions]
     assert codes == [0, errors.UnknownTopicOrPartition.code] + [errors.UnknownTopicId.code] * 2
-    held = cluster.partition("t")
-    assert held.directory(2) == b"e" * 16
-    assert held.isr == (1,), "a directory that is not registered is taken for failed"
+    partition = cluster.partition("t")
+    assert partition.directory(2) == b"e" * 16
+    assert partition.isr == (1,), "a directory that is not registered is taken for failed"
 
 
-def test_nobody_leads_from_a_directory_that_is_offline() -> None:
+def test_replica_in_an_offline_directory_does_not_lead() -> None:
     cluster = Cluster((1, 2))
     topic_id = cluster.topic("t", [1, 2])
     cluster.topic("alone", [2])
@@ -321,12 +321,12 @@ def test_nobody_leads_from_a_directory_that_is_offline() -> None:
     [
         (None, None, None, -1),
         ("true", None, None, 2),
-        ("true", None, "false", -1),  # the topic's word is the last
+        ("true", None, "false", -1),  # the topic's setting has precedence
         (None, None, "true", 2),
         ("false", "true", None, 2),  # this controller's own setting, before the cluster's
     ],
 )
-def test_where_unclean_election_is_allowed(
+def test_unclean_election_follows_topic_broker_and_cluster_settings(
     cluster_wide: str | None, own: str | None, topic: str | None, leader: int
 ) -> None:
     """Set at run time, it takes effect with the next check of leaderless partitions."""

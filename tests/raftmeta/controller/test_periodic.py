@@ -12,7 +12,7 @@ from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
 from kwire.simulation.raft_quorums import TestClock
 from tests.raftmeta.controller.test_configs import alter
 from tests.support.raftmeta.clusters import Cluster
-from tests.support.raftmeta.one_leader import OneLeader, in_office
+from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
 PATIENT = {"broker_session_timeout_ms": "3600000"}
 """Session timeout longer than the tests: no broker sends heartbeats here."""
@@ -20,19 +20,21 @@ PATIENT = {"broker_session_timeout_ms": "3600000"}
 
 async def leaders_after(cluster: Cluster, *seconds: float) -> list[int]:
     """Return the leader of ``t`` after each pause, from when the controller becomes active."""
-    controller = in_office(OneLeader(at_once=True), cluster)
-    found = []
+    controller = active_controller(OneLeader(at_once=True), cluster)
+    leaders = []
     async with trio.open_nursery() as nursery:
         await nursery.start(PeriodicTasks(controller, TestClock()).run)
         for pause in seconds:
             await trio.sleep(pause)
             partition: Any = controller.state.image.partition("t", 0)
-            found.append(partition.leader)
+            leaders.append(partition.leader)
         nursery.cancel_scope.cancel()
-    return found
+    return leaders
 
 
-async def test_leaders_go_back(autojump_clock: trio.testing.MockClock) -> None:
+async def test_preferred_leaders_are_elected_periodically(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """auto.leader.rebalance.enable, every leader.imbalance.check.interval.seconds."""
     for enabled, expected in (("true", [2, 1]), ("false", [2, 2])):
         cluster = Cluster(
@@ -42,17 +44,17 @@ async def test_leaders_go_back(autojump_clock: trio.testing.MockClock) -> None:
             **PATIENT,
         )
         cluster.topic("t", [2, 1])
-        cluster.write(*reordered(cluster))
+        cluster.write(*reorder_replicas(cluster))
         assert await leaders_after(cluster, 99, 2) == expected
 
 
-def reordered(cluster: Cluster) -> list[Any]:
+def reorder_replicas(cluster: Cluster) -> list[Any]:
     change = cluster.state.change(cluster.state.image.topic_ids["t"], 0)
     change.replicas = [1, 2]
     return [change.build()]
 
 
-async def test_unclean_election_that_was_allowed_later(
+async def test_unclean_election_allowed_at_run_time_elects_for_leaderless_partitions(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Set at run time, it counts for what is leaderless already, within five minutes."""

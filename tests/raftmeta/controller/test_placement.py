@@ -21,7 +21,7 @@ def broker(number: int, rack: str | None = None, **more: Any) -> BrokerImage:
     return BrokerImage(id=number, epoch=0, incarnation_id=b"", rack=rack, **fields)
 
 
-def test_striping() -> None:
+def test_replicas_are_assigned_in_stripes() -> None:
     brokers = [broker(number) for number in (0, 1, 2, 3)]
     placed = place(brokers, start=1, first=0, count=5, replicas=3)
     assert placed == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2], [1, 2, 3]]
@@ -30,12 +30,14 @@ def test_striping() -> None:
 
 
 @given(st.integers(1, 6), st.integers(0, 9), st.integers(1, 20), st.data())
-def test_load_is_even(count: int, start: int, partitions: int, data: st.DataObject) -> None:
+def test_leaders_are_spread_evenly(
+    count: int, start: int, partitions: int, data: st.DataObject
+) -> None:
     replicas = data.draw(st.integers(1, count))
     brokers = [broker(number) for number in range(count)]
     placed = place(brokers, start=start, first=0, count=partitions, replicas=replicas)
-    assert all(len(set(one)) == replicas for one in placed)
-    leaders = Counter(one[0] for one in placed)
+    assert all(len(set(assignment)) == replicas for assignment in placed)
+    leaders = Counter(assignment[0] for assignment in placed)
     assert max(leaders.values()) - min(leaders[b.id] for b in brokers) <= 1
 
 
@@ -44,22 +46,24 @@ def test_racks_alternate() -> None:
     assert spread(brokers) == [0, 1, 2, 3]
     brokers = [broker(1, "a"), broker(2, "a"), broker(3, "b"), broker(4, "b")]
     for placed in place(brokers, start=0, first=0, count=4, replicas=2):
-        racks = {brokers[one - 1].rack for one in placed}
+        racks = {brokers[replica - 1].rack for replica in placed}
         assert racks == {"a", "b"}
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=7), st.integers(0, 9), st.data())
-def test_as_many_racks_as_there_are(racks: list[str], start: int, data: st.DataObject) -> None:
+def test_replicas_use_as_many_racks_as_possible(
+    racks: list[str], start: int, data: st.DataObject
+) -> None:
     """Even where racks differ in size, no rack has two replicas while another has none."""
     brokers = [broker(number, rack) for number, rack in enumerate(racks)]
     replicas = data.draw(st.integers(1, len(brokers)))
     for placed in place(brokers, start=start, first=0, count=8, replicas=replicas):
-        held = Counter(racks[one] for one in placed)
+        rack_counts = Counter(racks[replica] for replica in placed)
         assert len(set(placed)) == replicas
-        assert len(held) == min(replicas, len(set(racks)))
+        assert len(rack_counts) == min(replicas, len(set(racks)))
 
 
-def test_fenced_brokers_only_if_need_be_and_never_first() -> None:
+def test_fenced_brokers_get_replicas_only_if_needed_and_never_lead() -> None:
     brokers = [broker(1), broker(2, fenced=True), broker(3)]
     assert place(brokers, start=0, first=0, count=2, replicas=2) == [[1, 3], [3, 1]]
     assert place(brokers, start=0, first=0, count=2, replicas=3) == [[1, 3, 2], [3, 1, 2]]
@@ -74,7 +78,7 @@ def test_fenced_brokers_only_if_need_be_and_never_first() -> None:
         [broker(1), broker(2, log_dirs=(b"d",), cordoned_log_dirs=(b"d",))],  # no room there
     ],
 )
-def test_not_enough_brokers(brokers: list[BrokerImage]) -> None:
+def test_replication_factor_above_the_usable_brokers_is_refused(brokers: list[BrokerImage]) -> None:
     with pytest.raises(InvalidReplicationFactor):
         place(brokers, start=0, first=0, count=1, replicas=2)
 
@@ -84,8 +88,8 @@ def test_one_partition_topics_do_not_all_lead_on_one_broker() -> None:
     topic = CreateTopicsRequest.CreatableTopic
     leaders: Counter[int] = Counter()
     for number in range(30):
-        asked = topic(name=f"t{number}", num_partitions=1, replication_factor=3)
-        cluster.do(decide_create_topics, CreateTopicsRequest(topics=[asked]))
+        creatable = topic(name=f"t{number}", num_partitions=1, replication_factor=3)
+        cluster.do(decide_create_topics, CreateTopicsRequest(topics=[creatable]))
         assert cluster.kinds() == ["Topic", "Partition"]
         leaders[cluster.partition(f"t{number}").leader] += 1
     assert leaders == {1: 10, 2: 10, 3: 10}

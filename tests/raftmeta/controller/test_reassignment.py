@@ -28,7 +28,7 @@ def test_reassignment_waits_for_the_new_replicas() -> None:
     assert (done.replicas, done.isr, done.leader) == ((3, 4), (3, 4), 3)
     assert done.directories == (directory(3), directory(4))
     answer = reply.topics[0].partitions[0]
-    assert answer.error_code == errors.NewLeaderElected.code, "the old leader is told"
+    assert answer.error_code == errors.NewLeaderElected.code, "the old leader learns that"
 
 
 def test_reassignment_cancelled_goes_back() -> None:
@@ -43,20 +43,20 @@ def test_reassignment_cancelled_goes_back() -> None:
     assert (after.leader, after.isr) == (1, (1,))
 
 
-def test_fewer_replicas_only_when_all_that_stay_are_in_sync() -> None:
-    """Otherwise the copies that go would be the ones that count."""
+def test_replicas_are_removed_only_when_the_remaining_are_in_sync() -> None:
+    """Otherwise only the replicas that are removed might have all records."""
     cluster = Cluster((1, 2, 3))
     topic_id = cluster.topic("t", [1, 2, 3])
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2]))
     cluster.do(decide_reassign, reassign([2, 3]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.removing, held.isr) == ((2, 3, 1), (1,), (1, 2))
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.removing, partition.isr) == ((2, 3, 1), (1,), (1, 2))
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [1, 2, 3]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.leader) == ((2, 3), (2, 3), 2)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.leader) == ((2, 3), (2, 3), 2)
 
 
-def test_another_aim_in_the_middle_of_a_reassignment() -> None:
+def test_new_target_in_the_middle_of_a_reassignment() -> None:
     """An added replica that is in sync, here the leader, stays until the new ones are in sync."""
     cluster = Cluster((1, 2, 3, 4, 5))
     topic_id = cluster.topic("t", [1, 2])
@@ -66,25 +66,29 @@ def test_another_aim_in_the_middle_of_a_reassignment() -> None:
         cluster.write(*fencing(cluster.state, cluster.state.image.brokers[broker]))
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
     cluster.do(decide_reassign, reassign([2, 5]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.adding, held.removing) == ((2, 5, 1, 3, 4), (5,), (1, 3, 4))
-    assert (held.leader, held.isr) == (3, (3,))
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.adding, partition.removing) == (
+        (2, 5, 1, 3, 4),
+        (5,),
+        (1, 3, 4),
+    )
+    assert (partition.leader, partition.isr) == (3, (3,))
     cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
     cluster.do(decide_alter_partition, isr_request(cluster, topic_id, [3, 5, 2]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.leader) == ((2, 5), (5, 2), 2)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.leader) == ((2, 5), (5, 2), 2)
 
 
-def test_back_to_the_old_replicas_by_naming_them() -> None:
+def test_reassignment_to_the_old_replicas_cancels_the_move() -> None:
     cluster = Cluster((1, 2, 3, 4))
     cluster.topic("t", [1, 2])
     cluster.do(decide_reassign, reassign([3, 4]))
     cluster.do(decide_reassign, reassign([1, 2]))
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.is_reassigning) == ((1, 2), (1, 2), False)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.is_reassigning) == ((1, 2), (1, 2), False)
 
 
-def test_replication_factor_is_that_of_the_aim() -> None:
+def test_replication_factor_is_that_of_the_target() -> None:
     cluster = Cluster((1, 2, 3, 4))
     cluster.topic("t", [1])
     cluster.do(decide_reassign, reassign([2, 3]))
@@ -95,7 +99,7 @@ def test_replication_factor_is_that_of_the_aim() -> None:
         assert reply.responses[0].partitions[0].error_code == code
 
 
-def test_a_reassignment_of_what_nobody_leads_is_cancelled_without_an_unclean_leader() -> None:
+def test_cancelled_reassignment_of_a_leaderless_partition_elects_no_unclean_leader() -> None:
     """KIP-966: an eligible replica stays so, and leads when its broker serves again."""
     cluster = Cluster((1, 2, 3))
     cluster.write(*feature_records({ELR: 1}), unclean_config(4, "", "true"))
@@ -105,11 +109,16 @@ def test_a_reassignment_of_what_nobody_leads_is_cancelled_without_an_unclean_lea
     cluster.do(decide_reassign, reassign([3]))
     reply = cluster.do(decide_reassign, reassign(None))
     assert reply.responses[0].partitions[0].error_code == errors.NONE
-    held = cluster.partition("t")
-    assert (held.replicas, held.isr, held.elr, held.leader) == ((2,), (), (2,), -1)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.elr, partition.leader) == (
+        (2,),
+        (),
+        (2,),
+        -1,
+    )
     cluster.write(*unfencing(cluster.state, cluster.state.image.brokers[2]))
-    held = cluster.partition("t")
-    assert (held.leader, held.recovering) == (2, False)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.recovering) == (2, False)
 
 
 def test_order_of_replicas_changes_at_once() -> None:
@@ -121,12 +130,14 @@ def test_order_of_replicas_changes_at_once() -> None:
     assert after.directories == (directory(2), directory(1)), "directories go with replicas"
 
 
-def test_too_much_at_once_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reassignment_of_too_many_partitions_is_refused_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("kwire.raftmeta.controller.state.USER_RECORDS_MAX", 1)
     cluster = Cluster((1, 2))
     cluster.topic("t", [1], [1])
-    one = reassign([2])
-    assert not cluster.do(decide_reassign, one).responses[0].partitions[0].error_code
+    first = reassign([2])
+    assert not cluster.do(decide_reassign, first).responses[0].partitions[0].error_code
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     parts = [topic.ReassignablePartition(partition_index=n, replicas=[1, 2]) for n in (0, 1)]
     both = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=parts)])

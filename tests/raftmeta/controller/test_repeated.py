@@ -1,7 +1,7 @@
-"""Requests that are sent again, after the controller that decided them first is gone.
+"""Requests that clients repeat after the controller that decided them first has failed.
 
-The client does not know whether the first one counted. If it did, the second changes nothing, and
-the answer is the one that Kafka gives (invariant 48).
+The client does not know whether the first request took effect. If it did, the second changes
+nothing, and the answer is the one that Kafka gives (invariant 48).
 """
 
 from functools import partial
@@ -36,7 +36,7 @@ from kwire.raftmeta.controller.topics import (
 from kwire.raftmeta.delivery import LeaderAndEpoch
 from kwire.types import ZERO_UUID
 from tests.support.raftmeta.clusters import Cluster
-from tests.support.raftmeta.one_leader import OneLeader, in_office
+from tests.support.raftmeta.one_leader import OneLeader, active_controller
 
 decide_features = partial(
     decide_update_features, kraft_version=0, check_kraft_version=lambda level: None
@@ -53,21 +53,21 @@ def create(name: str, partitions: int = 2) -> CreateTopicsRequest:
 def set_config(kind: int, name: str, setting: str, operation: int, value: str) -> Any:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     change = resource.AlterableConfig(name=setting, config_operation=operation, value=value)
-    asked = resource(resource_type=kind, resource_name=name, configs=[change])
-    return IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+    alteration = resource(resource_type=kind, resource_name=name, configs=[change])
+    return IncrementalAlterConfigsRequest(resources=[alteration], validate_only=False)
 
 
 def all_configs() -> AlterConfigsRequest:
     resource = AlterConfigsRequest.AlterConfigsResource
     config = resource.AlterableConfig(name="retention.ms", value="7")
-    asked = resource(resource_type=TOPIC, resource_name="t", configs=[config])
-    return AlterConfigsRequest(resources=[asked], validate_only=False)
+    alteration = resource(resource_type=TOPIC, resource_name="t", configs=[config])
+    return AlterConfigsRequest(resources=[alteration], validate_only=False)
 
 
 def reassign(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    asked = topic.ReassignablePartition(partition_index=0, replicas=replicas)
-    return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[asked])])
+    partition = topic.ReassignablePartition(partition_index=0, replicas=replicas)
+    return AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=[partition])])
 
 
 def quota() -> AlterClientQuotasRequest:
@@ -95,8 +95,8 @@ FEATURE = UpdateFeaturesRequest(
 
 
 def delete(name: str | None = None, topic_id: bytes = ZERO_UUID) -> DeleteTopicsRequest:
-    asked = DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id)
-    return DeleteTopicsRequest(topics=[asked], timeout_ms=1000)
+    topic = DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id)
+    return DeleteTopicsRequest(topics=[topic], timeout_ms=1000)
 
 
 REPEATED = [
@@ -115,7 +115,7 @@ REPEATED = [
 
 
 @pytest.mark.parametrize(("decide", "request_", "expected"), REPEATED, ids=lambda x: str(x)[:40])
-def test_asked_again_nothing_changes(
+def test_repeated_request_changes_nothing(
     decide: Any, request_: Any, expected: type[errors.KafkaError] | None
 ) -> None:
     """Invariant 48: the next controller, which knows what was written, writes nothing."""
@@ -131,7 +131,7 @@ def test_asked_again_nothing_changes(
     assert attrs.evolve(cluster.state.image, applied=before.applied) == before
 
 
-def test_asked_again_for_what_is_gone() -> None:
+def test_repeated_deletion_or_cancellation_gets_kafkas_error() -> None:
     cluster = Cluster()
     topic_id = cluster.topic("t", [1, 2])
     cluster.do(decide_reassign, reassign([3]))
@@ -147,7 +147,7 @@ def test_asked_again_for_what_is_gone() -> None:
 def codes(reply: Any) -> list[int]:
     """All error codes in an answer, however deep."""
     if isinstance(reply, list):
-        return [code for one in reply for code in codes(one)]
+        return [code for item in reply for code in codes(item)]
     if not hasattr(reply, "__slots__"):
         return []
     inner = [code for name in reply.__slots__ for code in codes(getattr(reply, name, None))]
@@ -156,13 +156,13 @@ def codes(reply: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("survives", [True, False])
-async def test_what_was_seen_is_committed_before_the_answer(survives: bool) -> None:
+async def test_answer_waits_for_the_commit_of_all_that_it_depends_on(survives: bool) -> None:
     """Neither the creation of a topic nor that it exists already is answered before the commit.
 
     Invariant 48, for an answer that gets lost with the leadership.
     """
     quorum = OneLeader()
-    controller = in_office(quorum, Cluster())
+    controller = active_controller(quorum, Cluster())
     answers: dict[int, list[int] | str] = {}
 
     async def ask(turn: int) -> None:

@@ -33,7 +33,7 @@ class Restart:
         rotated = [[1 + (n + k) % 3 for k in range(3)] for n in range(9)]
         self.cluster.topic("t", *rotated)
         self.epochs = {broker: broker * 100 for broker in BROKERS}
-        self.known = dict.fromkeys(BROKERS, self.cluster.state.next_offset - 1)
+        self.applied_offsets = dict.fromkeys(BROKERS, self.cluster.state.next_offset - 1)
         self.epochs_of_leaders: dict[int, int] = {}
 
     @property
@@ -58,33 +58,33 @@ class Restart:
             assert broker is not None, (number, partition)
             assert not broker.fenced, (number, partition)
             assert partition.leader in partition.isr
-            assert not partition.recovering, "nobody was elected uncleanly"
+            assert not partition.recovering, "no unclean election"
             before = self.epochs_of_leaders.get(number, 0)
             assert partition.leader_epoch >= before
             self.epochs_of_leaders[number] = partition.leader_epoch
 
     def heartbeat(self, broker: int, **more: Any) -> Any:
         request = beat(broker, self.epochs[broker], **more)
-        request.current_metadata_offset = self.known[broker]
+        request.current_metadata_offset = self.applied_offsets[broker]
         return self.do(decide_heartbeat, request)
 
-    def hear(self, *brokers: int) -> None:
+    def catch_up(self, *brokers: int) -> None:
         """Let brokers apply what is committed, and send their offset."""
         for broker in brokers:
-            self.known[broker] = self.cluster.state.next_offset - 1
+            self.applied_offsets[broker] = self.cluster.state.next_offset - 1
             self.heartbeat(broker)
 
     def stop(self, broker: int) -> None:
         """Stop the broker, which leaves when the others know the new leaders, and not before."""
         others = [other for other in BROKERS if other != broker]
         while not self.heartbeat(broker, want_shut_down=True).should_shut_down:
-            stale = dict(self.known)
+            stale = dict(self.applied_offsets)
             moved = self.cluster.state.next_offset - 1
             if self.cluster.state.sweeps:
                 self.do(decide_sweep, None)
             else:
                 assert any(stale[other] <= moved for other in others)
-                self.hear(*others)
+                self.catch_up(*others)
             self.cluster.now += 0.1
         led = {n for n, p in self.partitions.items() if p.leader == broker}
         assert not led
@@ -96,7 +96,7 @@ class Restart:
             broker, incarnation=bytes([broker + 64]), previous_broker_epoch=self.epochs[broker]
         )
         self.epochs[broker] = self.do(decide_register_broker, request).broker_epoch
-        self.hear(broker)
+        self.catch_up(broker)
         assert not self.cluster.state.image.brokers[broker].fenced
         for number, partition in self.partitions.items():
             if broker not in partition.isr:
@@ -124,8 +124,8 @@ class Restart:
 
     def create(self, name: str) -> None:
         topic = CreateTopicsRequest.CreatableTopic
-        asked = topic(name=name, num_partitions=3, replication_factor=2)
-        reply = self.do(decide_create_topics, CreateTopicsRequest(topics=[asked]))
+        creatable = topic(name=name, num_partitions=3, replication_factor=2)
+        reply = self.do(decide_create_topics, CreateTopicsRequest(topics=[creatable]))
         assert reply.topics[0].error_code == 0, reply.topics[0].error_message
 
     def fail_over(self) -> None:

@@ -48,7 +48,7 @@ def test_topics_are_created_during_a_rolling_restart(replicas: int) -> None:
             assert 2 not in partition.replicas[:2]
 
 
-def test_no_topic_without_a_broker_that_stays() -> None:
+def test_topic_creation_fails_while_all_brokers_shut_down() -> None:
     cluster = Cluster((1, 2))
     cluster.topic("old", [2, 1], [1, 2])
     for broker in (1, 2):
@@ -102,11 +102,14 @@ def test_leader_epoch_stays_when_the_isr_grows() -> None:
     assert (cluster.partition("t").isr, cluster.partition("t").leader_epoch) == ((1, 2), 0)
 
 
-def test_isr_told_twice_in_a_request_counts_once() -> None:
+def test_partition_named_twice_in_alter_partition_counts_once() -> None:
     cluster = Cluster()
     cluster.topic("t", [1, 2, 3])
     (topic,) = cluster.do(decide_alter_partition, shrink(cluster, [1, 2], [1, 3])).topics
-    assert [one.error_code for one in topic.partitions] == [0, errors.InvalidRequest.code]
+    assert [partition.error_code for partition in topic.partitions] == [
+        0,
+        errors.InvalidRequest.code,
+    ]
     assert cluster.partition("t").isr == (1, 2)
 
 
@@ -124,7 +127,7 @@ def test_partition_named_twice_is_not_reassigned() -> None:
     request = AlterPartitionReassignmentsRequest(topics=[topic(name="t", partitions=moves)])
     (answer,) = cluster.do(decide_reassign, request).responses
     refused = errors.InvalidRequest.code
-    assert [one.error_code for one in answer.partitions] == [refused, 0, refused]
+    assert [partition.error_code for partition in answer.partitions] == [refused, 0, refused]
     assert cluster.partition("t", 0).replicas == (1,)
     assert set(cluster.partition("t", 1).adding) <= set(cluster.partition("t", 1).replicas)
 
@@ -133,10 +136,10 @@ def test_partition_named_twice_is_not_elected_for() -> None:
     cluster = Cluster((1, 2))
     topic_id = cluster.topic("t", [1, 2])
     cluster.write(r.PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=2))
-    asked = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 0])
-    request = ElectLeadersRequest(election_type=0, topic_partitions=[asked], timeout_ms=1000)
+    partitions = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 0])
+    request = ElectLeadersRequest(election_type=0, topic_partitions=[partitions], timeout_ms=1000)
     (result,) = cluster.do(decide_elect_leaders, request).replica_election_results
-    codes = [one.error_code for one in result.partition_result]
+    codes = [partition.error_code for partition in result.partition_result]
     assert codes == [errors.InvalidRequest.code] * 2
     assert not cluster.records
 
@@ -148,28 +151,28 @@ def feature(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequest:
     )
 
 
-def raised(cluster: Cluster, request: UpdateFeaturesRequest) -> Any:
-    def decide(state: Any, asked: Any, now: float) -> Any:
+def update_feature(cluster: Cluster, request: UpdateFeaturesRequest) -> Any:
+    def decide(state: Any, update: Any, now: float) -> Any:
         return decide_update_features(
-            state, asked, now, kraft_version=0, check_kraft_version=lambda level: None
+            state, update, now, kraft_version=0, check_kraft_version=lambda level: None
         )
 
     return cluster.do(decide, request)
 
 
 @pytest.mark.parametrize("name", ["transaction", "group", "share", "streams"])
-def test_feature_that_does_not_work_is_not_raised(name: str) -> None:
-    """Clients would be sent down a way that ends nowhere."""
+def test_unsupported_feature_is_not_raised(name: str) -> None:
+    """Clients would send requests that this node does not serve."""
     cluster = Cluster()
-    reply = raised(cluster, feature(f"{name}.version", 1))
+    reply = update_feature(cluster, feature(f"{name}.version", 1))
     assert reply.error_code == errors.InvalidUpdateVersion.code
     assert "not more than 0 works yet" in reply.error_message
     assert not cluster.records
 
 
-def test_feature_that_does_not_work_is_opened_and_lowered() -> None:
-    """Directories of Apache Kafka's have such levels."""
+def test_unsupported_feature_level_of_apache_kafka_may_be_lowered() -> None:
+    """Log directories that Apache Kafka formatted have such levels."""
     cluster = Cluster()
     cluster.write(*feature_records({"metadata.version": 30, "transaction.version": 2}))
-    assert raised(cluster, feature("transaction.version", 1, kind=2)).error_code == 0
+    assert update_feature(cluster, feature("transaction.version", 1, kind=2)).error_code == 0
     assert cluster.state.image.features["transaction.version"] == 1

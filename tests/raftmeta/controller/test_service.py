@@ -1,4 +1,4 @@
-"""A controller on a quorum of one: the first boot, restarts, lost offices."""
+"""A controller on a quorum of one: the first boot, restarts, lost leadership."""
 
 import logging
 import math
@@ -86,19 +86,19 @@ class Node:
             local=InProcessController(self.controller),
         )
 
-    def written(self) -> list[Any]:
+    def records(self) -> list[Any]:
         return [record for batch in self.watcher.batches for record in batch.records]
 
 
 @asynccontextmanager
-async def node(
+async def running_node(
     storage: MemoryStorage | None = None, features: dict[str, int] | None = None
 ) -> AsyncIterator[Node]:
-    made = Node(storage or MemoryStorage(), list(feature_records(features or DEFAULT_FEATURES)))
+    node = Node(storage or MemoryStorage(), list(feature_records(features or DEFAULT_FEATURES)))
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
-        await nursery.start(made.periodic_tasks.run)
-        yield made
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.periodic_tasks.run)
+        yield node
         nursery.cancel_scope.cancel()
 
 
@@ -112,19 +112,19 @@ def create(name: str, partitions: int = 1) -> CreateTopicsRequest:
 async def test_first_boot_writes_what_kafka_writes() -> None:
     """With Kafka's features, the kinds of records and their order are those of its first boot."""
     features = {fact.name: fact.feature_level for fact in first_boot()[1:7]}
-    async with node(features=features) as made:
+    async with running_node(features=features) as node:
         request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
-        await InProcessController(made.controller).ask(request)
-        await made.broker(b"a").start()
+        await InProcessController(node.controller).ask(request)
+        await node.broker(b"a").start()
         expected = first_boot()
-        written = made.written()
-        assert [type(x) for x in written] == [type(x) for x in expected]
-        assert written[:9] == expected[:9], "the bootstrap transaction, to the letter"
-        broker = written[10]
-        assert broker.broker_epoch == made.watcher.batches[3].base_offset, "its own offset"
+        records = node.records()
+        assert [type(x) for x in records] == [type(x) for x in expected]
+        assert records[:9] == expected[:9], "the bootstrap transaction, to the letter"
+        broker = records[10]
+        assert broker.broker_epoch == node.watcher.batches[3].base_offset, "its own offset"
         assert broker.fenced
-        assert written[11].fenced == -1
-        assert written[12].cordoned_log_dirs == []
+        assert records[11].fenced == -1
+        assert records[12].cordoned_log_dirs == []
 
 
 def first_boot() -> list[Any]:
@@ -134,32 +134,34 @@ def first_boot() -> list[Any]:
 
 
 async def test_reply_comes_when_the_topic_is_published() -> None:
-    async with node() as made:
-        await made.broker(b"a").start()
+    async with running_node() as node:
+        await node.broker(b"a").start()
         published: list[set[str]] = []
-        made.publisher.subscribe(lambda image, delta: published.append(set(image.topic_ids)))
-        reply = await made.controller.call(decide_create_topics, create("t"))
+        node.publisher.subscribe(lambda image, delta: published.append(set(image.topic_ids)))
+        reply = await node.controller.call(decide_create_topics, create("t"))
         assert reply.topics[0].error_code == 0
         assert published[-1] == {"t"}
-        partition = made.publisher.image.partition("t", 0)
+        partition = node.publisher.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, partition.leader_epoch) == (1, 0)
-        assert made.controller.state.image.topics == made.publisher.image.topics
+        assert node.controller.state.image.topics == node.publisher.image.topics
 
 
-async def test_time_passes_while_there_is_news(autojump_clock: trio.testing.MockClock) -> None:
+async def test_no_op_records_are_written_beside_other_records(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """Followers get a record every half second, also while other records are written."""
     publisher = MetadataPublisher()
     quorum = RecordedQuorum([], publisher, ReplayClock(), math.inf, unseen=True)
     state = ControllerState(config=node_config(), random=Random(2))
     controller = Controller(quorum, publisher, state, TestClock())  # type: ignore[arg-type]
-    asked = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
+    request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
     async with trio.open_nursery() as nursery:
         await nursery.start(PeriodicTasks(controller, TestClock()).run)
         quorum.lead(LeaderAndEpoch(1, 1, is_active=True))
         for _ in range(3):
             await trio.sleep(0.4)
-            await controller.call(decide_register_controller, asked)
+            await controller.call(decide_register_controller, request)
         await trio.sleep(0.4)
         nursery.cancel_scope.cancel()
     written = [entry.kind.removesuffix("Record") for entry in quorum.log[2:]]
@@ -169,27 +171,29 @@ async def test_time_passes_while_there_is_news(autojump_clock: trio.testing.Mock
 
 async def test_a_lone_node_is_idle(autojump_clock: trio.testing.MockClock) -> None:
     """It writes no no-op records, sends itself no heartbeats, and fences no broker for silence."""
-    async with node() as made, trio.open_nursery() as nursery:
-        broker = made.broker(b"a")
+    async with running_node() as node, trio.open_nursery() as nursery:
+        broker = node.broker(b"a")
         await broker.start()
         await nursery.start(broker.run)
-        count = len(made.watcher.batches)
+        count = len(node.watcher.batches)
         await trio.sleep(3600)
-        assert len(made.watcher.batches) == count
-        assert made.publisher.image.live_brokers()
+        assert len(node.watcher.batches) == count
+        assert node.publisher.image.live_brokers()
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("how", ["forgotten", "fenced"])
-async def test_a_lone_node_serves_again(autojump_clock: trio.testing.MockClock, how: str) -> None:
+@pytest.mark.parametrize("how", ["unregistered", "fenced"])
+async def test_lone_node_that_was_fenced_or_unregistered_serves_again(
+    autojump_clock: trio.testing.MockClock, how: str
+) -> None:
     """It sends no heartbeats, but fenced or unregistered it contacts the controller again."""
-    async with node() as made, trio.open_nursery() as nursery:
-        broker = made.broker(b"a")
+    async with running_node() as node, trio.open_nursery() as nursery:
+        broker = node.broker(b"a")
         await broker.start()
         await nursery.start(broker.run)
-        if how == "forgotten":
-            gone = UnregisterBrokerRequest(broker_id=1)
-            await made.controller.call(decide_unregister_broker, gone)
+        if how == "unregistered":
+            request = UnregisterBrokerRequest(broker_id=1)
+            await node.controller.call(decide_unregister_broker, request)
         else:
             leave = BrokerHeartbeatRequest(
                 broker_id=1,
@@ -198,150 +202,150 @@ async def test_a_lone_node_serves_again(autojump_clock: trio.testing.MockClock, 
                 want_fence=True,
                 want_shut_down=True,
             )
-            await made.controller.call(decide_heartbeat, leave)
-        assert not made.publisher.image.live_brokers()
+            await node.controller.call(decide_heartbeat, leave)
+        assert not node.publisher.image.live_brokers()
         with trio.fail_after(10):
-            await made.publisher.wait_for(lambda image: bool(image.live_brokers()))
-        count = len(made.watcher.batches)
+            await node.publisher.wait_for(lambda image: bool(image.live_brokers()))
+        count = len(node.watcher.batches)
         await trio.sleep(3600)
-        assert len(made.watcher.batches) == count, "and is idle again"
-        assert made.publisher.image.live_brokers()
+        assert len(node.watcher.batches) == count, "and is idle again"
+        assert node.publisher.image.live_brokers()
         nursery.cancel_scope.cancel()
 
 
 async def test_controlled_shutdown_and_a_quick_return() -> None:
     storage = MemoryStorage()
-    async with node(storage) as made:
-        broker = made.broker(b"a")
+    async with running_node(storage) as node:
+        broker = node.broker(b"a")
         await broker.start()
-        await made.controller.call(decide_create_topics, create("t"))
+        await node.controller.call(decide_create_topics, create("t"))
         await broker.stop()
-        partition = made.publisher.image.partition("t", 0)
+        partition = node.publisher.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, partition.isr, partition.leader_epoch) == (-1, (1,), 1)
-        assert made.publisher.image.brokers[1].fenced
+        assert node.publisher.image.brokers[1].fenced
         epoch = broker.epoch
-    async with node(storage) as made:
-        await made.broker(b"b").start(previous_epoch=epoch)
-        partition = made.publisher.image.partition("t", 0)
+    async with running_node(storage) as node:
+        await node.broker(b"b").start(previous_epoch=epoch)
+        partition = node.publisher.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, partition.leader_epoch) == (1, 2)
-        assert [type(x) for x in made.written()].count(r.FeatureLevelRecord) == 1
+        assert [type(x) for x in node.records()].count(r.FeatureLevelRecord) == 1
 
 
 async def test_return_after_kill_begins_two_leader_epochs() -> None:
     """The partition loses the dead incarnation as its leader and gets the new one, as in Kafka."""
     storage = MemoryStorage()
-    async with node(storage) as made:
-        await made.broker(b"a").start()
-        await made.controller.call(decide_create_topics, create("t"))
-    async with node(storage) as made:
+    async with running_node(storage) as node:
+        await node.broker(b"a").start()
+        await node.controller.call(decide_create_topics, create("t"))
+    async with running_node(storage) as node:
         started = trio.current_time()
-        await made.broker(b"b").start()
+        await node.broker(b"b").start()
         assert trio.current_time() - started < 5, "no waiting for the dead one's session"
-        partition = made.publisher.image.partition("t", 0)
+        partition = node.publisher.image.partition("t", 0)
         assert partition is not None
         assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 2, (1,))
 
 
 async def test_start_from_a_snapshot() -> None:
     storage = MemoryStorage()
-    async with node(storage) as made:
-        await made.broker(b"a").start()
-        await made.controller.call(decide_create_topics, create("t", 3))
-        image = made.publisher.image
+    async with running_node(storage) as node:
+        await node.broker(b"a").start()
+        await node.controller.call(decide_create_topics, create("t", 3))
+        image = node.publisher.image
         end, epoch = image.applied.offset + 1, image.applied.epoch
-        await made.quorum.snapshots.write(end, epoch, snapshot_contents(image), 0)
-    async with node(storage) as made:
-        await made.controller.wait_active()
-        assert made.publisher.image.topics == image.topics
-        assert made.publisher.image.features == image.features
-        assert len(made.written()) == 0, "what the snapshot holds is not replayed"
+        await node.quorum.snapshots.write(end, epoch, snapshot_contents(image), 0)
+    async with running_node(storage) as node:
+        await node.controller.wait_active()
+        assert node.publisher.image.topics == image.topics
+        assert node.publisher.image.features == image.features
+        assert len(node.records()) == 0, "what the snapshot holds is not replayed"
 
 
 async def test_internal_topic_is_created_once() -> None:
-    async with node() as made, trio.open_nursery() as nursery:
-        await made.broker(b"a").start()
+    async with running_node() as node, trio.open_nursery() as nursery:
+        await node.broker(b"a").start()
         for _ in range(5):
-            nursery.start_soon(made.topic_creation.ensure_topic, "__consumer_offsets")
-        await made.topic_creation.ensure_topic("__consumer_offsets")
-        topic = made.publisher.image.topic("__consumer_offsets")
+            nursery.start_soon(node.topic_creation.ensure_topic, "__consumer_offsets")
+        await node.topic_creation.ensure_topic("__consumer_offsets")
+        topic = node.publisher.image.topic("__consumer_offsets")
         assert topic is not None
         assert len(topic.partitions) == 50
-        assert dict(made.publisher.image.config(2, "__consumer_offsets")) == {
+        assert dict(node.publisher.image.config(2, "__consumer_offsets")) == {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": "104857600",
         }
-        assert await made.topic_creation.ensure_topic("__consumer_offsets") is None
+        assert await node.topic_creation.ensure_topic("__consumer_offsets") is None
 
 
-async def test_why_an_internal_topic_cannot_be_created_is_told_once(
+async def test_failed_creation_of_an_internal_topic_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with node() as made:
-        await made.controller.wait_active()
+    async with running_node() as node:
+        await node.controller.wait_active()
         for _ in range(3):
-            await made.topic_creation.ensure_topic("__consumer_offsets")
-        (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert told.startswith(
+            await node.topic_creation.ensure_topic("__consumer_offsets")
+        (message,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        assert message.startswith(
             "topic not created topic=__consumer_offsets reason=Unable to replicate"
         )
-        assert "\n" not in told
+        assert "\n" not in message
 
 
-async def test_topics_of_several_first_uses_at_once() -> None:
-    """Each waits for all that others make, also for what another begins while it waits."""
-    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
+async def test_concurrent_first_uses_wait_for_each_others_topics() -> None:
+    """Each call waits for all topics that others create, also for those begun while it waits."""
+    node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     gates = [trio.Event() for _ in range(3)]
 
-    async def apply(delta: Any) -> None:
+    async def wait_gate(delta: Any) -> None:
         if delta.created_topics:
             await gates[len(delta.after.topic_ids)].wait()
 
-    made.publisher.add_applier(apply)
+    node.publisher.add_applier(wait_gate)
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
-        await nursery.start(made.publisher.run)
-        await made.broker(b"a").start()
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.publisher.run)
+        await node.broker(b"a").start()
         for names in (["b"], ["a", "b"], ["a"]):
-            nursery.start_soon(made.topic_creation.ensure_topics, names)
+            nursery.start_soon(node.topic_creation.ensure_topics, names)
             await trio.testing.wait_all_tasks_blocked()
         gates[1].set()
         await trio.testing.wait_all_tasks_blocked()
         gates[2].set()
         await trio.testing.wait_all_tasks_blocked()
-        assert sorted(made.publisher.applied.topic_ids) == ["a", "b"]
-        assert await made.topic_creation.ensure_topics(["a", "b"]) == {}
+        assert sorted(node.publisher.applied.topic_ids) == ["a", "b"]
+        assert await node.topic_creation.ensure_topics(["a", "b"]) == {}
         nursery.cancel_scope.cancel()
 
 
-async def test_no_office_no_decisions() -> None:
-    async with node() as made:
-        await made.broker(b"a").start()
-        epoch = made.quorum.leader().epoch
-        made.controller.on_leadership(made.quorum.leader().__class__(2, epoch + 1))
+async def test_decision_without_leadership_is_refused() -> None:
+    async with running_node() as node:
+        await node.broker(b"a").start()
+        epoch = node.quorum.leader().epoch
+        node.controller.on_leadership(node.quorum.leader().__class__(2, epoch + 1))
         with pytest.raises(errors.NotController):
-            await made.controller.call(decide_create_topics, create("t"))
-        assert made.controller.state.image is made.publisher.image
+            await node.controller.call(decide_create_topics, create("t"))
+        assert node.controller.state.image is node.publisher.image
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-async def test_an_office_that_is_lost_before_it_is_heard_of(cut_off: bool) -> None:
-    """The quorum may be in another epoch already; what the log lacks is for the next to write."""
-    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
+async def test_leadership_that_ended_before_its_notification_is_not_taken(cut_off: bool) -> None:
+    """The quorum may be in another epoch already; then its leader writes what the log lacks."""
+    node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     if cut_off:
         records = (*feature_records(DEFAULT_FEATURES), r.BeginTransactionRecord(name="unfinished"))
-        made.publisher.on_commit([CommittedBatch(0, len(records) - 1, 1, 0, records)])
-    made.controller.on_leadership(LeaderAndEpoch(1, 1, is_active=True))
-    assert not made.controller.is_active
+        node.publisher.on_commit([CommittedBatch(0, len(records) - 1, 1, 0, records)])
+    node.controller.on_leadership(LeaderAndEpoch(1, 1, is_active=True))
+    assert not node.controller.is_active
     with pytest.raises(errors.NotController):
-        await made.controller.call(decide_create_topics, create("t"))
+        await node.controller.call(decide_create_topics, create("t"))
 
 
 async def test_reply_waits_for_this_nodes_replicas() -> None:
     """A topic's logs are opened before its creation is answered (clients produce at once)."""
-    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
+    node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     opened: list[str] = []
     slow = trio.Event()
 
@@ -350,16 +354,16 @@ async def test_reply_waits_for_this_nodes_replicas() -> None:
             await slow.wait()
             opened.extend(delta.after.topic_ids)
 
-    made.publisher.add_applier(apply)
+    node.publisher.add_applier(apply)
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
-        await nursery.start(made.publisher.run)
-        await made.broker(b"a").start()
-        call = partial(made.controller.call, in_force=True)
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.publisher.run)
+        await node.broker(b"a").start()
+        call = partial(node.controller.call, in_force=True)
         nursery.start_soon(call, decide_create_topics, create("t"))
         await trio.testing.wait_all_tasks_blocked()
-        assert made.publisher.image.topic("t") is not None
-        assert made.publisher.applied.topic("t") is None, "committed, but not in force here"
+        assert node.publisher.image.topic("t") is not None
+        assert node.publisher.applied.topic("t") is None, "committed, but not in force here"
         slow.set()
         await call(decide_create_topics, create("t"))
         assert opened == ["t"]
@@ -367,18 +371,18 @@ async def test_reply_waits_for_this_nodes_replicas() -> None:
 
 
 async def test_a_node_that_starts_registers_before_it_applies() -> None:
-    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
+    node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
 
     async def apply(delta: Any) -> None:
         assert delta.after is not None
 
-    made.publisher.add_applier(apply)
+    node.publisher.add_applier(apply)
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
+        await nursery.start(node.quorum.run)
         request = controller_registration(node_config(), b"c" * 16, ENDPOINTS, SUPPORTED)
-        await InProcessController(made.controller).ask(request)
-        assert not made.publisher.applied.controllers
-        await nursery.start(made.publisher.run)
-        await made.publisher.wait_applied(made.quorum.next_offset - 1)
-        assert sorted(made.publisher.applied.controllers) == [1]
+        await InProcessController(node.controller).ask(request)
+        assert not node.publisher.applied.controllers
+        await nursery.start(node.publisher.run)
+        await node.publisher.wait_applied(node.quorum.next_offset - 1)
+        assert sorted(node.publisher.applied.controllers) == [1]
         nursery.cancel_scope.cancel()

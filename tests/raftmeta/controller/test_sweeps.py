@@ -101,7 +101,7 @@ def test_few_partitions_change_together_with_the_fencing() -> None:
 
 
 def test_next_active_controller_goes_on_with_the_sweep() -> None:
-    """Invariant 44: from the image alone, for the queue of the last one is lost with it."""
+    """Invariant 44: from the image alone, since the queue of the last controller is lost."""
     cluster = cluster_of()
     fence(cluster, 2)
     cluster.do(decide_sweep, None)

@@ -1,4 +1,4 @@
-"""Topics made and grown: what one request may ask for; the codes are Apache Kafka 4.3.1's."""
+"""Limits of CreateTopics and CreatePartitions; the codes are Apache Kafka 4.3.1's."""
 
 import pytest
 
@@ -29,19 +29,19 @@ def create(*counts: int) -> CreateTopicsRequest:
         (6_000, 6_000),
     ],
 )
-def test_too_many_partitions_at_once(counts: tuple[int, ...]) -> None:
+def test_creation_of_too_many_partitions_is_refused(counts: tuple[int, ...]) -> None:
     cluster = Cluster()
     with pytest.raises(errors.PolicyViolation):
         decide_create_topics(cluster.state, create(*counts), cluster.now)
 
 
-def test_as_many_as_one_request_may_make() -> None:
+def test_creation_at_the_limit_of_partitions_is_accepted() -> None:
     cluster = Cluster()
     reply = cluster.do(decide_create_topics, create(9_000, 0, -1))
     assert [topic.error_code for topic in reply.topics] == [0, errors.InvalidPartitions.code, 0]
 
 
-def test_topics_grow_only_so_much_at_once() -> None:
+def test_create_partitions_beyond_the_limit_is_refused() -> None:
     cluster = Cluster()
     cluster.do(decide_create_topics, create(1, 1))
     topics = [
@@ -56,14 +56,14 @@ def test_topics_grow_only_so_much_at_once() -> None:
     assert reply.results[0].error_code == 0
 
 
-def test_settings_are_told_per_topic() -> None:
+def test_create_topics_response_has_the_settings_of_each_topic() -> None:
     """Topics without settings share a list of defaults, which another's settings do not change."""
     cluster = Cluster()
     request = create(1, 1, 1)
     config = Topic.CreatableTopicConfig
     request.topics[1].configs = [config(name="retention.ms", value="5000")]
-    told = [
+    retention = [
         {shown.name: (shown.value, shown.config_source) for shown in topic.configs}["retention.ms"]
         for topic in cluster.do(decide_create_topics, request).topics
     ]
-    assert told == [("604800000", 5), ("5000", 1), ("604800000", 5)]
+    assert retention == [("604800000", 5), ("5000", 1), ("604800000", 5)]

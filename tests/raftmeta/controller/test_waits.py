@@ -22,7 +22,7 @@ from tests.raftmeta.controller.test_service import Node, create
 @asynccontextmanager
 async def node_with_hung_disk() -> AsyncIterator[tuple[Node, Callable[[], None]]]:
     """Yield a combined node, and a function that makes its broker hang in applying metadata."""
-    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
+    node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     hangs = False
 
     async def apply(delta: Any) -> None:
@@ -33,22 +33,22 @@ async def node_with_hung_disk() -> AsyncIterator[tuple[Node, Callable[[], None]]
         nonlocal hangs
         hangs = True
 
-    made.publisher.add_applier(apply)
+    node.publisher.add_applier(apply)
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
-        await nursery.start(made.publisher.run)
-        await nursery.start(made.periodic_tasks.run)
-        await made.broker(b"a").start()
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.publisher.run)
+        await nursery.start(node.periodic_tasks.run)
+        await node.broker(b"a").start()
         with trio.fail_after(3600):
-            yield made, hang
+            yield node, hang
         nursery.cancel_scope.cancel()
 
 
-async def serving(made: Node, broker: int) -> int:
-    """Another broker registers and serves; its epoch."""
-    reply = await made.controller.call(decide_register_broker, register(broker))
+async def start_broker(node: Node, broker: int) -> int:
+    """Register and unfence another broker; return its epoch."""
+    reply = await node.controller.call(decide_register_broker, register(broker))
     epoch: int = reply.broker_epoch
-    answer = await made.controller.call(decide_heartbeat, beat(broker, epoch))
+    answer = await node.controller.call(decide_heartbeat, beat(broker, epoch))
     assert not answer.is_fenced
     return epoch
 
@@ -57,62 +57,62 @@ async def test_silent_broker_is_fenced_while_the_local_disk_hangs(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Invariant 44: the controller's progress depends on the quorum's disk alone."""
-    async with node_with_hung_disk() as (made, hang):
+    async with node_with_hung_disk() as (node, hang):
         hang()
-        await serving(made, 2)
-        await serving(made, 3)
+        await start_broker(node, 2)
+        await start_broker(node, 3)
         await trio.sleep(20)
-        brokers = made.publisher.image.brokers
+        brokers = node.publisher.image.brokers
         assert (brokers[2].fenced, brokers[3].fenced) == (True, True)
 
 
 async def test_other_nodes_are_answered_while_the_local_disk_hangs(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with node_with_hung_disk() as (made, hang):
+    async with node_with_hung_disk() as (node, hang):
         hang()
         context = Context(
-            services=Services(controller=made.controller), listener_type=ListenerType.CONTROLLER
+            services=Services(controller=node.controller), listener_type=ListenerType.CONTROLLER
         )
         with trio.fail_after(60):
             answer = await create_topics.function(context, create("t"))
         assert answer is not None
         assert answer.topics[0].error_code == 0
-        assert made.publisher.image.topic("t") is not None
+        assert node.publisher.image.topic("t") is not None
 
 
 async def test_local_client_is_answered_when_the_broker_serves_the_topic(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Clients produce as soon as the creation is answered."""
-    async with node_with_hung_disk() as (made, hang):
+    async with node_with_hung_disk() as (node, hang):
         context = Context(
-            services=Services(controller=made.controller), listener_type=ListenerType.BROKER
+            services=Services(controller=node.controller), listener_type=ListenerType.BROKER
         )
         await create_topics.function(context, create("t"))
-        assert made.publisher.applied.topic("t") is not None
+        assert node.publisher.applied.topic("t") is not None
         hang()
         with trio.move_on_after(60) as waiting:
             await create_topics.function(context, create("u"))
         assert waiting.cancelled_caught, "committed, and not served yet"
-        assert made.publisher.image.topic("u") is not None
+        assert node.publisher.image.topic("u") is not None
 
 
 async def test_controller_sweeps_on_by_itself_in_bounded_batches(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    made = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
+    node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
-        await nursery.start(made.periodic_tasks.run)
-        await made.broker(b"a").start()
-        await serving(made, 2)
-        await made.controller.call(decide_create_topics, create("t", 5_000))
-        before = len(made.watcher.batches)
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.periodic_tasks.run)
+        await node.broker(b"a").start()
+        await start_broker(node, 2)
+        await node.controller.call(decide_create_topics, create("t", 5_000))
+        before = len(node.watcher.batches)
         await trio.sleep(20)
         nursery.cancel_scope.cancel()
-    sizes = [len(batch.records) for batch in made.watcher.batches[before:]]
-    topic = made.publisher.image.topic("t")
+    sizes = [len(batch.records) for batch in node.watcher.batches[before:]]
+    topic = node.publisher.image.topic("t")
     assert topic is not None
     assert {partition.leader for partition in topic.partitions.values()} == {1, -1}
     assert 2_500 < sum(sizes) < 2_600

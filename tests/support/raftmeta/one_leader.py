@@ -36,8 +36,8 @@ class OneLeader:
         return self.commits[-1]
 
 
-def in_office(quorum: OneLeader, cluster: Cluster) -> Controller:
-    """An active controller that knows what ``cluster`` knows."""
+def active_controller(quorum: OneLeader, cluster: Cluster) -> Controller:
+    """Return an active controller with the image of ``cluster``."""
     publisher = MetadataPublisher()
     publisher._loader.image = cluster.state.image
     state = ControllerState(

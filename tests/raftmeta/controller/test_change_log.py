@@ -19,7 +19,7 @@ def topic(number: int, partitions: int = 1) -> list[Any]:
     ]
 
 
-def told(*turns: list[Any]) -> list[list[str]]:
+def lines_of(*turns: list[Any]) -> list[list[str]]:
     image = MetadataImage()
     lines: list[list[str]] = []
     for records in turns:
@@ -28,12 +28,12 @@ def told(*turns: list[Any]) -> list[list[str]]:
     return lines
 
 
-def test_a_broker_comes_is_fenced_and_goes() -> None:
+def test_state_changes_of_a_broker_are_logged() -> None:
     change = r.BrokerRegistrationChangeRecord
     registered = r.RegisterBrokerRecord(
         broker_id=1, broker_epoch=5, incarnation_id=bytes(16), rack=None, fenced=True
     )
-    assert told(
+    assert lines_of(
         [registered],
         [change(broker_id=1, broker_epoch=5, fenced=-1)],
         [change(broker_id=1, broker_epoch=5, in_controlled_shutdown=1)],
@@ -48,8 +48,8 @@ def test_a_broker_comes_is_fenced_and_goes() -> None:
     ]
 
 
-def test_topics_and_features() -> None:
-    assert told(
+def test_created_and_deleted_topics_and_features_are_logged() -> None:
+    assert lines_of(
         [r.FeatureLevelRecord(name="metadata.version", feature_level=30)],
         [*topic(1, 3), *topic(2)],
         [r.PartitionChangeRecord(topic_id=bytes(15) + b"\x01", partition_id=0, leader=-1)],
