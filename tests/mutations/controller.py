@@ -105,7 +105,7 @@ MUTATIONS = (
         old="delta = yield from _comparing(before, fresh)",
         new="self.image = image; delta = yield from _comparing(before, fresh)",
         test="tests/raftmeta/metadata/test_image_slices.py::"
-        "test_large_snapshot_is_seen_as_a_whole_or_not_at_all",
+        "test_large_snapshot_is_published_as_a_whole",
     ),
     Mutation(
         name="unfinished-transaction-is-published",
@@ -122,7 +122,7 @@ MUTATIONS = (
         old="if (rest := listener.on_commit(batches)) is not None:",
         new="if (rest := listener.on_commit(batches)) is None:",
         test="tests/raftmeta/metadata/test_image_slices.py::"
-        "test_the_quorum_delivers_nothing_behind_a_load_that_goes_on",
+        "test_quorum_delivers_no_batch_while_a_load_is_in_progress",
     ),
     Mutation(
         name="stops-before-others-know",

@@ -71,7 +71,7 @@ MUTATIONS = (
         "                if not lacks_descriptors(error) or not can_go_on():\n"
         "                    raise\n",
         test="tests/raftmeta/storage/test_scarce_descriptors.py::"
-        "test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor",
+        "test_vote_waits_for_a_descriptor_and_is_durable_before_the_response",
     ),
     Mutation(
         name="attempts-without-descriptors-are-made-in-every-turn",
@@ -133,6 +133,6 @@ MUTATIONS = (
         old="        self._write_again(self._synced_end or 0)\n",
         new="",
         test="tests/raftmeta/storage/test_synced_damage.py::"
-        "test_what_an_fsync_could_not_write_is_written_again_before_it_counts",
+        "test_pages_of_a_failed_fsync_are_written_again_at_a_start",
     ),
 )

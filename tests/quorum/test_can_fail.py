@@ -14,8 +14,8 @@ from tests.support.quorum.simulated import SimulatedCluster
 
 MISTAKES: Final = {mutation.name: mutation for mutation in MUTATIONS}
 NOTICED_BY: Final[dict[str, Callable[[Any], None]]] = {
-    "no-truncation": log.test_what_a_leader_wrote_alone_is_truncated,
-    "no-divergence-check": log.test_what_a_leader_wrote_alone_is_truncated,
+    "no-truncation": log.test_uncommitted_records_of_an_isolated_leader_are_truncated,
+    "no-divergence-check": log.test_uncommitted_records_of_an_isolated_leader_are_truncated,
     "send-before-fsync": log.test_a_crash_of_all_loses_nothing_acknowledged,
     "never-resign": elections.test_a_leader_without_a_majority_resigns,
     "skip-pre-vote": elections.test_voter_cut_off_from_its_leader_alone_disturbs_no_other,

@@ -56,12 +56,12 @@ def test_leader_stopped_in_order(make: Make) -> None:
 
 def test_a_leader_without_a_majority_resigns(cluster: Cluster) -> None:
     """Check-quorum: the old leader acknowledges nothing, and the majority elects another."""
-    leader, name = cluster.uncommitted()
+    leader, name = cluster.append_uncommitted()
     epoch = cluster.state(leader).epoch
     cluster.until(
         lambda: not isinstance(cluster.state(leader).role, Leader), "the cut-off leader to resign"
     )
-    assert name not in cluster.committed(leader)
+    assert name not in cluster.committed_names(leader)
     assert cluster.state(cluster.leader(but=leader)).epoch > epoch
     cluster.commit()
     cluster.finish()
@@ -128,7 +128,7 @@ def test_leader_that_receives_nothing_is_replaced(cluster: Cluster) -> None:
     cluster.finish()
 
 
-def test_a_paused_leader_finds_another_in_its_place(cluster: Cluster) -> None:
+def test_paused_leader_follows_its_successor(cluster: Cluster) -> None:
     """It acknowledges nothing of its old epoch when it comes back."""
     cluster.commit()
     first = cluster.leader()

@@ -15,16 +15,16 @@ def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:
     cluster.finish()
 
 
-def test_what_a_leader_wrote_alone_is_truncated(cluster: Cluster) -> None:
+def test_uncommitted_records_of_an_isolated_leader_are_truncated(cluster: Cluster) -> None:
     """The log of the next leader wins; the old one cuts what no other node has."""
     cluster.commit(2)
-    old, name = cluster.uncommitted()
+    old, name = cluster.append_uncommitted()
     cluster.leader(but=old)
     cluster.commit(2)
-    assert name in cluster.written(old)
+    assert name in cluster.log_names(old)
     cluster.heal()
     cluster.catch_up(old)
-    cluster.until(lambda: name not in cluster.written(old), "the old leader to truncate")
+    cluster.until(lambda: name not in cluster.log_names(old), "the old leader to truncate")
     cluster.finish()
 
 
@@ -33,14 +33,14 @@ def test_an_observer_follows_and_truncates(make: Make) -> None:
     cluster = make(others=(4,))
     cluster.commit(2)
     cluster.catch_up(4)
-    old, name = cluster.uncommitted(hears=(4,))
-    assert name in cluster.written(4)
-    assert name not in cluster.committed(4)
+    old, name = cluster.append_uncommitted(hears=(4,))
+    assert name in cluster.log_names(4)
+    assert name not in cluster.committed_names(4)
     cluster.leader(but=old)
     cluster.isolate(old, 4)
     cluster.commit(2)
     cluster.catch_up(4)
-    assert name not in cluster.written(4)
+    assert name not in cluster.log_names(4)
     cluster.finish()
 
 

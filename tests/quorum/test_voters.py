@@ -29,7 +29,7 @@ def test_an_observer_becomes_a_voter(make: Make) -> None:
     cluster.finish()
 
 
-def test_a_voter_that_moved_says_where_it_is_reached(make: Make) -> None:
+def test_voter_that_moved_updates_its_address(make: Make) -> None:
     """UpdateRaftVoter: all others learn its new address from the log."""
     cluster = make(is_dynamic=True)
     cluster.commit()
@@ -91,7 +91,7 @@ def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
     goal = cluster.watch.sent[behind, "PreVote"] + 8
     cluster.until(lambda: cluster.watch.sent[behind, "PreVote"] >= goal, "it to ask often")
     assert cluster.find_leader() is None
-    assert not set(committed) & set(cluster.committed(behind))
+    assert not set(committed) & set(cluster.committed_names(behind))
     cluster.start(leader)
     cluster.commit()
     cluster.catch_up()
@@ -167,7 +167,7 @@ def test_of_two_voters_the_leader_is_removed(make: Make) -> None:
     cluster.finish()
 
 
-def test_the_voters_stand_in_the_snapshot(make: Make) -> None:
+def test_snapshot_has_the_voters(make: Make) -> None:
     """A node that loads a snapshot knows its voters, though their records are deleted."""
     cluster = make((1, 2), others=(3, 4), is_dynamic=True)
     cluster.kill(4)

@@ -42,7 +42,7 @@ def test_replay_of_kafkas_logs_and_round_trip(log: MetadataLog) -> None:
     assert again == image
 
 
-def test_snapshots_are_kafkas() -> None:
+def test_snapshots_have_kafkas_records() -> None:
     """Replaying up to a snapshot's end gives its very records, in its order of kinds."""
     compared = 0
     for log in LOGS:
@@ -74,7 +74,7 @@ def topics(count: int) -> MetadataImage:
     return apply(MetadataImage(), records)[0]
 
 
-def test_a_change_shares_all_that_did_not_change() -> None:
+def test_changed_image_shares_its_unchanged_parts() -> None:
     before = topics(1000)
     change = r.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=2, isr=[2])
     after, delta = apply(before, [change])
@@ -138,7 +138,7 @@ def test_a_log_that_contradicts_itself_is_refused(record: object) -> None:
         apply(topics(1), [record])
 
 
-def test_registration_changes_touch_what_they_name() -> None:
+def test_registration_change_alters_only_its_fields() -> None:
     image, _ = apply(
         MetadataImage(),
         [
@@ -174,12 +174,12 @@ def test_transactions_are_published_whole() -> None:
     assert loader.image.applied.offset == 5
 
 
-def test_a_snapshot_says_what_it_changes() -> None:
+def test_loading_a_snapshot_yields_the_delta() -> None:
     loader = ImageLoader()
     loader.load(image_records(topics(4)), Applied(9, 1))
-    kept = list(image_records(topics(3)))
+    records = list(image_records(topics(3)))
     more = r.TopicRecord(name="new", topic_id=b"n" * 16)
-    _, delta = loader.load_snapshot([*kept, more], Applied(20, 2))
+    _, delta = loader.load_snapshot([*records, more], Applied(20, 2))
     assert delta.created_topics == {b"n" * 16}
     assert list(delta.deleted_topics) == [(3).to_bytes(16)]
     assert not delta.partitions, "the others are as they were"

@@ -54,14 +54,14 @@ def snapshot(end: int, records: Sequence[Any]) -> SnapshotReader:
     return SnapshotReader(SnapshotId(end, 1), b"", (commit(0, records),))
 
 
-async def looks(publisher: MetadataPublisher, work: Any) -> list[MetadataImage]:
+async def images_during(publisher: MetadataPublisher, work: Any) -> list[MetadataImage]:
     """Return the image that another task sees in each of its turns during ``work``."""
-    seen = []
+    images = []
     done = False
 
     async def look() -> None:
         while not done:
-            seen.append(publisher.image)
+            images.append(publisher.image)
             await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
@@ -69,29 +69,29 @@ async def looks(publisher: MetadataPublisher, work: Any) -> list[MetadataImage]:
         if work is not None:
             await work
         done = True
-    return seen
+    return images
 
 
-async def test_large_snapshot_is_seen_as_a_whole_or_not_at_all() -> None:
-    """Invariant 49: others have their turns, and all they see is the image before."""
+async def test_large_snapshot_is_published_as_a_whole() -> None:
+    """Invariant 49: other tasks run meanwhile, and see only the image before."""
     publisher = MetadataPublisher()
     publisher.on_commit([commit(0, topic(1, 10))])
     before = publisher.image
-    seen = await looks(publisher, publisher.on_snapshot(snapshot(9000, topic(2, 20_000))))
-    assert len(seen) > 3, "somebody else had a turn"
-    assert all(image is before for image in seen)
+    images = await images_during(publisher, publisher.on_snapshot(snapshot(9000, topic(2, 20_000))))
+    assert len(images) > 3, "another task had a turn"
+    assert all(image is before for image in images)
     assert [t.name for t in publisher.image.topics.values()] == ["t2"]
     assert publisher.image.applied.offset == 8999
 
 
-async def test_large_batch_is_seen_as_a_whole_or_not_at_all() -> None:
+async def test_large_batch_is_published_as_a_whole() -> None:
     """Invariant 49, for a creation of 20,000 partitions."""
     publisher = MetadataPublisher()
     publisher.on_commit([commit(0, topic(1, 10))])
     before = publisher.image
-    seen = await looks(publisher, publisher.on_commit([commit(11, topic(2, 20_000))]))
-    assert len(seen) > 3
-    assert all(image is before for image in seen)
+    images = await images_during(publisher, publisher.on_commit([commit(11, topic(2, 20_000))]))
+    assert len(images) > 3
+    assert all(image is before for image in images)
     assert len(publisher.image.topics[(2).to_bytes(16)].partitions) == 20_000
 
 
@@ -104,17 +104,17 @@ def test_a_step_of_a_load_is_short() -> None:
     assert len(loader.image.topics) == 2000
 
 
-async def test_the_quorum_delivers_nothing_behind_a_load_that_goes_on() -> None:
+async def test_quorum_delivers_no_batch_while_a_load_is_in_progress() -> None:
     """Invariant 49: a later batch waits until the listener has taken the one before it."""
 
     @attrs.define
     class Slow:
-        heard: list[int] = attrs.field(factory=list)
+        offsets: list[int] = attrs.field(factory=list)
         gate: trio.Event = attrs.field(factory=trio.Event)
 
         async def _rest(self, offset: int) -> None:
             await self.gate.wait()
-            self.heard.append(offset)
+            self.offsets.append(offset)
 
         def on_commit(self, batches: Sequence[CommittedBatch]) -> Any:
             return self._rest(batches[-1].last_offset)
@@ -128,18 +128,18 @@ async def test_the_quorum_delivers_nothing_behind_a_load_that_goes_on() -> None:
         await trio.testing.wait_all_tasks_blocked()
         commits = [await quorum.append([r.NoOpRecord()], quorum.state.epoch) for _ in range(3)]
         await trio.testing.wait_all_tasks_blocked()
-        assert slow.heard == []
+        assert slow.offsets == []
         slow.gate.set()
         await commits[-1].wait()
-        assert slow.heard == sorted(slow.heard)
-        assert slow.heard[-1] == commits[-1].offset
+        assert slow.offsets == sorted(slow.offsets)
+        assert slow.offsets[-1] == commits[-1].offset
 
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_published_images_are_prefixes_of_the_log(seed: int) -> None:
     """Invariant 49: through batches, metadata transactions and snapshots, whole or half read.
 
-    A topic that was seen and is gone is not seen again: its id is not given to another.
+    A deleted topic never comes back, and its id is not given to another.
     """
     random = Random(seed)
     batches: list[tuple[Any, ...]] = []
@@ -149,8 +149,8 @@ async def test_published_images_are_prefixes_of_the_log(seed: int) -> None:
         records: list[Any] = topic(number, random.choice((1, 5, 300)))
         alive.append(number)
         if len(alive) > 3 and random.random() < 0.4:
-            gone = alive.pop(random.randrange(len(alive)))
-            records.append(r.RemoveTopicRecord(topic_id=gone.to_bytes(16)))
+            deleted = alive.pop(random.randrange(len(alive)))
+            records.append(r.RemoveTopicRecord(topic_id=deleted.to_bytes(16)))
         if not in_transaction and random.random() < 0.2:
             records = [r.BeginTransactionRecord(name="t"), *records]
             in_transaction = True
@@ -190,17 +190,17 @@ async def test_published_images_are_prefixes_of_the_log(seed: int) -> None:
             if skipped_to - 1 in prefixes:
                 image = prefixes[skipped_to - 1]
                 work = publisher.on_snapshot(snapshot(skipped_to, list(image_records(image))))
-                for seen in await looks(publisher, work):
-                    assert seen.applied.offset in prefixes
+                for visible in await images_during(publisher, work):
+                    assert visible.applied.offset in prefixes
                 continue
             skipped_to = 0
-        for seen in await looks(publisher, publisher.on_commit([commit(first, batch)])):
-            assert seen.applied.offset in prefixes
+        for visible in await images_during(publisher, publisher.on_commit([commit(first, batch)])):
+            assert visible.applied.offset in prefixes
     assert published == sorted(published)
     assert len(published) > 5
 
 
-def test_ids_and_replicas_are_in_memory_once() -> None:
+def test_directory_ids_and_replica_lists_are_shared_in_memory() -> None:
     """Objects, not bytes: 100,000 partitions on three brokers have three directory ids."""
     brokers = [registration(broker) for broker in (1, 2, 3)]
     loader = ImageLoader()
@@ -214,6 +214,6 @@ def test_ids_and_replicas_are_in_memory_once() -> None:
     )
     loader.load(read([change]), Applied(21, 1))
     partitions = [p for t in loader.image.topics.values() for p in t.partitions.values()]
-    assert len({id(one) for p in partitions for one in p.directories}) == 3
+    assert len({id(directory_id) for p in partitions for directory_id in p.directories}) == 3
     assert len({id(p.directories) for p in partitions}) <= 3, "one tuple a load"
     assert len({id(p.replicas) for p in partitions} | {id(p.isr) for p in partitions}) <= 4

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: when they are made, and what becomes of the log behind them."""
+"""Snapshots of the metadata: when they are written, and which part of the log is then deleted."""
 
 import math
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
 from kwire.simulation.raft_quorums import Watcher as Listener
 
 
-def test_bytes_make_one_due() -> None:
+def test_snapshot_is_due_after_max_bytes() -> None:
     cadence = SnapshotCadence(max_bytes=100, max_seconds=10)
     assert not cadence.due(0)
     cadence.on_commit(99, 0)
@@ -36,7 +36,7 @@ def test_bytes_make_one_due() -> None:
     assert not cadence.due(100)
 
 
-def test_time_makes_one_due_only_after_a_change() -> None:
+def test_snapshot_is_due_after_max_seconds_only_if_records_were_written() -> None:
     cadence = SnapshotCadence(max_bytes=100, max_seconds=10)
     assert cadence.deadline == math.inf
     cadence.on_commit(1, 5)
@@ -47,7 +47,7 @@ def test_time_makes_one_due_only_after_a_change() -> None:
     assert cadence.deadline == math.inf
 
 
-def test_an_interval_of_zero_is_none() -> None:
+def test_interval_of_zero_disables_timed_snapshots() -> None:
     cadence = SnapshotCadence(max_bytes=100, max_seconds=0)
     cadence.on_commit(1, 5)
     assert cadence.deadline == math.inf
@@ -63,8 +63,8 @@ class Node:
         )
         self.publisher = MetadataPublisher()
         self.quorum.add_listener(self.publisher)
-        self.heard = Listener()
-        self.quorum.add_listener(self.heard)
+        self.listener = Listener()
+        self.quorum.add_listener(self.listener)
         cadence = SnapshotCadence(
             max_bytes=int(limits.get("max_bytes", 1 << 40)),
             max_seconds=limits.get("max_seconds", 3600),
@@ -77,14 +77,14 @@ class Node:
 
 
 @asynccontextmanager
-async def node(storage: MetadataStorage, **limits: float) -> AsyncIterator[Node]:
-    made = Node(storage, **limits)
+async def running_node(storage: MetadataStorage, **limits: float) -> AsyncIterator[Node]:
+    node = Node(storage, **limits)
     async with trio.open_nursery() as nursery:
-        await nursery.start(made.quorum.run)
-        await nursery.start(made.snapshotter.run)
-        while not made.quorum.leader().is_active:
+        await nursery.start(node.quorum.run)
+        await nursery.start(node.snapshotter.run)
+        while not node.quorum.leader().is_active:
             await trio.lowlevel.checkpoint()
-        yield made
+        yield node
         nursery.cancel_scope.cancel()
 
 
@@ -94,25 +94,25 @@ def topic(number: int) -> TopicRecord:
 
 async def test_a_change_is_in_a_snapshot_within_the_interval(autojump_clock: MockClock) -> None:
     storage = MemoryStorage()
-    async with node(storage) as made:
-        await made.add(topic(1))
+    async with running_node(storage) as node:
+        await node.add(topic(1))
         await trio.sleep(3599)
         assert not storage.snapshots
         await trio.sleep(2)
-        assert [s.end_offset for s in storage.snapshots] == [made.quorum.next_offset]
+        assert [s.end_offset for s in storage.snapshots] == [node.quorum.next_offset]
         await trio.sleep(50_000)
         assert len(storage.snapshots) == 1, "nothing changed"
 
 
 async def test_no_snapshot_within_a_metadata_transaction(autojump_clock: MockClock) -> None:
     storage = MemoryStorage()
-    async with node(storage) as made:
-        await made.add(BeginTransactionRecord(), topic(1))
+    async with running_node(storage) as node:
+        await node.add(BeginTransactionRecord(), topic(1))
         await trio.sleep(10_000)
         assert not storage.snapshots
-        await made.add(EndTransactionRecord())
+        await node.add(EndTransactionRecord())
         await wait_all_tasks_blocked()
-        assert [s.end_offset for s in storage.snapshots] == [made.quorum.next_offset]
+        assert [s.end_offset for s in storage.snapshots] == [node.quorum.next_offset]
 
 
 class InlineDisk(DiskStorage):
@@ -133,19 +133,19 @@ async def test_many_changes_leave_a_short_log(end: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(trio.to_thread, "run_sync", inline)
     disk = SimDisk()
-    async with node(disk_storage(disk), max_bytes=4_000) as made:
+    async with running_node(disk_storage(disk), max_bytes=4_000) as node:
         for number in range(600):
-            await made.add(topic(number))
-        image = made.publisher.image
-        left = {"kill": disk.after_kill, "power loss": lambda: disk.power_loss(Random(3))}
-        disk = left[end]() if end in left else disk
+            await node.add(topic(number))
+        image = node.publisher.image
+        crashes = {"kill": disk.after_kill, "power loss": lambda: disk.power_loss(Random(3))}
+        disk = crashes[end]() if end in crashes else disk
     names = sorted(entry.name for entry in disk.entries("__cluster_metadata-0"))
     assert len([n for n in names if n.endswith(".checkpoint")]) == 2, names
     assert len([n for n in names if n.endswith(".log")]) <= 3, names
     assert "00000000000000000000.log" not in names
-    async with node(disk_storage(disk), max_bytes=4_000) as made:
-        assert made.publisher.image.topics == image.topics
-        assert len(made.heard.snapshots) == 1
-        assert len(made.heard.batches) < 200, "what the snapshot holds is not replayed"
-        await made.add(topic(1000))
-        assert len(made.publisher.image.topics) == 601
+    async with running_node(disk_storage(disk), max_bytes=4_000) as node:
+        assert node.publisher.image.topics == image.topics
+        assert len(node.listener.snapshots) == 1
+        assert len(node.listener.batches) < 200, "what the snapshot holds is not replayed"
+        await node.add(topic(1000))
+        assert len(node.publisher.image.topics) == 601

@@ -12,40 +12,40 @@ from kwire.simulation.raft_quorums import config_of
 from tests.support.raftmeta.one_node import dynamic
 
 
-def test_where_the_configured_servers_are_is_asked_as_well() -> None:
+def test_node_without_leader_contacts_bootstrap_servers_too() -> None:
     """KIP-853: a node without a leader asks the bootstrap servers; all voters may have moved."""
     history = VoterHistory([(CONFIGURED, dynamic(1, 2, 3))], [(CONFIGURED, 1)])
     moved, same = Node(-2, "moved", 9093), Node(-3, "node-2", 9093)
     config = config_of(9, can_vote=False, bootstrap=(moved, same))
     raft = Raft(config, Recovered(ElectionState(3, 1), LogState(), history), Random(1))
-    asked = set()
+    nodes = set()
     effects = list(raft.step(Started(), 0.0, 0))
     while raft.state.now < 60:
         while effects:
             effect = effects.pop()
             if isinstance(effect, Send):
-                asked.add(effect.node)
+                nodes.add(effect.node)
                 effects += raft.step(Answered(effect.call_id, None), raft.state.now, 0)
         effects += raft.step(None, raft.deadline, 0)
-    assert asked == {moved, *dynamic(1, 2, 3).nodes()}
+    assert nodes == {moved, *dynamic(1, 2, 3).nodes()}
 
 
-def test_a_leader_that_moved_is_found_by_the_address_that_others_give() -> None:
+def test_leader_that_moved_is_found_through_the_endpoints_in_responses() -> None:
     """KIP-853: the voters in the log may have an older address of the leader than other nodes."""
     history = VoterHistory([(CONFIGURED, dynamic(1, 2, 3))], [(CONFIGURED, 1)])
     config = config_of(9, can_vote=False)
     raft = Raft(config, Recovered(ElectionState(3, 1), LogState(), history), Random(1))
-    asked = set()
+    nodes = set()
     effects = list(raft.step(Started(), 0.0, 0))
     while raft.state.now < 60:
         while effects:
             effect = effects.pop()
             if isinstance(effect, Send):
-                asked.add(effect.node)
+                nodes.add(effect.node)
                 answer = None if effect.node.id == 1 else not_leader(1, 3, Node(1, "moved", 9093))
                 effects += raft.step(Answered(effect.call_id, answer), raft.state.now, 0)
         effects += raft.step(None, raft.deadline, 0)
-    assert Node(1, "moved", 9093) in asked
+    assert Node(1, "moved", 9093) in nodes
 
 
 def not_leader(leader_id: int, epoch: int, leader: Node) -> FetchResponse:

@@ -38,7 +38,9 @@ def leads_while_fetched_by(raft: Raft, *replicas: ReplicaKey) -> bool:
     ],
     ids=["voter", "voter's id on another disk", "observer"],
 )
-def test_only_fetches_of_voters_keep_a_leader_in_office(third: ReplicaKey, leads_on: bool) -> None:
+def test_leader_resigns_unless_a_majority_of_voters_fetches(
+    third: ReplicaKey, leads_on: bool
+) -> None:
     """KIP-595, KIP-853, invariant 44: a majority of the voters, by id and directory, has to fetch.
 
     A voter that came back with an empty disk is an observer that has the voter's id.
@@ -47,7 +49,7 @@ def test_only_fetches_of_voters_keep_a_leader_in_office(third: ReplicaKey, leads
     assert leads_while_fetched_by(raft, key_of(2), third) is leads_on
 
 
-def test_a_leader_that_was_voted_out_counts_on_the_others_alone() -> None:
+def test_leader_that_removes_itself_needs_a_majority_of_the_others() -> None:
     """KIP-853: a leader that is removing itself is no part of the majority that it needs."""
     raft = leader(voters=dynamic(1, 2, 3, 4), kraft_version=1)
     raft.state.history.add(raft.state.log.end_offset - 1, dynamic(2, 3, 4))

@@ -1,6 +1,6 @@
 """KIP-595, a Raft protocol for the metadata quorum: the follower's and the leader's side of it.
 
-The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the rule in our words; `docs/quorum-rules.md` lists them all.
 """
 
 from typing import Any
@@ -52,8 +52,8 @@ from tests.support.raftmeta.one_node import (
 
 
 def records(base_offset: int, epoch: int, *values: bytes) -> bytes:
-    found = [New(None, value) for value in values]
-    return batch(found, timestamp_ms=7, base_offset=base_offset, leader_epoch=epoch)
+    entries = [New(None, value) for value in values]
+    return batch(entries, timestamp_ms=7, base_offset=base_offset, leader_epoch=epoch)
 
 
 def leader_state(raft: Raft) -> RaftState:
@@ -66,13 +66,13 @@ def fetch_under_way(raft: Raft) -> int:
 
 
 def fetch_offset(send: Send) -> int:
-    asked = messages.partition_of(send.request)
-    assert asked is not None
-    return int(asked.fetch_offset)
+    partition = messages.partition_of(send.request)
+    assert partition is not None
+    return int(partition.fetch_offset)
 
 
-def answered(raft: Raft, data: bytes, now: float) -> tuple[object, ...]:
-    """The leader's answer to the Fetch that is under way."""
+def answer_fetch(raft: Raft, data: bytes, now: float) -> tuple[object, ...]:
+    """Let the leader answer the Fetch that is under way with these records."""
     response = messages.fetch_response(leader_state(raft), records=LogSlice(5, 9, 1000))
     response.responses[0].partitions[0].records = data
     return raft.step(Answered(fetch_under_way(raft), response), now, 0)
@@ -90,7 +90,7 @@ DAMAGED = SOUND[:-1] + bytes([SOUND[-1] ^ 1])
         SOUND[:16] + b"\x01" + SOUND[17:],
         records(6, 2, b"beyond a gap"),
         records(4, 2, b"what is there already"),
-        records(5, 3, b"of an epoch that nobody has told of"),
+        records(5, 3, b"of an unknown epoch"),
         SOUND + records(7, 1, b"of an earlier epoch than the batch before"),
     ],
     ids=["CRC", "CRC of the second", "magic", "gap", "overlap", "epoch ahead", "epoch falls"],
@@ -99,27 +99,27 @@ def test_damaged_records_are_refused_and_fetched_again(data: bytes) -> None:
     """A follower appends nothing of an answer with a damaged batch, follows on, and asks for the
     same offset again (KafkaRaftClient.appendAsFollower of 4.3.1)."""
     raft = follower()
-    assert not [e for e in answered(raft, data, 0.1) if isinstance(e, AppendLog)]
+    assert not [e for e in answer_fetch(raft, data, 0.1) if isinstance(e, AppendLog)]
     assert isinstance(raft.state.role, Follower)
     assert raft.state.log.end_offset == 5
-    asked = [e for e in raft.step(None, raft.deadline, 0) if isinstance(e, Send)]
-    assert [(e.node.id, fetch_offset(e)) for e in asked] == [(2, 5)]
+    fetches = [e for e in raft.step(None, raft.deadline, 0) if isinstance(e, Send)]
+    assert [(e.node.id, fetch_offset(e)) for e in fetches] == [(2, 5)]
     assert raft.state.now < 0.2  # at once, but not in a busy loop
-    assert [e for e in answered(raft, SOUND, 0.3) if isinstance(e, AppendLog)]
+    assert [e for e in answer_fetch(raft, SOUND, 0.3) if isinstance(e, AppendLog)]
     assert raft.state.log.end_offset == 7
 
 
-def test_the_end_of_an_answer_may_be_cut_off() -> None:
+def test_partial_batch_at_the_end_of_a_response_is_ignored() -> None:
     """A Fetch answer is limited in bytes: the last batch may have been cut and comes again."""
     raft = follower()
-    answered(raft, SOUND + records(7, 2, b"third")[:-3], 0.1)
+    answer_fetch(raft, SOUND + records(7, 2, b"third")[:-3], 0.1)
     assert raft.state.log.end_offset == 7
 
 
-def test_records_of_an_epoch_ahead_wait_until_that_epoch_is_known() -> None:
+def test_records_of_a_later_epoch_are_not_appended() -> None:
     """A replica appends only what is of no later epoch than its own, and stops there."""
     raft = follower()
-    answered(raft, SOUND + records(7, 3, b"third"), 0.1)
+    answer_fetch(raft, SOUND + records(7, 3, b"third"), 0.1)
     assert raft.state.log.end_offset == 7
 
 
@@ -133,7 +133,7 @@ def end(epoch: int, *preferred: int, of: int = 2) -> Any:
     return messages.end_request(sender, tuple(ReplicaKey(n) for n in preferred))
 
 
-def test_a_leader_makes_itself_known_by_begin_quorum_epoch() -> None:
+def test_receiver_of_begin_quorum_epoch_follows_the_sender() -> None:
     """A node that gets BeginQuorumEpoch of its epoch or a later one follows the sender."""
     raft = node(saved=ElectionState(2))
     response, effects = say(raft, begin(3))
@@ -156,24 +156,24 @@ def test_begin_and_end_of_an_old_epoch_are_fenced(request_of: Any) -> None:
 @pytest.mark.parametrize(
     ("epoch", "error"), [(1, 74), (3, 75)], ids=["FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"]
 )
-def test_the_leader_serves_its_own_epoch_alone(epoch: int, error: int) -> None:
+def test_leader_serves_requests_of_its_own_epoch_only(epoch: int, error: int) -> None:
     """A Fetch of an earlier epoch is fenced, one of a later epoch gets UNKNOWN_LEADER_EPOCH."""
     response, _ = say(leader(), fetch(epoch=epoch))
     assert part(response).error_code == error
     assert part(response).current_leader.leader_epoch == 2
 
 
-def test_a_follower_says_who_leads() -> None:
+def test_follower_names_the_leader_in_its_error() -> None:
     """A Fetch to a node that does not lead gets NOT_LEADER_OR_FOLLOWER, the leader and its
     address."""
     response, _ = say(follower(of=2), fetch(3))
     assert part(response).error_code == 6
-    known = part(response).current_leader
-    assert (known.leader_id, known.leader_epoch) == (2, 2)
+    current_leader = part(response).current_leader
+    assert (current_leader.leader_id, current_leader.leader_epoch) == (2, 2)
     assert [(n.node_id, n.host, n.port) for n in response.node_endpoints] == [(2, "node-2", 9093)]
 
 
-def test_who_hears_of_a_later_epoch_leads_no_longer() -> None:
+def test_leader_steps_down_on_a_later_epoch() -> None:
     """Raft 5.1: a leader that learns of a later term steps down."""
     raft = leader()
     say(raft, vote(3, 5, last=(2, 6)))
@@ -193,7 +193,7 @@ ALL = {
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_nodes_of_another_cluster_are_refused(name: str) -> None:
+def test_request_of_another_cluster_is_refused(name: str) -> None:
     """INCONSISTENT_CLUSTER_ID for the whole request, and nothing changes."""
     raft = leader()
     before = raft.state.election
@@ -203,14 +203,14 @@ def test_nodes_of_another_cluster_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_node_that_does_not_know_its_cluster_is_not_refused(name: str) -> None:
+def test_request_without_cluster_id_is_accepted(name: str) -> None:
     """The cluster id is compared only if it was sent."""
     response, _ = say(leader(), with_cluster_id(ALL[name](), None))
     assert response is None or response.error_code == 0
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_only_the_metadata_partition_is_known(name: str) -> None:
+def test_only_the_metadata_partition_is_served(name: str) -> None:
     """INVALID_REQUEST for anything but partition 0 of __cluster_metadata."""
     request = ALL[name]()
     request.topics[0].partitions.append(request.topics[0].partitions[0])
@@ -219,15 +219,15 @@ def test_only_the_metadata_partition_is_known(name: str) -> None:
 
 
 # Electing -----------------------------------------------------------------------------------
-def test_a_vote_is_not_given_in_an_epoch_that_has_a_leader() -> None:
+def test_no_vote_is_granted_in_an_epoch_with_a_leader() -> None:
     """A node that knows the leader of an epoch grants no vote in it."""
     raft = follower()
     response, _ = say(raft, vote(3, 2, last=(1, 5)))
     assert (part(response).error_code, part(response).vote_granted) == (0, False)
 
 
-def test_a_node_that_does_not_know_that_it_votes_gives_its_vote() -> None:
-    """KIP-853: a node behind in its log may be a voter without knowing; the candidate knows."""
+def test_voter_that_lacks_the_record_of_its_addition_grants_votes() -> None:
+    """KIP-853: a node behind in its log may be a voter already; the candidate's log says so."""
     raft = node(9)
     response, _ = say(raft, vote(2, 1, to=9))
     assert part(response).vote_granted
@@ -248,17 +248,17 @@ def test_the_first_record_of_an_epoch_is_leader_change() -> None:
     assert [v.voter_id for v in record.granting_voters] == [1, 3]
 
 
-def test_a_leader_tells_each_voter_until_it_fetches() -> None:
+def test_begin_quorum_epoch_is_repeated_until_each_voter_fetches() -> None:
     """BeginQuorumEpoch goes to all other voters, and again to those that do not fetch."""
     raft = node(log=of_epoch_1(), saved=ElectionState(1))
     become_prospective(raft.state)
     become_candidate(raft.state)
     become_leader(raft.state, frozenset((1, 2)))
-    told = sends(raft.step(None, 0.0, 0), BeginQuorumEpochRequest)
-    assert [s.node.id for s in told] == [2, 3]
-    for send in told:
-        known = messages.begin_response(node(send.node.id, saved=ElectionState(2, 1)).state)
-        raft.step(Answered(send.call_id, known), 0.01, 0)
+    requests = sends(raft.step(None, 0.0, 0), BeginQuorumEpochRequest)
+    assert [s.node.id for s in requests] == [2, 3]
+    for send in requests:
+        response = messages.begin_response(node(send.node.id, saved=ElectionState(2, 1)).state)
+        raft.step(Answered(send.call_id, response), 0.01, 0)
     say(raft, fetch(2), 0.5)
     again: list[int] = []
     while raft.state.now < 1.4:
@@ -269,27 +269,27 @@ def test_a_leader_tells_each_voter_until_it_fetches() -> None:
     assert set(again) == {3}
 
 
-def test_a_leader_that_stops_prefers_the_longest_log() -> None:
+def test_stopping_leader_prefers_the_voter_with_the_longest_log() -> None:
     """EndQuorumEpoch names the other voters, furthest log first."""
     raft = leader()
     say(raft, fetch(2, offset=5), 0.2)
     say(raft, fetch(3, offset=6, last_epoch=2), 0.3)
-    told = sends(raft.step(Shutdown(), 0.4, 0), EndQuorumEpochRequest)
-    assert {s.node.id for s in told} == {2, 3}
-    asked = messages.partition_of(told[0].request)
-    assert asked is not None
-    assert [c.candidate_id for c in asked.preferred_candidates] == [3, 2]
+    requests = sends(raft.step(Shutdown(), 0.4, 0), EndQuorumEpochRequest)
+    assert {s.node.id for s in requests} == {2, 3}
+    partition = messages.partition_of(requests[0].request)
+    assert partition is not None
+    assert [c.candidate_id for c in partition.preferred_candidates] == [3, 2]
 
 
-def test_the_preferred_candidate_stands_at_once_and_the_others_later() -> None:
-    """After EndQuorumEpoch the first of the preferred does not wait; the next do, each longer."""
+def test_preferred_candidate_starts_its_election_first() -> None:
+    """After EndQuorumEpoch the first preferred candidate does not wait; each other waits longer."""
     waits = {}
     for number in (1, 2, 4):
         raft = follower(number, of=3, voters=voters_of(1, 2, 3, 4))
         response, effects = say(raft, end(2, 1, 2, 4, of=3))
         assert part(response).error_code == 0
-        stands = any(isinstance(s.request, VoteRequest) for s in sends(effects))
-        waits[number] = 0.0 if stands else raft.state.role.deadline - 0.2  # type: ignore[union-attr]
+        is_electing = any(isinstance(s.request, VoteRequest) for s in sends(effects))
+        waits[number] = 0.0 if is_electing else raft.state.role.deadline - 0.2  # type: ignore[union-attr]
     assert waits[1] == 0.0
     assert 0.0 < waits[2] < waits[4] < 1.0
 
@@ -313,58 +313,60 @@ def test_a_candidate_that_lost_waits_at_most_the_back_off() -> None:
 def test_an_observer_finds_the_leader_through_any_voter() -> None:
     """It fetches from voters in no order, and follows the leader that the answer names."""
     raft = node(9)
-    (asked,) = raft.state.calls.open.values()
-    assert isinstance(asked.request, FetchRequest)
-    other = node(asked.node.id, saved=ElectionState(4, 2)).state
-    raft.step(Answered(asked.id, messages.fetch_response(other, error=6)), 0.1, 0)
+    (call,) = raft.state.calls.open.values()
+    assert isinstance(call.request, FetchRequest)
+    other = node(call.node.id, saved=ElectionState(4, 2)).state
+    raft.step(Answered(call.id, messages.fetch_response(other, error=6)), 0.1, 0)
     assert isinstance(raft.state.role, Follower)
     assert (raft.state.role.leader.id, raft.state.epoch) == (2, 4)
     assert raft.deadline > 0.1
 
 
 # Replicating --------------------------------------------------------------------------------
-def test_a_fetch_is_sent_after_what_it_promises_is_written() -> None:
+def test_next_fetch_follows_the_append_of_the_last_response() -> None:
     """The next Fetch comes behind the append in the same turn, so that the sync lies between."""
     raft = follower()
-    effects = [*answered(raft, SOUND, 0.1)]
-    written = next(n for n, e in enumerate(effects) if isinstance(e, AppendLog))
-    asked = next(n for n, e in enumerate(effects) if isinstance(e, Send))
-    assert written < asked
+    effects = [*answer_fetch(raft, SOUND, 0.1)]
+    append_index = next(n for n, e in enumerate(effects) if isinstance(e, AppendLog))
+    fetch_index = next(n for n, e in enumerate(effects) if isinstance(e, Send))
+    assert append_index < fetch_index
 
 
-@pytest.mark.parametrize(("told", "known"), [(3, 3), (7, 7), (99, 7)])
-def test_a_follower_takes_the_high_watermark_as_far_as_its_log_goes(told: int, known: int) -> None:
+@pytest.mark.parametrize(("leader_watermark", "own_watermark"), [(3, 3), (7, 7), (99, 7)])
+def test_followers_high_watermark_is_bounded_by_its_log_end(
+    leader_watermark: int, own_watermark: int
+) -> None:
     """Its own is the smaller of the leader's and its log's end, and never falls."""
     raft = follower()
     response = messages.fetch_response(leader_state(raft), records=LogSlice(5, 9, 1000))
     response.responses[0].partitions[0].records = SOUND
-    response.responses[0].partitions[0].high_watermark = told
+    response.responses[0].partitions[0].high_watermark = leader_watermark
     raft.step(Answered(fetch_under_way(raft), response), 0.1, 0)
-    assert raft.state.high_watermark == known
+    assert raft.state.high_watermark == own_watermark
 
 
-def test_a_fetch_without_news_is_held_and_answered_when_there_is_some() -> None:
+def test_fetch_without_new_records_waits_for_an_append_or_max_wait() -> None:
     """The leader answers when something was appended, at the latest after max.wait.ms."""
     raft = leader()
     response, _ = say(raft, fetch(2, offset=6, last_epoch=2), 0.2)  # commits the epoch's record
     assert part(response).high_watermark == 6
     request = fetch(2, offset=6, last_epoch=2)
     request.topics[0].partitions[0].high_watermark = 6
-    held, _ = say(raft, request, 0.3)
-    assert held is None
+    response, _ = say(raft, request, 0.3)
+    assert response is None
     effects = raft.step(Append("append", 2, (b"value",)), 0.4, 0)
     assert [e for e in effects if isinstance(e, Reply)]
     request.topics[0].partitions[0].fetch_offset = raft.state.log.end_offset
-    held, _ = say(raft, request, 0.5)
-    if held is not None:  # it has committed what was appended, which ends the wait
-        request.topics[0].partitions[0].high_watermark = part(held).high_watermark
-        held, _ = say(raft, request, 0.5)
-    assert held is None
+    response, _ = say(raft, request, 0.5)
+    if response is not None:  # it has committed what was appended, which ends the wait
+        request.topics[0].partitions[0].high_watermark = part(response).high_watermark
+        response, _ = say(raft, request, 0.5)
+    assert response is None
     assert not [e for e in raft.step(None, 0.99, 0) if isinstance(e, Reply)]
     assert [e for e in raft.step(None, 1.01, 0) if isinstance(e, Reply)]
 
 
-def test_who_waits_for_a_leader_that_ends_is_told() -> None:
+def test_held_fetches_are_answered_when_the_leader_resigns() -> None:
     """Fetches that are held are answered with NOT_LEADER_OR_FOLLOWER when it resigns."""
     raft = leader()
     request = fetch(2, offset=6, last_epoch=2)
@@ -390,7 +392,7 @@ def test_only_the_leader_describes_the_quorum() -> None:
     assert part(say(leader(), request)[0]).error_code == 0
 
 
-def test_a_node_that_stops_stands_for_nothing() -> None:
+def test_stopping_node_never_becomes_a_candidate_but_grants_votes() -> None:
     """After EndQuorumEpoch a resigned leader takes part in elections only by its vote."""
     raft = leader()
     raft.step(Shutdown(), 0.3, 0)

@@ -1,6 +1,6 @@
 """KIP-630, snapshots of the metadata log: how they are fetched.
 
-The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the rule in our words; `docs/quorum-rules.md` lists them all.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ from kwire.simulation.raft_script import Fixed
 from tests.support.raftmeta.one_node import answer, follower, leader, part, say, sends
 
 
-def test_an_observer_whose_leader_is_gone_asks_others_in_the_middle_of_a_snapshot() -> None:
+def test_observer_in_a_snapshot_fetch_looks_for_another_leader() -> None:
     """A follower that gets no answer looks for the leader among all voters, whatever it was
     fetching; an observer has no election that would free it."""
     history = VoterHistory([(-1, voters_of(1, 2, 3))])
@@ -43,16 +43,16 @@ def test_an_observer_whose_leader_is_gone_asks_others_in_the_middle_of_a_snapsho
     raft.state.calls.finish(fetch)
     assert isinstance(raft.state.role, Follower)
     raft.state.role.snapshot = SnapshotFetch(SnapshotId(8, 1), 4)
-    asked: list[Send] = [e for e in raft.step(None, 0.1, 0) if isinstance(e, Send)]
-    assert [type(e.request) for e in asked] == [FetchSnapshotRequest]
-    seen = set()
+    requests: list[Send] = [e for e in raft.step(None, 0.1, 0) if isinstance(e, Send)]
+    assert [type(e.request) for e in requests] == [FetchSnapshotRequest]
+    node_ids = set()
     for _ in range(20):
-        effects = raft.step(Answered(asked[-1].call_id, None), raft.state.now, 0)
-        asked = [e for e in effects if isinstance(e, Send)]
-        while not asked:
-            asked = [e for e in raft.step(None, raft.deadline, 0) if isinstance(e, Send)]
-        seen |= {e.node.id for e in asked if isinstance(e.request, FetchRequest)}
-    assert seen & {2, 3}
+        effects = raft.step(Answered(requests[-1].call_id, None), raft.state.now, 0)
+        requests = [e for e in effects if isinstance(e, Send)]
+        while not requests:
+            requests = [e for e in raft.step(None, raft.deadline, 0) if isinstance(e, Send)]
+        node_ids |= {e.node.id for e in requests if isinstance(e.request, FetchRequest)}
+    assert node_ids & {2, 3}
 
 
 # The leader's side --------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def ask(snapshot: SnapshotId = SNAPSHOT, position: int = 0, epoch: int = 2) -> A
     ],
     ids=["no such end", "no such epoch", "position", "old epoch", "new epoch"],
 )
-def test_what_cannot_be_given_of_a_snapshot(request_of: Any, error: int) -> None:
+def test_invalid_fetch_snapshot_gets_kafkas_error(request_of: Any, error: int) -> None:
     """SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH; the
     answer names the leader.
     """
@@ -97,18 +97,22 @@ def test_a_position_beyond_the_end_of_a_snapshot_is_out_of_range() -> None:
     for position, error, data in ((9, 0, b"9"), (10, 99, b"")):
         _, effects = say(raft, ask(position=position))
         replies = [o for o in write(storage, effects).outcomes if isinstance(o, Reply)]
-        found = part(replies[0].response)
-        assert (found.error_code, found.unaligned_records, found.size) == (error, data, 10)
+        partition = part(replies[0].response)
+        assert (partition.error_code, partition.unaligned_records, partition.size) == (
+            error,
+            data,
+            10,
+        )
 
 
-def test_only_the_leader_gives_snapshots() -> None:
+def test_only_the_leader_serves_snapshots() -> None:
     """NOT_LEADER_OR_FOLLOWER elsewhere, with the leader's name."""
     response, _ = say(follower(1, of=2), ask())
     assert (part(response).error_code, part(response).current_leader.leader_id) == (6, 2)
 
 
-def test_fetching_a_snapshot_is_a_sign_of_life() -> None:
-    """Check-quorum counts FetchSnapshot like Fetch: a voter that loads needs its leader."""
+def test_fetch_snapshot_counts_for_check_quorum() -> None:
+    """Check quorum counts FetchSnapshot like Fetch: the voter still needs its leader."""
     raft = leader_with_snapshot()
     now = 0.2
     for _ in range(10):
@@ -124,31 +128,35 @@ def test_fetching_a_snapshot_is_a_sign_of_life() -> None:
 def loading() -> Raft:
     """Return node 1, which node 2 has sent to fetch a snapshot."""
     raft = follower()
-    told = messages.fetch_response(follower().state)
-    told.responses[0].partitions[0].snapshot_id.end_offset = 9
-    told.responses[0].partitions[0].snapshot_id.epoch = 2
-    answer(raft, FetchRequest, 2, told, 0.1)
+    response = messages.fetch_response(follower().state)
+    response.responses[0].partitions[0].snapshot_id.end_offset = 9
+    response.responses[0].partitions[0].snapshot_id.epoch = 2
+    answer(raft, FetchRequest, 2, response, 0.1)
     return raft
 
 
 def piece(raft: Raft, position: int, data: bytes, size: int, **changes: Any) -> Any:
-    wanted = changes.get("snapshot", SnapshotId(9, 2))
+    snapshot = changes.get("snapshot", SnapshotId(9, 2))
     response = messages.snapshot_response(
-        follower().state, wanted, position=position, piece=data, error=changes.get("error", 0)
+        follower().state, snapshot, position=position, piece=data, error=changes.get("error", 0)
     )
     part(response).size = size
     return answer(raft, FetchSnapshotRequest, 2, response, 0.2)
 
 
-def test_a_snapshot_is_fetched_piece_by_piece() -> None:
+def test_snapshot_is_fetched_in_chunks() -> None:
     """Each request names the position where the last piece ended; nothing is installed before
     the last byte is there, and it counts only when it is in place."""
     raft = loading()
     effects = piece(raft, 0, b"01234", 8)
-    (asked,) = sends(effects, FetchSnapshotRequest)
-    found = messages.partition_of(asked.request)
-    assert found is not None
-    assert (found.position, found.snapshot_id.end_offset, found.snapshot_id.epoch) == (5, 9, 2)
+    (send,) = sends(effects, FetchSnapshotRequest)
+    partition = messages.partition_of(send.request)
+    assert partition is not None
+    assert (partition.position, partition.snapshot_id.end_offset, partition.snapshot_id.epoch) == (
+        5,
+        9,
+        2,
+    )
     assert not [e for e in effects if isinstance(e, InstallSnapshot)]
     effects = piece(raft, 5, b"567", 8)
     kinds = [type(e) for e in effects if isinstance(e, WriteSnapshot | InstallSnapshot)]
@@ -163,8 +171,8 @@ def test_a_snapshot_is_fetched_piece_by_piece() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"position": 3}, {"snapshot": SnapshotId(9, 1)}])
-def test_a_piece_of_something_else_is_not_taken(changes: Any) -> None:
-    """Another position or another snapshot than was asked for is no piece of this one."""
+def test_chunk_of_another_position_or_snapshot_is_ignored(changes: Any) -> None:
+    """A chunk of another position or snapshot than the requested one is ignored."""
     raft = loading()
     position = changes.pop("position", 0)
     effects = piece(raft, position, b"01234", 8, **changes)
@@ -172,28 +180,28 @@ def test_a_piece_of_something_else_is_not_taken(changes: Any) -> None:
 
 
 @pytest.mark.parametrize("error", [98, 99])
-def test_a_snapshot_that_is_gone_is_asked_for_by_fetch_again(error: int) -> None:
+def test_follower_sends_fetch_again_when_the_snapshot_was_deleted(error: int) -> None:
     """The leader has cleaned it: the answer to the next Fetch names the newest one."""
     raft = loading()
-    asked = sends(piece(raft, 0, b"", 0, error=error))
-    while not asked:
-        asked = sends(raft.step(None, raft.deadline, 0))
-    assert isinstance(asked[0].request, FetchRequest)
+    requests = sends(piece(raft, 0, b"", 0, error=error))
+    while not requests:
+        requests = sends(raft.step(None, raft.deadline, 0))
+    assert isinstance(requests[0].request, FetchRequest)
 
 
-def test_a_damaged_snapshot_is_refused_and_asked_for_again() -> None:
+def test_damaged_snapshot_is_refused_and_fetched_again() -> None:
     """Nothing changes; the node fetches from the leader, which names a snapshot again."""
     raft = loading()
     piece(raft, 0, b"01234567", 8)
-    asked = sends(raft.step(SnapshotRefused(SnapshotId(9, 2)), 0.3, 0))
-    while not [s for s in asked if s.node.id == 2]:
-        asked = sends(raft.step(None, raft.deadline, 0))
-    assert isinstance(asked[0].request, FetchRequest)
+    requests = sends(raft.step(SnapshotRefused(SnapshotId(9, 2)), 0.3, 0))
+    while not [s for s in requests if s.node.id == 2]:
+        requests = sends(raft.step(None, raft.deadline, 0))
+    assert isinstance(requests[0].request, FetchRequest)
     assert raft.state.log.end_offset == 5
     assert raft.state.installing is None
 
 
-def test_who_installs_a_snapshot_stands_for_nothing() -> None:
+def test_node_that_installs_a_snapshot_never_becomes_a_candidate() -> None:
     """During the installation the node's log is neither the old one nor the new one."""
     raft = loading()
     piece(raft, 0, b"01234567", 8)

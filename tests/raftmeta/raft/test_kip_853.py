@@ -1,6 +1,6 @@
 """KIP-853, changes of the voter set, and chapter 4 of Ongaro's thesis that it rests on.
 
-The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the rule in our words; `docs/quorum-rules.md` lists them all.
 """
 
 from typing import Any
@@ -50,12 +50,12 @@ HOUR_MS = 3_600_000
 def active(*ids: int, kraft_version: int = 1) -> Raft:
     """Node 1 as the leader of dynamic voters, with its epoch's first record committed."""
     raft = leader(voters=dynamic(*(ids or (1, 2, 3))), kraft_version=kraft_version)
-    caught_up(raft, 2, now=0.15)
+    catch_up(raft, 2, now=0.15)
     return raft
 
 
-def caught_up(raft: Raft, number: int, *, now: float) -> tuple[Effect, ...]:
-    """A node has fetched everything."""
+def catch_up(raft: Raft, number: int, *, now: float) -> tuple[Effect, ...]:
+    """Let a node fetch at the leader's log end."""
     end = raft.state.log.end_offset
     last = raft.state.log.last_epoch
     _, effects = say(raft, fetch(number, offset=end, last_epoch=last, epoch=last), now)
@@ -97,12 +97,12 @@ def supports(raft: Raft, newest: int | None = 1, now: float = 0.25) -> tuple[Eff
     feature = ApiVersionsResponse.SupportedFeatureKey
     response = None
     if newest is not None:
-        told = [feature(name="kraft.version", min_version=0, max_version=newest)]
-        response = ApiVersionsResponse(api_keys=[], supported_features=told)
+        features = [feature(name="kraft.version", min_version=0, max_version=newest)]
+        response = ApiVersionsResponse(api_keys=[], supported_features=features)
     return answer(raft, ApiVersionsRequest, 4, response, now)
 
 
-def told(effects: Any) -> list[int]:
+def error_codes(effects: Any) -> list[int]:
     """Return the error codes of the answers to requests for a change."""
     replies = [e.response for e in effects if isinstance(e, Reply)]
     return [
@@ -113,53 +113,53 @@ def told(effects: Any) -> list[int]:
 
 
 # Adding -------------------------------------------------------------------------------------
-def test_a_voter_is_added_once_it_has_caught_up_and_says_what_it_can() -> None:
-    """The leader asks its first listener for its kraft.version, appends the new set, which
-    counts at once, and answers when that is committed by the new majority."""
+def test_voter_is_added_once_it_has_caught_up_and_supports_the_version() -> None:
+    """The leader asks the new voter's first listener for its kraft.version, appends the new set,
+    which counts at once, and answers when the new majority has committed it."""
     raft = active()
-    caught_up(raft, 4, now=0.16)
+    catch_up(raft, 4, now=0.16)
     response, effects = say(raft, add())
     assert response is None
-    (asked,) = sends(effects, ApiVersionsRequest)
-    assert (asked.node.host, asked.node.port) == ("node-4", 9093)
+    (send,) = sends(effects, ApiVersionsRequest)
+    assert (send.node.host, send.node.port) == ("node-4", 9093)
     effects = supports(raft)
     assert [e for e in effects if isinstance(e, AppendLog)]
     assert raft.state.voters == dynamic(1, 2, 3, 4)
-    assert not told(effects)
-    assert not told(caught_up(raft, 2, now=0.3))  # two of four
-    assert told(caught_up(raft, 4, now=0.4)) == [0]
+    assert not error_codes(effects)
+    assert not error_codes(catch_up(raft, 2, now=0.3))  # two of four
+    assert error_codes(catch_up(raft, 4, now=0.4)) == [0]
 
 
-def test_an_answer_may_be_wanted_when_the_change_is_written() -> None:
+def test_add_voter_without_ack_when_committed_answers_after_the_append() -> None:
     """KIP-1186: with ack.when.committed false, so that the new voter can fetch what commits it."""
     raft = active()
-    caught_up(raft, 4, now=0.16)
+    catch_up(raft, 4, now=0.16)
     say(raft, add(ack_when_committed=False))
-    assert told(supports(raft)) == [0]
+    assert error_codes(supports(raft)) == [0]
 
 
 def test_a_voter_that_is_behind_is_not_added() -> None:
-    """It would be counted while it cannot vote for what is new: REQUEST_TIMED_OUT."""
+    """It would count for the majority without the latest records: REQUEST_TIMED_OUT."""
     raft = active()
     say(raft, fetch(4, offset=0, last_epoch=0), 0.16)
     say(raft, add())
-    assert told(supports(raft)) == [7]
+    assert error_codes(supports(raft)) == [7]
     assert raft.state.voters == dynamic(1, 2, 3)
 
 
 def test_a_voter_that_was_caught_up_long_ago_is_not_added() -> None:
     """Caught up means within the last hour."""
     raft = active()
-    caught_up(raft, 4, now=0.16)
+    catch_up(raft, 4, now=0.16)
     raft.state.now_ms = HOUR_MS
     say(raft, add())
     feature = ApiVersionsResponse.SupportedFeatureKey(
         name="kraft.version", min_version=0, max_version=1
     )
-    known = ApiVersionsResponse(api_keys=[], supported_features=[feature])
+    response = ApiVersionsResponse(api_keys=[], supported_features=[feature])
     calls = raft.state.calls.open.values()
     call = next(c for c in calls if isinstance(c.request, ApiVersionsRequest))
-    assert told(raft.step(Answered(call.id, known), 0.3, 2 * HOUR_MS)) == [7]
+    assert error_codes(raft.step(Answered(call.id, response), 0.3, 2 * HOUR_MS)) == [7]
 
 
 @pytest.mark.parametrize(("newest", "error"), [(0, 42), (None, 7)], ids=["too old", "silent"])
@@ -168,9 +168,9 @@ def test_a_voter_that_does_not_support_the_version_is_not_added(
 ) -> None:
     """INVALID_REQUEST if it does not know the kraft.version, REQUEST_TIMED_OUT if it is silent."""
     raft = active()
-    caught_up(raft, 4, now=0.16)
+    catch_up(raft, 4, now=0.16)
     say(raft, add())
-    assert told(supports(raft, newest)) == [error]
+    assert error_codes(supports(raft, newest)) == [error]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_voter_that_does_not_support_the_version_is_not_added(
         "no voter with that disk",
     ],
 )
-def test_changes_that_are_refused(request_of: Any, error: int) -> None:
+def test_invalid_changes_are_refused(request_of: Any, error: int) -> None:
     """DUPLICATE_VOTER, INVALID_REQUEST, INCONSISTENT_CLUSTER_ID, VOTER_NOT_FOUND."""
     response, effects = say(active(), request_of())
     assert response.error_code == error
@@ -216,7 +216,7 @@ def test_no_change_before_the_epoch_is_committed(change: str) -> None:
     """Thesis, erratum to 4.1: a leader first commits a record of its own term."""
     raft = leader(voters=dynamic(1, 2, 3), kraft_version=1)
     assert say(raft, CHANGES[change]())[0].error_code == 7
-    caught_up(raft, 2, now=0.3)
+    catch_up(raft, 2, now=0.3)
     assert say(raft, remove(3), 0.4)[0] is None
 
 
@@ -236,22 +236,22 @@ def test_configured_voters_are_not_changed(change: str) -> None:
 
 
 # Removing -----------------------------------------------------------------------------------
-def test_a_voter_is_removed_by_the_majority_of_those_that_stay() -> None:
+def test_removal_is_committed_by_the_remaining_voters() -> None:
     """The new set counts when it is appended, and the answer comes when it is committed."""
     raft = active()
     response, _ = say(raft, remove(3))
     assert response is None
     assert raft.state.voters == dynamic(1, 2)
-    assert told(caught_up(raft, 2, now=0.3)) == [0]
+    assert error_codes(catch_up(raft, 2, now=0.3)) == [0]
 
 
 def test_a_leader_that_removes_itself_does_not_count_itself() -> None:
     """Thesis 4.2.2: while it manages a cluster without itself, its own log is no vote."""
     raft = active()
     say(raft, remove(1))
-    assert not told(caught_up(raft, 2, now=0.3))
+    assert not error_codes(catch_up(raft, 2, now=0.3))
     assert isinstance(raft.state.role, Leader)
-    assert told(caught_up(raft, 3, now=0.4)) == [0]
+    assert error_codes(catch_up(raft, 3, now=0.4)) == [0]
     assert isinstance(raft.state.role, Resigned)
 
 
@@ -262,7 +262,7 @@ def test_the_last_voter_is_not_removed() -> None:
     assert say(raft, remove(1))[0].error_code == 42
 
 
-def test_a_change_that_was_truncated_never_was() -> None:
+def test_truncated_change_restores_the_earlier_voters() -> None:
     """Thesis 4.1: a server falls back to the set before when the record is removed."""
     raft = follower(voters=dynamic(1, 2, 3), kraft_version=1)
     raft.state.history.add(4, dynamic(1, 2))
@@ -275,11 +275,11 @@ def test_a_change_that_was_truncated_never_was() -> None:
     assert raft.state.voters == dynamic(1, 2, 3)
 
 
-def test_who_asked_hears_when_the_leader_ends_before_the_change_is_committed() -> None:
-    """NOT_LEADER_OR_FOLLOWER: what becomes of it is the next leader's business."""
+def test_uncommitted_change_is_answered_when_the_leader_resigns() -> None:
+    """NOT_LEADER_OR_FOLLOWER: the next leader decides whether the change is committed."""
     raft = active()
     say(raft, remove(3))
-    assert told(raft.step(Resign(2), 0.3, 0)) == [6]
+    assert error_codes(raft.step(Resign(2), 0.3, 0)) == [6]
 
 
 # Updating -----------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_voter_that_moved_is_written_with_its_new_address() -> None:
     assert raft.state.voters.ids == (1, 2, 3)
 
 
-def test_an_update_that_says_nothing_new_writes_nothing() -> None:
+def test_update_without_a_change_writes_no_record() -> None:
     """The set in the log has it already."""
     response, effects = say(active(), update(port=9093))
     assert response.error_code == 0
@@ -310,29 +310,29 @@ def test_an_update_names_the_epoch_of_the_leader(epoch: int, error: int) -> None
     assert (response.current_leader.leader_id, response.current_leader.leader_epoch) == (1, 2)
 
 
-def test_an_update_of_a_stranger_is_refused() -> None:
+def test_update_of_a_node_that_is_no_voter_is_refused() -> None:
     """VOTER_NOT_FOUND: an update adds no voter."""
     assert say(active(), update(4))[0].error_code == 127
 
 
-def test_a_follower_whose_address_is_wrong_in_the_log_says_so() -> None:
+def test_follower_with_a_new_address_sends_update_raft_voter() -> None:
     """A voter that has followed a leader for a fetch timeout sends UpdateRaftVoter."""
     moved = Voter(ReplicaKey(1, directory_of(1)), (Endpoint("CONTROLLER", "elsewhere", 1),))
     raft = follower(voters=dynamic(2, 3).with_voter(moved), kraft_version=1)
     now = 0.1
-    asked: list[Send] = []
-    while not asked and now < 10:
+    updates: list[Send] = []
+    while not updates and now < 10:
         response = messages.fetch_response(follower().state)
-        asked = sends(answer(raft, FetchRequest, 2, response, now), UpdateRaftVoterRequest)
+        updates = sends(answer(raft, FetchRequest, 2, response, now), UpdateRaftVoterRequest)
         now += 0.5
-    assert [s.node.id for s in asked] == [2]
+    assert [s.node.id for s in updates] == [2]
 
 
 # kraft.version ------------------------------------------------------------------------------
-def test_an_upgrade_needs_the_word_of_every_voter() -> None:
+def test_upgrade_needs_the_directory_id_of_every_voter() -> None:
     """The directory ids are not in the configuration: each voter has to have sent its own."""
     raft = leader()
-    caught_up(raft, 2, now=0.15)
+    catch_up(raft, 2, now=0.15)
     (refused,) = raft.step(UpgradeKraftVersion("up", 1), 0.2, 0)
     assert isinstance(refused, Refused)
     for voter in (2, 3):
@@ -343,14 +343,14 @@ def test_an_upgrade_needs_the_word_of_every_voter() -> None:
     assert raft.state.voters == dynamic(1, 2, 3)
 
 
-def test_there_is_no_way_back_to_version_0() -> None:
+def test_kraft_version_is_never_lowered() -> None:
     """The log of version 1 cannot be read by version 0."""
     (refused,) = active().step(UpgradeKraftVersion("down", 0), 0.3, 0)
     assert isinstance(refused, Refused)
 
 
 # Identity of replicas -----------------------------------------------------------------------
-def test_a_replica_with_another_disk_is_not_counted() -> None:
+def test_replica_with_another_directory_id_is_not_counted() -> None:
     """A node with a voter's id but another directory id is an observer: it does not move the high
     watermark.
     """
@@ -360,11 +360,11 @@ def test_a_replica_with_another_disk_is_not_counted() -> None:
     request.topics[0].partitions[0].replica_directory_id = directory_of(22)
     say(raft, request)
     assert raft.state.high_watermark is None
-    caught_up(raft, 2, now=0.3)
+    catch_up(raft, 2, now=0.3)
     assert raft.state.high_watermark == end
 
 
-def test_a_vote_is_for_a_candidate_and_its_disk() -> None:
+def test_vote_is_for_a_candidate_and_its_directory_id() -> None:
     """The same id with another directory is another candidate."""
     raft = node(voters=dynamic(1, 2, 3), kraft_version=1)
     assert say(raft, vote(2, 1))[0].topics[0].partitions[0].vote_granted
@@ -373,7 +373,7 @@ def test_a_vote_is_for_a_candidate_and_its_disk() -> None:
     assert not say(raft, other)[0].topics[0].partitions[0].vote_granted
 
 
-def test_a_voter_without_its_disk_does_not_stand() -> None:
+def test_voter_with_another_directory_id_never_becomes_a_candidate() -> None:
     """The set names another directory: the node observes until it is added again."""
     raft = node(voters=dynamic(2, 3).with_voter(Voter(ReplicaKey(1, directory_of(11)))))
     for _ in range(20):
@@ -382,7 +382,7 @@ def test_a_voter_without_its_disk_does_not_stand() -> None:
     assert not raft.state.is_voter
 
 
-def test_a_removed_voter_stands_until_it_knows_that_this_is_committed() -> None:
+def test_removed_voter_may_become_a_candidate_until_the_removal_is_committed() -> None:
     """Thesis 4.2.2: else two that become one could be stuck."""
     log = LogState(0, 5, [EpochEnd(1, 0)])
     raft = node(voters=dynamic(1, 2), log=log, saved=ElectionState(1), kraft_version=1)
@@ -392,11 +392,11 @@ def test_a_removed_voter_stands_until_it_knows_that_this_is_committed() -> None:
     assert not raft.state.is_voter
 
 
-def test_records_of_the_controller_go_on_during_a_change() -> None:
+def test_controller_records_are_committed_during_a_change() -> None:
     """A change of voters holds up nothing else."""
     raft = active()
     say(raft, remove(3))
     raft.step(Append("append", 2, (b"value",)), 0.3, 0)
     end = raft.state.log.end_offset
-    caught_up(raft, 2, now=0.4)
+    catch_up(raft, 2, now=0.4)
     assert raft.state.high_watermark == end

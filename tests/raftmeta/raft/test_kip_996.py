@@ -1,6 +1,6 @@
 """KIP-996, pre-vote: no node raises the epoch before a majority would vote for it.
 
-The docstring of a test is the sentence in our words; `docs/quorum-rules.md` lists them all.
+The docstring of a test is the rule in our words; `docs/quorum-rules.md` lists them all.
 """
 
 import pytest
@@ -26,15 +26,17 @@ from tests.support.raftmeta.one_node import (
 )
 
 
-def granted(raft: Raft, now: float, *, epoch: int = 2, last: tuple[int, int] = (1, 5)) -> bool:
+def grants_pre_vote(
+    raft: Raft, now: float, *, epoch: int = 2, last: tuple[int, int] = (1, 5)
+) -> bool:
     """Whether node 3 would get a vote for its pre-vote."""
     response, _ = say(raft, vote(3, epoch, last=last, pre=True), now)
     assert part(response).error_code == 0
     return bool(part(response).vote_granted)
 
 
-def heard(raft: Raft, now: float) -> None:
-    """The leader answers a Fetch."""
+def answer_fetch(raft: Raft, now: float) -> None:
+    """Let the leader answer a Fetch."""
     assert isinstance(raft.state.role, Follower)
     leading = raft.state.role.leader.id
     response = messages.fetch_response(follower(epoch=raft.state.epoch, of=leading).state)
@@ -43,41 +45,41 @@ def heard(raft: Raft, now: float) -> None:
 
 def lose_leader(raft: Raft) -> list[Send]:
     """Let a fetch timeout pass in silence; return the requests for votes that follow."""
-    asked: list[Send] = []
-    while len(asked) < 2:
-        asked += sends(raft.step(None, raft.deadline, 0), VoteRequest)
+    requests: list[Send] = []
+    while len(requests) < 2:
+        requests += sends(raft.step(None, raft.deadline, 0), VoteRequest)
     assert raft.state.now < 2.2
-    return asked
+    return requests
 
 
-def test_a_follower_that_hears_its_leader_grants_no_pre_vote() -> None:
-    """It has fetched successfully: there is no need for another leader."""
+def test_follower_whose_leader_answers_grants_no_pre_vote() -> None:
+    """It has fetched successfully: no other leader is needed."""
     raft = follower()
-    heard(raft, 0.1)
-    assert not granted(raft, 0.2)
+    answer_fetch(raft, 0.1)
+    assert not grants_pre_vote(raft, 0.2)
 
 
-def test_a_follower_that_has_heard_nothing_yet_grants_a_pre_vote() -> None:
-    """A leader that is only known by name may be gone."""
-    assert granted(follower(), 0.2)
+def test_follower_without_an_answer_of_its_leader_grants_a_pre_vote() -> None:
+    """A leader that has not answered yet may be dead."""
+    assert grants_pre_vote(follower(), 0.2)
 
 
 def test_a_follower_that_lost_its_leader_grants_a_pre_vote() -> None:
     """After the fetch timeout it would vote for another."""
     raft = follower()
-    heard(raft, 0.1)
+    answer_fetch(raft, 0.1)
     raft.step(None, 2.9, 0)
-    assert granted(raft, 2.9)
+    assert grants_pre_vote(raft, 2.9)
 
 
 def test_a_leader_grants_no_pre_vote() -> None:
-    """It knows of a leader that is there."""
-    assert not granted(leader(), 0.2, last=(2, 9))
+    """The epoch has a leader: the node itself."""
+    assert not grants_pre_vote(leader(), 0.2, last=(2, 9))
 
 
 @pytest.mark.parametrize("role", [Unattached, Prospective, Candidate, Resigned])
-def test_who_has_no_leader_grants_a_pre_vote(role: type) -> None:
-    """Even if it is a candidate itself, or has given its vote of this epoch away."""
+def test_node_without_a_leader_grants_a_pre_vote(role: type) -> None:
+    """Even if it is a candidate itself, or has voted in this epoch."""
     raft = node(log=of_epoch_1(), saved=ElectionState(2))
     if role is Unattached:
         say(raft, vote(2, 3, last=(1, 5)))
@@ -90,7 +92,7 @@ def test_who_has_no_leader_grants_a_pre_vote(role: type) -> None:
         raft = leader()
         raft.step(Resign(2), 0.2, 0)
     assert isinstance(raft.state.role, role)
-    assert granted(raft, 0.2, epoch=raft.state.epoch, last=raft.state.log.end)
+    assert grants_pre_vote(raft, 0.2, epoch=raft.state.epoch, last=raft.state.log.end)
 
 
 @pytest.mark.parametrize(("last", "is_granted"), [((1, 4), False), ((1, 5), True), ((2, 1), True)])
@@ -99,13 +101,13 @@ def test_a_pre_vote_is_for_a_log_that_is_not_behind(
 ) -> None:
     """The log has to be as good as for a vote."""
     raft = node(log=of_epoch_1(), saved=ElectionState(2))
-    assert granted(raft, 0.1, last=last) is is_granted
+    assert grants_pre_vote(raft, 0.1, last=last) is is_granted
 
 
-def test_a_pre_vote_of_a_later_epoch_tells_of_that_epoch() -> None:
-    """The sender's epoch is learnt like any other; the vote in it stays free."""
+def test_pre_vote_of_a_later_epoch_raises_the_epoch() -> None:
+    """The receiver takes over the epoch, and may still vote in it."""
     raft = node(log=of_epoch_1(), saved=ElectionState(2))
-    assert granted(raft, 0.1, epoch=5)
+    assert grants_pre_vote(raft, 0.1, epoch=5)
     assert raft.state.election == ElectionState(5)
 
 
@@ -115,13 +117,13 @@ def test_a_pre_vote_of_an_old_epoch_is_fenced() -> None:
     assert (part(response).error_code, part(response).vote_granted) == (74, False)
 
 
-def test_a_follower_asks_before_it_stands() -> None:
+def test_follower_requests_pre_votes_before_it_raises_the_epoch() -> None:
     """After its fetch timeout it asks for pre-votes in its current epoch, and raises the epoch only
     when a majority has granted them.
     """
     raft = follower()
-    asked = lose_leader(raft)
-    parts = [messages.partition_of(s.request) for s in asked]
+    requests = lose_leader(raft)
+    parts = [messages.partition_of(s.request) for s in requests]
     assert [(p.pre_vote, p.replica_epoch) for p in parts if p] == [(True, 2)] * 2
     assert isinstance(raft.state.role, Prospective)
     assert raft.state.election == ElectionState(2, 2)
@@ -132,7 +134,7 @@ def test_a_follower_asks_before_it_stands() -> None:
     assert raft.state.election.epoch == 3
 
 
-def test_a_lost_pre_vote_leads_back_to_the_leader() -> None:
+def test_node_that_loses_the_pre_vote_follows_its_leader_again() -> None:
     """Refused by a majority, the node follows the leader it knows in the epoch it was in."""
     raft = follower()
     lose_leader(raft)

@@ -1,4 +1,4 @@
-"""A leader whose process is gone is replaced at once; one that only this node cannot reach, not."""
+"""A leader that has ended is replaced at once; one that only this node cannot reach is not."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -42,7 +42,7 @@ def call_of(effects: Iterable[Effect], kind: type) -> int:
     return next(e.call_id for e in effects if isinstance(e, Send) and isinstance(e.request, kind))
 
 
-def asked(effects: Iterable[Effect]) -> list[tuple[int, bool]]:
+def vote_requests(effects: Iterable[Effect]) -> list[tuple[int, bool]]:
     """Return the nodes asked for a vote, each with whether it was a pre-vote."""
     return [
         (e.node.id, e.request.topics[0].partitions[0].pre_vote)
@@ -51,56 +51,58 @@ def asked(effects: Iterable[Effect]) -> list[tuple[int, bool]]:
     ]
 
 
-def until_it_stands(raft: Raft) -> float:
+def first_pre_vote_time(raft: Raft) -> float:
     """Return the time of the first request for a pre-vote if nothing else happens."""
     while True:
         now = raft.deadline
         assert now < 60
-        if (3, True) in asked(raft.step(None, now, 0)) or isinstance(raft.state.role, Prospective):
+        if (3, True) in vote_requests(raft.step(None, now, 0)) or isinstance(
+            raft.state.role, Prospective
+        ):
             return now
 
 
-def test_nobody_listens_where_the_leader_was() -> None:
+def test_follower_elects_soon_after_the_leaders_address_refuses_connections() -> None:
     raft, fetch = follower(2)
     raft.step(Answered(fetch, None, refused=True), 1.1, 0)
-    assert 1.1 < until_it_stands(raft) < 1.2
+    assert 1.1 < first_pre_vote_time(raft) < 1.2
 
 
-def test_a_lost_connection_alone_says_nothing() -> None:
+def test_lost_connection_alone_starts_no_election() -> None:
     """The leader may be slow, or the network; the fetch timeout decides."""
     raft, fetch = follower(2)
     raft.step(Answered(fetch, None), 1.1, 0)
-    assert until_it_stands(raft) == pytest.approx(1 + FETCH_TIMEOUT)
+    assert first_pre_vote_time(raft) == pytest.approx(1 + FETCH_TIMEOUT)
 
 
-def test_followers_take_turns() -> None:
-    """All lose the leader at the same moment; standing together they would split the vote."""
+def test_followers_start_their_elections_one_after_the_other() -> None:
+    """All lose the leader at the same moment; simultaneous candidates would split the vote."""
     times = []
     for number in (2, 3):
         raft, fetch = follower(number)
         raft.step(Answered(fetch, None, refused=True), 1.1, 0)
-        times.append(until_it_stands(raft))
+        times.append(first_pre_vote_time(raft))
     assert times[1] - times[0] == pytest.approx(0.15)
 
 
-def test_who_knows_that_the_leader_is_gone_grants_pre_votes() -> None:
+def test_follower_of_an_ended_leader_grants_pre_votes() -> None:
     raft, fetch = follower(2)
     request = messages.vote_request(raft.state, raft.state.voters.key_of(3), pre_vote=True)
     request.voter_id = 3
 
-    def granted(voter: Raft, now: float) -> bool:
+    def grants(voter: Raft, now: float) -> bool:
         effects = voter.step(Received("vote", request), now, 0)
         (reply,) = (effect for effect in effects if isinstance(effect, Reply))
         assert isinstance(reply.response, VoteResponse)
         return reply.response.topics[0].partitions[0].vote_granted
 
     voter, fetch = follower(3)
-    assert not granted(voter, 1.05)
+    assert not grants(voter, 1.05)
     voter.step(Answered(fetch, None, refused=True), 1.1, 0)
-    assert granted(voter, 1.11)
+    assert grants(voter, 1.11)
 
 
-def test_refused_by_the_others_it_asks_less_and_less() -> None:
+def test_refused_pre_votes_are_requested_ever_less_often() -> None:
     """A firewall lies between the leader and this node: the leader still reaches the others."""
     raft, fetch = follower(2)
     voter, _ = follower(3)
@@ -111,7 +113,7 @@ def test_refused_by_the_others_it_asks_less_and_less() -> None:
     while len(times) < 8:
         now = max(now, raft.deadline)
         effects = raft.step(None, now, 0)
-        if (3, True) in asked(effects):
+        if (3, True) in vote_requests(effects):
             times.append(now)
         for effect in effects:
             if isinstance(effect, Send) and effect.node.id == 1:
@@ -133,12 +135,12 @@ def test_a_leader_that_answers_again_is_followed_again() -> None:
     on_leader_answer(raft.state, role)
     assert not role.has_leader_ended
     assert role.deadline == pytest.approx(1.1 + FETCH_TIMEOUT)
-    assert asked(effects) == []
+    assert vote_requests(effects) == []
 
 
-def test_an_observer_never_stands() -> None:
+def test_observer_never_becomes_a_candidate() -> None:
     raft, fetch = follower(4)
     raft.step(Answered(fetch, None, refused=True), 1.1, 0)
     for _ in range(50):
-        assert asked(raft.step(None, raft.deadline, 0)) == []
+        assert vote_requests(raft.step(None, raft.deadline, 0)) == []
     assert raft.state.epoch == 1

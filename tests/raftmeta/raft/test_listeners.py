@@ -35,14 +35,14 @@ def test_voters_are_reached_by_the_listener_of_the_same_name() -> None:
     """``controller.listener.names`` begins with the listener that a node reaches controllers by."""
     for listener in ("OLD", "NEW"):
         raft = node_speaking_on(listener)
-        asked = sends(raft.step(None, raft.deadline, 0), VoteRequest)
-        assert {e.node.host for e in asked} == {f"{listener.lower()}-{n}" for n in (2, 3)}
+        requests = sends(raft.step(None, raft.deadline, 0), VoteRequest)
+        assert {e.node.host for e in requests} == {f"{listener.lower()}-{n}" for n in (2, 3)}
 
 
 def test_voter_without_that_listener_is_reached_by_its_first() -> None:
     raft = node_speaking_on("OTHER")
-    asked = sends(raft.step(None, raft.deadline, 0), VoteRequest)
-    assert {e.node.host for e in asked} == {"old-2", "new-3"}
+    requests = sends(raft.step(None, raft.deadline, 0), VoteRequest)
+    assert {e.node.host for e in requests} == {"old-2", "new-3"}
 
 
 def test_leader_is_followed_to_the_listener_of_the_same_name() -> None:

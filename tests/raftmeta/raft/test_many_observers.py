@@ -1,4 +1,4 @@
-"""A leader of many brokers: what one event costs it, in Fetches looked at and reads of the log."""
+"""A leader of many brokers: the held Fetches that one event examines, and the reads of the log."""
 
 from typing import Any
 
@@ -40,54 +40,54 @@ def replies(effects: tuple[Effect, ...]) -> list[Reply]:
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def compared_fetches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The Fetches that are compared with the log."""
     compared: list[Any] = []
     answer = replication._answer
 
-    def counted(state: Any, request: Any, *rest: Any, **named: Any) -> Any:
+    def count_answer(state: Any, request: Any, *rest: Any, **named: Any) -> Any:
         compared.append(request)
         return answer(state, request, *rest, **named)
 
-    monkeypatch.setattr(replication, "_answer", counted)
+    monkeypatch.setattr(replication, "_answer", count_answer)
     return compared
 
 
-def test_event_without_news_looks_at_no_held_fetch(looked_at: list[Any]) -> None:
-    """A vote request, a repeated announcement, a timer: they concern no broker that waits."""
+def test_event_without_new_records_examines_no_held_fetch(compared_fetches: list[Any]) -> None:
+    """A vote request, a repeated BeginQuorumEpoch, a timer: they concern no held Fetch."""
     raft = with_observers()
-    looked_at.clear()
+    compared_fetches.clear()
     say(raft, vote(2, 1), 0.31)
     say(raft, messages.begin_request(follower().state, ReplicaKey(1)), 0.32)
     raft.step(None, 0.33, 0)
-    assert looked_at == []
+    assert compared_fetches == []
 
 
-def test_fetch_of_one_broker_looks_at_its_own_only(looked_at: list[Any]) -> None:
+def test_fetch_of_one_broker_examines_no_other(compared_fetches: list[Any]) -> None:
     raft = with_observers()
-    looked_at.clear()
+    compared_fetches.clear()
     request = fetch_of(5000, raft)
     say(raft, request, 0.31)
-    assert looked_at == [request]
+    assert compared_fetches == [request]
 
 
-def test_append_answers_everybody_once(looked_at: list[Any]) -> None:
-    """Each held Fetch is looked at once, when there are records, and is then answered."""
+def test_append_answers_each_held_fetch_once(compared_fetches: list[Any]) -> None:
+    """Each held Fetch is examined once, when there are records, and is then answered."""
     raft = with_observers()
-    looked_at.clear()
+    compared_fetches.clear()
     effects = raft.step(Append("token", raft.state.epoch, (b"value",)), 0.31, 0)
-    assert len(looked_at) == len(replies(effects)) == OBSERVERS + 1
+    assert len(compared_fetches) == len(replies(effects)) == OBSERVERS + 1
 
 
-def test_fetches_end_when_they_have_waited_long_enough(looked_at: list[Any]) -> None:
-    """Those that came later go on waiting, and are not looked at."""
+def test_held_fetches_end_after_max_wait(compared_fetches: list[Any]) -> None:
+    """Later ones stay held, and are not examined."""
     raft = with_observers()
     for node_id in range(9000, 9010):
         raft.step(Received(node_id, fetch_of(node_id, raft)), 0.5, 0)
-    looked_at.clear()
+    compared_fetches.clear()
     assert raft.deadline == pytest.approx(0.8)
     effects = raft.step(None, raft.deadline, 0)
-    assert len(looked_at) == len(replies(effects)) == OBSERVERS + 1
+    assert len(compared_fetches) == len(replies(effects)) == OBSERVERS + 1
     assert raft.deadline == pytest.approx(1.0)
 
 
@@ -98,11 +98,11 @@ def test_identical_answers_share_one_read_and_one_slice(monkeypatch: pytest.Monk
     reads: list[int] = []
     read = disk.read
 
-    def counted(start_offset: int, *rest: int) -> Any:
+    def count_read(start_offset: int, *rest: int) -> Any:
         reads.append(start_offset)
         return read(start_offset, *rest)
 
-    monkeypatch.setattr(disk, "read", counted)
+    monkeypatch.setattr(disk, "read", count_read)
     effects = raft.step(Append("token", raft.state.epoch, (b"value",)), 0.31, 0)
     outcomes = [e for e in write(disk, effects).outcomes if isinstance(e, Reply)]
     sent = {id(messages.answer_of(reply.response).records) for reply in outcomes}  # type: ignore[union-attr]
@@ -111,8 +111,8 @@ def test_identical_answers_share_one_read_and_one_slice(monkeypatch: pytest.Monk
     assert len(set(own)) == len(own)  # each may be given a throttle time of its own
 
 
-def test_replicas_that_are_silent_for_long_are_forgotten() -> None:
-    """Every new disk of a broker is another replica; those of the past do not add up."""
+def test_replicas_that_stopped_fetching_are_removed() -> None:
+    """Every new directory id of a broker is another replica; those of the past do not add up."""
     raft = with_observers()
     role = raft.state.role
     assert isinstance(role, Leader)

@@ -16,10 +16,10 @@ STORIES = sorted((Path(__file__).parents[2] / "golden" / "raft").glob("*.txt"))
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
 def test_transcript(story: Path) -> None:
-    told = play(story.read_text())
+    transcript = play(story.read_text())
     if os.environ.get("KWIRE_REWRITE"):
-        story.write_text(told)
-    assert story.read_text() == told
+        story.write_text(transcript)
+    assert story.read_text() == transcript
 
 
 def test_there_are_transcripts() -> None:

@@ -49,8 +49,8 @@ async def test_a_killed_leader_is_replaced_and_returns(autojump_clock: MockClock
             await commit.wait()
             again = await members.start(killed)
             await again.delivery.wait_delivered(commit.offset + 1)
-            seen = [b.records for b in members.members[killed].watcher.batches if b.records]
-            assert seen == [(topic(1),), (topic(2),)]
+            records = [b.records for b in members.members[killed].watcher.batches if b.records]
+            assert records == [(topic(1),), (topic(2),)]
 
 
 async def test_a_stopped_leader_lets_others_elect_at_once(autojump_clock: MockClock) -> None:

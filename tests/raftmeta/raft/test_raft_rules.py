@@ -1,6 +1,6 @@
-"""Sentences of the Raft paper and the KIPs, each checked on one node or a few.
+"""Rules of the Raft paper and the KIPs, each checked on one node or a few.
 
-The docstring of a test is the sentence in our words with its source.
+The docstring of a test is the rule in our words with its source.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ def test_one_vote_an_epoch_first_come_first_served() -> None:
     assert ask(raft, vote(3, 2))[0].vote_granted
 
 
-def test_a_vote_is_saved_before_it_is_told() -> None:
+def test_vote_is_saved_before_the_response() -> None:
     """Raft 5.1: current term and vote are on stable storage before a server responds."""
     _, effects = ask(node(), vote(2, 1))
     saved = [e for e in effects if isinstance(e, SaveElection)]
@@ -93,14 +93,14 @@ def test_an_old_epoch_is_fenced() -> None:
     assert (part.error_code, part.leader_epoch, part.vote_granted) == (74, 7, False)
 
 
-def test_a_vote_for_another_disk_is_not_ours_to_give() -> None:
+def test_vote_request_for_another_directory_id_is_refused() -> None:
     """KIP-853: a request that names another directory id gets INVALID_VOTER_KEY."""
     request = vote(2, 1)
     request.topics[0].partitions[0].voter_directory_id = directory_of(99)
     assert ask(node(), request)[0].error_code == 125
 
 
-def test_a_leader_comes_back_resigned() -> None:
+def test_restarted_leader_is_resigned() -> None:
     """KIP-595: a restarted leader must not lead its old epoch again; it announces that."""
     raft = node(saved=ElectionState(4, 1))
     assert isinstance(raft.state.role, Resigned)
@@ -118,7 +118,7 @@ def test_the_only_voter_leads_in_its_first_step() -> None:
     assert raft.deadline == float("inf")
 
 
-def test_an_observer_never_stands() -> None:
+def test_observer_never_becomes_a_candidate() -> None:
     """KIP-595: observers fetch, and take no part in elections."""
     raft = node(9)
     raft.step(None, 60.0, 0)
@@ -140,7 +140,7 @@ def test_a_record_of_an_earlier_epoch_is_not_committed_by_counting() -> None:
         assert raft.state.high_watermark == committed
 
 
-def test_a_voter_set_counts_before_it_is_committed() -> None:
+def test_voter_set_is_in_force_before_it_is_committed() -> None:
     """KIP-853: replicas use the latest voter set in their log, committed or not."""
     script = Script()
     for line in ("voters dynamic 1", "start 1", "start 2", "deliver", "add 1 2", "cut 1 2"):
@@ -163,7 +163,9 @@ def test_a_voter_set_counts_before_it_is_committed() -> None:
         (10, 9, Diverging(EpochEnd(3, 10))),
     ],
 )
-def test_where_a_follower_parts_from_the_leader(offset: int, epoch: int, place: object) -> None:
+def test_leader_answers_where_a_followers_log_diverges(
+    offset: int, epoch: int, place: object
+) -> None:
     """KIP-595: the leader answers a divergent fetch with the end of the largest epoch of its
     log that is not after the follower's."""
     log = LogState(0, 10, [EpochEnd(1, 0), EpochEnd(3, 5)])
@@ -180,7 +182,9 @@ def test_where_a_follower_parts_from_the_leader(offset: int, epoch: int, place: 
         (9, 3, Valid()),
     ],
 )
-def test_when_a_follower_needs_a_snapshot(offset: int, epoch: int, place: object) -> None:
+def test_fetch_before_the_log_start_needs_a_snapshot(
+    offset: int, epoch: int, place: object
+) -> None:
     """KIP-630: a fetch before the log's start is answered with the id of the latest snapshot."""
     log = LogState(5, 10, [EpochEnd(3, 5)], [SnapshotId(5, 2), SnapshotId(8, 3)])
     assert log.place(offset, epoch) == place
@@ -220,7 +224,7 @@ QUORUM_STATES = [
 
 
 @pytest.mark.parametrize(("text", "state", "voters", "version"), QUORUM_STATES)
-def test_quorum_state_is_kafkas(
+def test_quorum_state_has_kafkas_format(
     text: str, state: ElectionState, voters: tuple[int, ...], version: int
 ) -> None:
     assert decode(text.encode()) == state
@@ -235,7 +239,7 @@ def test_a_damaged_quorum_state_is_refused() -> None:
             decode(damaged)
 
 
-def test_who_refuses_a_fetch_may_still_be_asked_for_its_vote() -> None:
+def test_node_that_refused_a_fetch_is_still_asked_for_its_vote() -> None:
     """KIP-595: a voter without a leader fetches from any other, and asks all for their votes when
     its timer runs out; a node that does not lead can still vote.
     """
@@ -257,19 +261,19 @@ def leader_of_epoch_2() -> Raft:
     return raft
 
 
-def test_a_new_leader_tells_no_high_watermark_until_it_has_moved_it() -> None:
+def test_new_leader_sends_no_high_watermark_before_it_advances() -> None:
     """KIP-595: the leader's high watermark is known once its epoch's first record is committed."""
     raft = leader_of_epoch_2()
-    for offset, epoch, told in ((5, 1, -1), (6, 2, 6)):
+    for offset, epoch, high_watermark in ((5, 1, -1), (6, 2, 6)):
         follower = node(2, log=LogState(0, offset, [EpochEnd(epoch, 0)]), saved=ElectionState(2))
         request = messages.fetch_request(follower.state)
         effects = raft.step(Received(offset, request), 0.2, 0)
         reply = next(e for e in effects if isinstance(e, Reply))
         part = reply.response.responses[0].partitions[0]  # type: ignore[union-attr]
-        assert (part.error_code, part.high_watermark) == (0, told)
+        assert (part.error_code, part.high_watermark) == (0, high_watermark)
 
 
-def test_an_error_says_nothing_about_the_log() -> None:
+def test_error_response_has_no_high_watermark() -> None:
     """KIP-595: NOT_LEADER_OR_FOLLOWER carries the leader's id, not a high watermark."""
     raft = node(saved=ElectionState(1), log=LogState(0, 5, [EpochEnd(1, 0)]))
     raft.state.high_watermark = 5
@@ -283,7 +287,7 @@ def test_an_error_says_nothing_about_the_log() -> None:
     )
 
 
-def test_a_voter_removed_while_it_leads_goes_on_until_that_is_committed() -> None:
+def test_removed_leader_leads_until_the_removal_is_committed() -> None:
     """KIP-853: the leader that removes itself resigns when the new voter set is committed, and
     the others know that it is.
     """
@@ -293,6 +297,6 @@ def test_a_voter_removed_while_it_leads_goes_on_until_that_is_committed() -> Non
     leader = script.nodes[1].state
     assert isinstance(leader.role, Leader)
     assert leader.voters.ids == (2, 3)
-    told = script.run("deliver")
+    transcript = script.run("deliver")
     assert isinstance(leader.role, Resigned)
-    assert f"FetchResponse error_code=0 high_watermark={leader.log.end_offset}\n" in told
+    assert f"FetchResponse error_code=0 high_watermark={leader.log.end_offset}\n" in transcript

@@ -1,4 +1,4 @@
-"""`docs/quorum-rules.md` names tests and checks: they have to be there, and none is left out."""
+"""Compare `docs/quorum-rules.md` with the tests and checks that it names."""
 
 import ast
 import re
@@ -25,17 +25,17 @@ def path_of(file: str) -> Path:
 def names_in(path: Path) -> set[str]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     tree = ast.parse(path.read_text())
-    found = {node.name for node in ast.walk(tree) if isinstance(node, functions)}
-    return {name for name in found if name.startswith("test_")}
+    names = {node.name for node in ast.walk(tree) if isinstance(node, functions)}
+    return {name for name in names if name.startswith("test_")}
 
 
 @pytest.mark.parametrize("file", sorted({file for file, _ in NAMED}))
-def test_named_tests_are_there(file: str) -> None:
+def test_tests_in_the_table_exist(file: str) -> None:
     named = {name for where, name in NAMED if where == file}
     assert not named - names_in(path_of(file))
 
 
-SENTENCES: Final = [
+RULE_FILES: Final = [
     *SHORT.values(),
     *(
         f"quorum/{n}"
@@ -50,13 +50,13 @@ SENTENCES: Final = [
 ]
 
 
-@pytest.mark.parametrize("file", SENTENCES)
-def test_no_test_of_a_sentence_is_left_out(file: str) -> None:
+@pytest.mark.parametrize("file", RULE_FILES)
+def test_every_test_of_a_rule_is_in_the_table(file: str) -> None:
     named = {name for where, name in NAMED if path_of(where) == path_of(file)}
     assert not names_in(path_of(file)) - named
 
 
-def test_named_checks_are_there() -> None:
+def test_checks_in_the_table_exist() -> None:
     named = re.findall(r"`Checks\.(\w+)`", TEXT)
     assert named
     assert not [name for name in named if not hasattr(Checks, name)]

@@ -28,7 +28,7 @@ async def test_a_quorum_of_one_leads_at_once(autojump_clock: trio.testing.MockCl
         assert quorum._raft.deadline == float("inf")
 
 
-async def test_commit_is_done_when_listeners_have_heard() -> None:
+async def test_commit_completes_after_its_delivery_to_listeners() -> None:
     watcher = Watcher()
     async with quorum_of_one(watcher) as quorum:
         await quorum.delivery.wait_delivered(1)

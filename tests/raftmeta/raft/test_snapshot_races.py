@@ -1,4 +1,4 @@
-"""A snapshot of the leader's comes while this node is still busy with what was before it."""
+"""Snapshots of the leader that arrive while this node still writes or delivers older data."""
 
 import threading
 from collections.abc import Callable
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kwire.raftmeta.raft.events import OwnRequest, RaftResponse
 
 
-def test_our_own_snapshot_is_finished_too_late() -> None:
-    """It was being written while a later one was fetched: it must not become the oldest one."""
+def test_own_snapshot_older_than_an_installed_one_is_dropped() -> None:
+    """It was written while a later one was fetched: it must not become the oldest one."""
     raft = follower(voters=dynamic(1, 2, 3), kraft_version=1)
     state = raft.state
     state.advance_high_watermark(5)
@@ -76,9 +76,9 @@ class LeaderOfMany:
         await trio.lowlevel.checkpoint()
         state = follower(2, of=1, epoch=1).state
         if isinstance(request, FetchSnapshotRequest):
-            told = messages.snapshot_response(state, self.later, piece=self.content)
-            told.topics[0].partitions[0].size = len(self.content)
-            return told
+            response = messages.snapshot_response(state, self.later, piece=self.content)
+            response.topics[0].partitions[0].size = len(self.content)
+            return response
         if not isinstance(request, FetchRequest) or node.id != 1:
             return None
         offset = request.topics[0].partitions[0].fetch_offset
@@ -90,7 +90,7 @@ class LeaderOfMany:
         return answer
 
 
-async def test_the_log_goes_while_it_is_being_delivered() -> None:
+async def test_log_replaced_during_its_delivery_is_delivered_as_the_snapshot() -> None:
     count = 600
     value = pack(TopicRecord(name="x" * (DELIVERY_BYTES // 3), topic_id=bytes(16)))
     log = b"".join(
@@ -125,12 +125,12 @@ async def test_the_log_goes_while_it_is_being_delivered() -> None:
         nursery.cancel_scope.cancel()
 
 
-def test_a_piece_of_nothing_is_not_asked_for_again_at_once() -> None:
+def test_empty_snapshot_chunk_is_not_fetched_again_at_once() -> None:
     raft = follower()
     later = SnapshotId(40, 2)
     where = messages.fetch_response(raft.state, place=NeedsSnapshot(later))
     answer(raft, FetchRequest, 2, where, 0.2)
-    told = messages.snapshot_response(raft.state, later, piece=b"")
-    told.topics[0].partitions[0].size = 100
-    effects = answer(raft, FetchSnapshotRequest, 2, told, 0.3)
+    response = messages.snapshot_response(raft.state, later, piece=b"")
+    response.topics[0].partitions[0].size = 100
+    effects = answer(raft, FetchSnapshotRequest, 2, response, 0.3)
     assert not sends(effects, FetchSnapshotRequest)

@@ -1,4 +1,4 @@
-"""A large snapshot from the leader does not hold up what else this node has to do."""
+"""A large snapshot from the leader does not delay the other work of a node."""
 
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ def snapshot_of(snapshot: SnapshotId, count: int) -> bytes:
 
 @attrs.define(eq=False)
 class Turns:
-    """A task with nothing but little things to do; how often it came to them."""
+    """A task that counts its turns."""
 
     count: int = 0
 
@@ -60,7 +60,7 @@ class Turns:
 
 @asynccontextmanager
 async def fetching(storage: MemoryStorage, watcher: Watcher) -> AsyncIterator[RaftService]:
-    """Node 2 of three, which is given a large snapshot as soon as it asks."""
+    """Run node 2 of three, which gets a large snapshot as soon as it fetches."""
     later = SnapshotId(5000, 1)
     storage.election = ElectionState(1, 1)
     quorum = RaftService(
@@ -116,7 +116,7 @@ class Checking(MemoryStorage):
         return super().install_snapshot(snapshot)
 
 
-async def test_node_lives_on_while_a_snapshot_is_put_in_place() -> None:
+async def test_node_keeps_running_while_a_snapshot_is_installed() -> None:
     storage, watcher = Checking(), Watcher()
     async with fetching(storage, watcher) as quorum:
         await wait_all_tasks_blocked()
@@ -131,11 +131,11 @@ async def test_snapshot_that_was_replaced_before_its_delivery_is_left_out() -> N
 
     watcher, states = Watcher(), list[RaftState]()
 
-    def replaced() -> None:
+    def replace_snapshot() -> None:
         states[0].log.snapshots.clear()
         raise KeyError
 
-    async with fetching(Observed(replaced), watcher) as quorum:
+    async with fetching(Observed(replace_snapshot), watcher) as quorum:
         states.append(quorum.state)
         await wait_all_tasks_blocked()
         assert quorum.state.log.start_offset == 5000

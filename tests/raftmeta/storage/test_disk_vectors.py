@@ -25,14 +25,14 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "disk"
 
 def files(ending: str) -> dict[str, bytes]:
     """All files with that ending, by the set and the path they lie in."""
-    found = {}
+    contents = {}
     for path in sorted(VECTORS.glob("*.tar.gz")):
         with tarfile.open(path) as archive:
             for member in archive.getmembers():
                 source = archive.extractfile(member) if member.name.endswith(ending) else None
                 if source is not None:
-                    found[f"{path.name.split('.')[0]}:{member.name}"] = source.read()
-    return found
+                    contents[f"{path.name.split('.')[0]}:{member.name}"] = source.read()
+    return contents
 
 
 STATES = files("/quorum-state")
@@ -65,7 +65,7 @@ def test_snapshot(name: str) -> None:
     end = 0
     for pos, header in headers(data):
         if header.is_control:
-            made = control_batch(
+            encoded = control_batch(
                 [message for _, message in control_records(data, pos, header)],
                 base_offset=header.base_offset,
                 epoch=header.leader_epoch,
@@ -73,13 +73,13 @@ def test_snapshot(name: str) -> None:
             )
         else:
             read = [unpack(record.value) for record in records(data, pos, header)]
-            made = batch(
+            encoded = batch(
                 [New(None, pack(record)) for record in read],
                 base_offset=header.base_offset,
                 leader_epoch=header.leader_epoch,
                 timestamp_ms=header.max_timestamp,
             )
-        assert made == data[pos : pos + header.size], header.base_offset
+        assert encoded == data[pos : pos + header.size], header.base_offset
         end = pos + header.size
     assert end == len(data)
     voters, version = snapshot_voters(data)

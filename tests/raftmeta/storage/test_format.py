@@ -14,7 +14,7 @@ from kwire.storage_format.format import (
 
 
 def test_features_that_are_zero_are_absent() -> None:
-    wanted = Format(
+    node_format = Format(
         cluster_id="c",
         node_id=1,
         features={
@@ -24,7 +24,7 @@ def test_features_that_are_zero_are_absent() -> None:
             "kraft.version": 1,
         },
     )
-    assert read_bootstrap(bootstrap_checkpoint(wanted, now_ms=5)) == (
+    assert read_bootstrap(bootstrap_checkpoint(node_format, now_ms=5)) == (
         FeatureLevelRecord(name="metadata.version", feature_level=30),
         FeatureLevelRecord(name="group.version", feature_level=1),
     )
@@ -34,7 +34,7 @@ def test_configured_voters_need_no_checkpoint() -> None:
     assert set(metadata_files(Format(cluster_id="c", node_id=1), 5)) == {"bootstrap.checkpoint"}
 
 
-def test_dynamic_voters_stand_in_the_checkpoint_at_zero() -> None:
+def test_dynamic_voters_are_in_the_checkpoint_at_offset_0() -> None:
     voters = voters_of(1, 2)
     files = metadata_files(Format(cluster_id="c", node_id=1, voters=voters), 5)
     data = files["__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"]

@@ -58,14 +58,14 @@ def test_versions_by_level(level: int, broker: int, part: int) -> None:
 
 
 @pytest.mark.parametrize("level", range(7, NEWEST + 1))
-def test_what_is_kept_is_what_is_read_again(level: int) -> None:
+def test_record_of_a_level_is_read_unchanged(level: int) -> None:
     records = at_level(
         [registration(), partition(), r.TopicRecord(name="t", topic_id=TOPIC)], level
     )
     assert tuple(unpack(pack(record, level)) for record in records) == records
 
 
-def test_what_a_level_cannot_say_is_left_out() -> None:
+def test_fields_that_a_level_lacks_are_left_out() -> None:
     (before,) = at_level([registration()], 16)
     assert (before.log_dirs, before.cordoned_log_dirs) == ([], None)
     (before,) = at_level([partition()], 22)
@@ -73,13 +73,13 @@ def test_what_a_level_cannot_say_is_left_out() -> None:
     assert (before.eligible_leader_replicas, before.last_known_elr) == (None, None)
 
 
-def test_what_was_decided_is_not_changed() -> None:
-    given = registration()
-    at_level([given], 7)
-    assert given.log_dirs == [DIRECTORY]
+def test_record_of_an_older_level_is_a_copy() -> None:
+    record = registration()
+    at_level([record], 7)
+    assert record.log_dirs == [DIRECTORY]
 
 
-def test_snapshots_too() -> None:
+def test_snapshot_is_written_at_the_level() -> None:
     chunks = snapshot_chunks(
         SnapshotId(3, 1),
         [[registration(), partition()]],
@@ -95,19 +95,19 @@ def test_snapshots_too() -> None:
 
 
 def versions_in(log: Path) -> dict[str, set[int]]:
-    """The versions of all metadata records of a log, by their kind."""
-    found: dict[str, set[int]] = {}
+    """Return the versions of all metadata records of a log, by their kind."""
+    versions: dict[str, set[int]] = {}
     data = memoryview(log.read_bytes())
     for pos, header in headers(data):
         for record in () if header.is_control else iterate.records(data, pos, header):
             value = bytes(record.value or b"")
             kind = type(unpack(value)).__name__.removesuffix("Record")
-            found.setdefault(kind, set()).add(value[2])
-    return found
+            versions.setdefault(kind, set()).add(value[2])
+    return versions
 
 
 @pytest.mark.slow
-async def test_a_cluster_at_an_older_release(tmp_path: Path) -> None:
+async def test_cluster_of_an_older_release_writes_its_versions(tmp_path: Path) -> None:
     features = {"metadata.version": metadata_level("3.9")}
     cluster_id = "MkU3OEVBNTcwNTJENDM2Qg"
     assert list(format_node(config(tmp_path), cluster_id, False, features=features))
@@ -117,8 +117,8 @@ async def test_a_cluster_at_an_older_release(tmp_path: Path) -> None:
         published = node.core.publisher.image
         assert controller.topics == published.topics
         assert controller.brokers == published.brokers
-    found = versions_in(tmp_path / "__cluster_metadata-0" / "00000000000000000000.log")
-    assert found["RegisterBroker"] == {3}
-    assert found["Partition"] == {1}
+    versions = versions_in(tmp_path / "__cluster_metadata-0" / "00000000000000000000.log")
+    assert versions["RegisterBroker"] == {3}
+    assert versions["Partition"] == {1}
     async with running(tmp_path) as node:
         assert await topics(node) == {"t"}

@@ -61,7 +61,7 @@ def snapshot(storage: MetadataStorage, end_offset: int, epoch: int, voters: Vote
     return b"".join(chunks)
 
 
-def test_log_epochs_and_vote_are_found_again(reopen: Reopen) -> None:
+def test_log_epochs_and_vote_survive_a_restart(reopen: Reopen) -> None:
     storage = reopen()
     storage.append(data(0, 3, 1) + data(3, 2, 1), 0)
     storage.append(data(5, 1, 4), 5)
@@ -69,12 +69,12 @@ def test_log_epochs_and_vote_are_found_again(reopen: Reopen) -> None:
     storage.save_election(state, voters_of(1, 2), 0)
     sync(storage)
     storage.close()
-    found = reopen().load(voters_of(1, 2))
-    assert found.election == state
-    assert (found.log.start_offset, found.log.end_offset) == (0, 6)
-    assert found.log.epochs == [EpochEnd(1, 0), EpochEnd(4, 5)]
-    assert found.history.latest == voters_of(1, 2)
-    assert found.history.kraft_version == 0
+    recovered = reopen().load(voters_of(1, 2))
+    assert recovered.election == state
+    assert (recovered.log.start_offset, recovered.log.end_offset) == (0, 6)
+    assert recovered.log.epochs == [EpochEnd(1, 0), EpochEnd(4, 5)]
+    assert recovered.history.latest == voters_of(1, 2)
+    assert recovered.history.kraft_version == 0
 
 
 def test_reads_whole_batches_and_at_least_one(reopen: Reopen) -> None:
@@ -88,16 +88,16 @@ def test_reads_whole_batches_and_at_least_one(reopen: Reopen) -> None:
     storage.close()
 
 
-def test_truncation_makes_room_for_others(reopen: Reopen) -> None:
+def test_truncated_log_takes_other_records(reopen: Reopen) -> None:
     storage = reopen()
     storage.append(data(0, 3, 1) + data(3, 2, 1), 0)
     storage.truncate(3)
     storage.append(data(3, 1, 2), 3)
     sync(storage)
     storage.close()
-    found = reopen().load(VoterSet())
-    assert found.log.end_offset == 4
-    assert found.log.epochs == [EpochEnd(1, 0), EpochEnd(2, 3)]
+    recovered = reopen().load(VoterSet())
+    assert recovered.log.end_offset == 4
+    assert recovered.log.epochs == [EpochEnd(1, 0), EpochEnd(2, 3)]
 
 
 def test_voters_of_log_and_snapshot(reopen: Reopen) -> None:
@@ -114,7 +114,7 @@ def test_voters_of_log_and_snapshot(reopen: Reopen) -> None:
     assert history.kraft_version == 1
 
 
-def test_cleaning_behind_a_snapshot(reopen: Reopen) -> None:
+def test_log_before_a_snapshot_is_deleted(reopen: Reopen) -> None:
     storage = reopen()
     storage.append(data(0, 3, 1) + data(3, 2, 1), 0)
     snapshot(storage, 3, 1, voters_of(1))
@@ -123,14 +123,14 @@ def test_cleaning_behind_a_snapshot(reopen: Reopen) -> None:
     sync(storage)
     storage.close()
     again = reopen()
-    found = again.load(VoterSet())
-    assert found.log.snapshots == [(5, 1)]
-    assert found.log.end_offset == 5
-    assert found.history.latest == voters_of(1)
+    recovered = again.load(VoterSet())
+    assert recovered.log.snapshots == [(5, 1)]
+    assert recovered.log.end_offset == 5
+    assert recovered.history.latest == voters_of(1)
     again.close()
 
 
-def test_a_fetched_snapshot_takes_the_place_of_the_log(reopen: Reopen) -> None:
+def test_fetched_snapshot_replaces_the_log(reopen: Reopen) -> None:
     storage = reopen()
     content = snapshot(MemoryStorage(), 40, 3, voters_of(1, 3))
     storage.append(data(0, 3, 1), 0)
@@ -145,13 +145,13 @@ def test_a_fetched_snapshot_takes_the_place_of_the_log(reopen: Reopen) -> None:
     assert storage.snapshot_size(named) == len(content)
     assert bytes(storage.read_snapshot(named, 10, 20)) == content[10:30]
     storage.close()
-    found = reopen().load(VoterSet())
-    assert (found.log.start_offset, found.log.end_offset) == (40, 41)
-    assert found.log.last_epoch == 3
-    assert found.history.latest == voters_of(1, 3)
+    recovered = reopen().load(VoterSet())
+    assert (recovered.log.start_offset, recovered.log.end_offset) == (40, 41)
+    assert recovered.log.last_epoch == 3
+    assert recovered.history.latest == voters_of(1, 3)
 
 
-def test_a_damaged_snapshot_takes_no_place(reopen: Reopen) -> None:
+def test_damaged_snapshot_is_not_installed(reopen: Reopen) -> None:
     storage = reopen()
     content = snapshot(MemoryStorage(), 40, 3, voters_of(1, 3))
     storage.append(data(0, 3, 1), 0)
@@ -161,9 +161,9 @@ def test_a_damaged_snapshot_takes_no_place(reopen: Reopen) -> None:
     storage.append(data(3, 1, 1), 3)
     sync(storage)
     storage.close()
-    found = reopen().load(VoterSet())
-    assert (found.log.start_offset, found.log.end_offset) == (0, 4)
-    assert found.log.latest_snapshot is None
+    recovered = reopen().load(VoterSet())
+    assert (recovered.log.start_offset, recovered.log.end_offset) == (0, 4)
+    assert recovered.log.latest_snapshot is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -176,10 +176,10 @@ def test_power_loss_keeps_what_was_synced(seed: int) -> None:
     sync(storage)
     storage.append(data(3, 2, 2), 3)
     storage.save_election(ElectionState(3, None, ReplicaKey(1)), voters_of(1), 0)
-    found = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
-    assert found.election == ElectionState(2, 1)
-    assert found.log.end_offset in (3, 5)
-    assert found.log.epochs[0] == EpochEnd(1, 0)
+    recovered = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
+    assert recovered.election == ElectionState(2, 1)
+    assert recovered.log.end_offset in (3, 5)
+    assert recovered.log.epochs[0] == EpochEnd(1, 0)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -190,12 +190,12 @@ def test_first_vote_of_a_new_node_survives_power_loss(seed: int) -> None:
     storage.load(voters_of(1))
     storage.save_election(ElectionState(2, 1), voters_of(1), 0)
     sync(storage)
-    found = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
-    assert found.election == ElectionState(2, 1)
+    recovered = DiskStorage(disk.power_loss(Random(seed)), now_ms=2).load(voters_of(1))
+    assert recovered.election == ElectionState(2, 1)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_a_start_has_found_is_not_lost_any_more(seed: int) -> None:
+def test_unsynced_data_read_at_a_start_survives_power_loss(seed: int) -> None:
     """A killed process may leave in the page cache what was never synced."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
@@ -209,7 +209,7 @@ def test_what_a_start_has_found_is_not_lost_any_more(seed: int) -> None:
     unsynced = DiskStorage(disk, now_ms=2)
     unsynced.append(data(0, 3, 3), 0)
     disk = disk.after_kill()
-    found = DiskStorage(disk, now_ms=3).load(voters_of(1))
-    assert (found.election.epoch, found.log.end_offset) == (3, 3)
+    recovered = DiskStorage(disk, now_ms=3).load(voters_of(1))
+    assert (recovered.election.epoch, recovered.log.end_offset) == (3, 3)
     after = DiskStorage(disk.power_loss(Random(seed)), now_ms=4).load(voters_of(1))
-    assert (after.election, after.log.end_offset) == (found.election, 3)
+    assert (after.election, after.log.end_offset) == (recovered.election, 3)

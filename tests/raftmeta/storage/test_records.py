@@ -26,7 +26,7 @@ from kwire.raftmeta.storage.records import (
 from kwire.records.header import headers
 
 
-def test_a_value_as_kafka_writes_it() -> None:
+def test_record_bytes_are_kafkas() -> None:
     """The bytes are from a bootstrap.checkpoint of Apache Kafka 4.3.1."""
     record = FeatureLevelRecord(name="metadata.version", feature_level=30)
     assert pack(record) == bytes.fromhex("010c00116d657461646174612e76657273696f6e001e00")
@@ -42,7 +42,7 @@ def test_a_value_as_kafka_writes_it() -> None:
         ({"cordoned_log_dirs": []}, 3),
     ],
 )
-def test_registration_changes_have_the_lowest_version_that_says_it(
+def test_registration_change_has_the_lowest_version_with_its_fields(
     changes: dict[str, Any], version: int
 ) -> None:
     record = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2, **changes)
@@ -53,7 +53,7 @@ def test_registration_changes_have_the_lowest_version_that_says_it(
 @pytest.mark.parametrize(
     "value", [None, b"", b"\x01", b"\x02\x0c\x00", b"\x01\x7f\x00", b"\x01\x0c\x09", b"\xff" * 9]
 )
-def test_what_cannot_be_read_is_not_passed_over(value: bytes | None) -> None:
+def test_unknown_record_is_an_error(value: bytes | None) -> None:
     with pytest.raises(UnknownRecord):
         unpack(value)
 
@@ -69,14 +69,14 @@ def test_a_damaged_snapshot_is_not_read(damage: str) -> None:
         )
     )
     whole = b"".join(chunks)
-    found = {
+    data = {
         "a bit": whole.replace(b"found-out", b"found-ouu"),
         "the last byte": whole[:-1],
         "the footer": b"".join(chunks[:-1]),
         "everything": b"",
     }[damage]
     with pytest.raises(CorruptMessage):
-        list(SnapshotReader(named, found).records())
+        list(SnapshotReader(named, data).records())
 
 
 def test_a_damaged_batch_of_the_log_is_not_read() -> None:
@@ -87,7 +87,7 @@ def test_a_damaged_batch_of_the_log_is_not_read() -> None:
         list(read_batches(data[:-1] + bytes([data[-1] ^ 1])))
 
 
-def test_a_snapshot_counts_its_own_offsets_and_comes_back_whole() -> None:
+def test_snapshot_round_trips_with_offsets_of_its_own() -> None:
     topics = [
         TopicRecord(name=f"t{n}", topic_id=n.to_bytes(16, "big"))
         for n in range(SNAPSHOT_BATCH_RECORDS + 3)
@@ -98,5 +98,5 @@ def test_a_snapshot_counts_its_own_offsets_and_comes_back_whole() -> None:
     )
     data = b"".join(chunks)
     assert list(SnapshotReader(named, data).records()) == topics
-    found = [(h.base_offset, h.next_offset, h.leader_epoch) for _, h in headers(data)]
-    assert found == [(0, 1, 4), (1, 501, 4), (501, 504, 4), (504, 505, 4)]
+    batches = [(h.base_offset, h.next_offset, h.leader_epoch) for _, h in headers(data)]
+    assert batches == [(0, 1, 4), (1, 501, 4), (501, 504, 4), (504, 505, 4)]

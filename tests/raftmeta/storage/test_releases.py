@@ -24,22 +24,22 @@ def test_a_release_is_its_last_level(release: str, level: int) -> None:
 
 
 @pytest.mark.parametrize("release", ["9.9", "3.2", "4.1-IV7", "4", "", "4.4"])
-def test_other_names_are_none(release: str) -> None:
+def test_unknown_release_is_refused(release: str) -> None:
     with pytest.raises(BadLevelError, match=r"4\.3-IV0"):
         metadata_level(release)
 
 
 def test_levels() -> None:
     assert feature_levels(None, [], SUPPORTED, dynamic=False) == {"metadata.version": 30}
-    asked = ["group.version=1", "kraft.version=1"]
-    assert feature_levels("4.1", asked, SUPPORTED, dynamic=True) == {
+    features = ["group.version=1", "kraft.version=1"]
+    assert feature_levels("4.1", features, SUPPORTED, dynamic=True) == {
         "metadata.version": 27,
         "group.version": 1,
     }
 
 
 @pytest.mark.parametrize(
-    ("release", "asked", "dynamic", "told"),
+    ("release", "features", "dynamic", "message"),
     [
         (None, ["foo.version=1"], True, "transaction.version"),
         (None, ["transaction.version=9"], True, "0 to 2"),
@@ -52,6 +52,8 @@ def test_levels() -> None:
         (None, ["kraft.version=1"], False, "controller.quorum.voters"),
     ],
 )
-def test_what_cannot_be(release: str | None, asked: list[str], dynamic: bool, told: str) -> None:
-    with pytest.raises(BadLevelError, match=told):
-        feature_levels(release, asked, SUPPORTED, dynamic=dynamic)
+def test_invalid_features_are_refused(
+    release: str | None, features: list[str], dynamic: bool, message: str
+) -> None:
+    with pytest.raises(BadLevelError, match=message):
+        feature_levels(release, features, SUPPORTED, dynamic=dynamic)

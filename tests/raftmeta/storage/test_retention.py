@@ -29,7 +29,7 @@ def test_limits(limits: dict[str, int], size: int, age: int, forbidden: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("retention", "kept"),
+    ("retention", "snapshot_ids"),
     [
         (MetadataRetention(), [(3, 1), (4, 1)]),
         (MetadataRetention(max_bytes=400), [(4, 1)]),
@@ -38,8 +38,8 @@ def test_limits(limits: dict[str, int], size: int, age: int, forbidden: bool) ->
         (MetadataRetention(max_ms=2 * DAY_MS), [(3, 1), (4, 1)]),
     ],
 )
-async def test_the_one_before_goes_when_there_is_no_room(
-    retention: MetadataRetention, kept: list[tuple[int, int]]
+async def test_older_snapshot_is_deleted_beyond_the_retention_limits(
+    retention: MetadataRetention, snapshot_ids: list[tuple[int, int]]
 ) -> None:
     storage = MemoryStorage()
     quorum = RaftService(
@@ -56,10 +56,10 @@ async def test_the_one_before_goes_when_there_is_no_room(
         for number in (1, 2, 3):
             record = TopicRecord(name=f"topic-{number}", topic_id=bytes([number] * 16))
             await (await quorum.append([record], epoch=1)).wait()
-            seen = TestClock().now_ms() - DAY_MS
-            await quorum.snapshots.write(number + 1, 1, [[record]], last_timestamp_ms=seen)
+            timestamp_ms = TestClock().now_ms() - DAY_MS
+            await quorum.snapshots.write(number + 1, 1, [[record]], last_timestamp_ms=timestamp_ms)
         await (await quorum.append([record], epoch=1)).wait()
         nursery.cancel_scope.cancel()
-    assert sorted(storage.snapshots) == kept
-    assert storage.start_offset == kept[0][0]
+    assert sorted(storage.snapshots) == snapshot_ids
+    assert storage.start_offset == snapshot_ids[0][0]
     assert storage.end_offset == 5

@@ -1,4 +1,4 @@
-"""A bit that flips on the disk of a node that runs: what is served, delivered and started with."""
+"""A bit that flips on the disk of a running node: no damaged data is served or delivered."""
 
 import pytest
 
@@ -19,7 +19,7 @@ LOG = f"__cluster_metadata-0/{0:020d}.log"
 BATCHES = [data(n, 1, 1) for n in range(4)]
 
 
-def fetched(storage: DiskStorage, start_offset: int, max_bytes: int = 1000) -> bytes:
+def serve_fetch(storage: DiskStorage, start_offset: int, max_bytes: int = 1000) -> bytes:
     """Return what a leader answers to a Fetch."""
     piece = LogSlice(start_offset, 4, max_bytes)
     part = FetchResponse.FetchableTopicResponse.PartitionData(
@@ -30,11 +30,11 @@ def fetched(storage: DiskStorage, start_offset: int, max_bytes: int = 1000) -> b
     return bytes(part.records)
 
 
-def first_piece(storage: DiskStorage, wanted: SnapshotId) -> bytes:
+def serve_snapshot(storage: DiskStorage, snapshot_id: SnapshotId) -> bytes:
     """Return what a leader answers to the first FetchSnapshot of a snapshot."""
     kind = FetchSnapshotResponse.TopicSnapshot.PartitionSnapshot
-    named = kind.SnapshotId(end_offset=wanted.end_offset, epoch=wanted.epoch)
-    piece = SnapshotSlice(wanted, 0, 50)
+    named = kind.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+    piece = SnapshotSlice(snapshot_id, 0, 50)
     part = kind(index=0, snapshot_id=named, size=0, position=0, unaligned_records=piece)
     topic = FetchSnapshotResponse.TopicSnapshot(name="__cluster_metadata", partitions=[part])
     write(storage, [Reply("token", FetchSnapshotResponse(topics=[topic]))])
@@ -55,16 +55,16 @@ def full(disk: SimDisk) -> DiskStorage:
 
 
 def test_leader_does_not_serve_a_batch_that_rotted_and_does_not_start_again() -> None:
-    """Invariant 44: followers refuse it, and would ask this leader for ever."""
+    """Invariant 44: followers refuse it, and would fetch it again for ever."""
     disk = SimDisk()
     storage = full(disk)
     disk.rot(LOG, len(BATCHES[0]) * 2 + 65)
     limit = len(BATCHES[0]) + 20
-    assert fetched(storage, 0, limit) == b"".join(BATCHES)[:limit]
+    assert serve_fetch(storage, 0, limit) == b"".join(BATCHES)[:limit]
     for offset in (0, 2):
         with pytest.raises(KafkaStorageError, match="damaged at offset 2; if other voters"):
-            fetched(storage, offset)
-    assert fetched(storage, 3) == BATCHES[3]
+            serve_fetch(storage, offset)
+    assert serve_fetch(storage, 3) == BATCHES[3]
     storage.close()
     with pytest.raises(CorruptMessage, match="offset 2"):
         running(disk.after_kill())
@@ -75,16 +75,16 @@ def test_leader_does_not_serve_a_snapshot_that_rotted() -> None:
     disk = SimDisk()
     storage = full(disk)
     whole = snapshot(storage, 4, 1, voters_of(1))
-    wanted = SnapshotId(4, 1)
-    assert first_piece(storage, wanted) == whole[:50]
+    snapshot_id = SnapshotId(4, 1)
+    assert serve_snapshot(storage, snapshot_id) == whole[:50]
     disk.rot(f"__cluster_metadata-0/{4:020d}-{1:010d}.checkpoint", len(whole) - 3)
     with pytest.raises(KafkaStorageError, match="checkpoint is damaged; if other voters"):
-        first_piece(storage, wanted)
+        serve_snapshot(storage, snapshot_id)
 
 
 @pytest.mark.parametrize("end_offset", [0, 2, 4])
-def test_no_snapshot_that_rotted_is_started_with(end_offset: int) -> None:
-    """Invariant 46: the voters before the log come from the oldest one, which is not the newest."""
+def test_start_with_a_rotten_snapshot_is_refused(end_offset: int) -> None:
+    """Invariant 46: also the oldest one is checked, which has the voters before the log."""
     disk = SimDisk()
     storage = full(disk)
     for end in (0, 2, 4):
@@ -98,8 +98,8 @@ def test_no_snapshot_that_rotted_is_started_with(end_offset: int) -> None:
         running(disk)
 
 
-def test_batches_before_the_newest_snapshot_are_looked_at_by_a_start() -> None:
-    """Invariant 43: recovery begins behind them, and they are served and name voters."""
+def test_start_checks_batches_before_the_newest_snapshot() -> None:
+    """Invariant 43: recovery begins after them, but they are served and name voters."""
     disk = SimDisk()
     storage = full(disk)
     snapshot(storage, 2, 1, voters_of(1))
@@ -114,7 +114,7 @@ def test_batches_before_the_newest_snapshot_are_looked_at_by_a_start() -> None:
         running(disk)
 
 
-def test_every_bit_that_a_checksum_covers_and_the_base_offset_are_looked_at() -> None:
+def test_flip_of_any_checked_bit_is_detected() -> None:
     run = b"".join(BATCHES)
     size = len(BATCHES[0])
     assert first_damaged(run, 0) is None
@@ -123,13 +123,13 @@ def test_every_bit_that_a_checksum_covers_and_the_base_offset_are_looked_at() ->
         for bit in range(8):
             rotten = bytearray(run)
             rotten[size + position] ^= 1 << bit
-            found = first_damaged(rotten, 0)
-            if found is None:  # the length names more than was read: nothing behind is given
-                found = first_damaged(rotten[size:], 1)
-            assert found == 1
+            offset = first_damaged(rotten, 0)
+            if offset is None:  # the length names more than was read: nothing behind is given
+                offset = first_damaged(rotten[size:], 1)
+            assert offset == 1
 
 
-async def test_node_ends_instead_of_delivering_what_rotted() -> None:
+async def test_node_ends_instead_of_delivering_damaged_records() -> None:
     """Invariant 43: its state machine is not given other records than were committed."""
     disk = SimDisk()
     storage = running(disk)

@@ -1,4 +1,4 @@
-"""A process that has too many files open: its part in the quorum waits, and loses nothing."""
+"""A process that has too many files open: its writes to the quorum's log wait, and none is lost."""
 
 import errno
 import itertools
@@ -30,7 +30,7 @@ from tests.support.raftmeta.one_node import vote
 
 SCARCE = OSError(errno.EMFILE, "too many open files")
 VOTED = ElectionState(5, None, ReplicaKey(2, bytes(16)))
-MADE_AGAIN = 3
+FAILED_CALLS = 3
 
 
 @pytest.fixture(autouse=True)
@@ -64,43 +64,43 @@ def close_files(quorum: RaftService) -> None:
 
 
 @pytest.mark.parametrize("path", ["quorum-state", "__cluster_metadata-0"])
-async def test_vote_is_durable_before_it_is_told_and_waits_for_a_descriptor(path: str) -> None:
+async def test_vote_waits_for_a_descriptor_and_is_durable_before_the_response(path: str) -> None:
     """Invariants 42 and 90. The node neither ends nor loses the vote that it was about to grant."""
     disk = SimDisk()
     voters = voters_of(1, 2, 3)
     async with node(disk, voters) as quorum:
         close_files(quorum)
-        disk.fail_at("open", SCARCE, path=path, times=MADE_AGAIN)
+        disk.fail_at("open", SCARCE, path=path, times=FAILED_CALLS)
         with trio.fail_after(60):
             answer = answer_of(await quorum.handle(vote(2, 5)))
         assert answer is not None
         assert answer.vote_granted
-        found = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters)
-        voted = found.election.voted
+        recovered = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters)
+        voted = recovered.election.voted
         assert voted is not None
-        assert (found.election.epoch, voted.id) == (5, 2)
+        assert (recovered.election.epoch, voted.id) == (5, 2)
 
 
-async def test_records_are_written_committed_and_told_when_there_are_descriptors_again() -> None:
+async def test_records_are_committed_when_there_are_descriptors_again() -> None:
     disk, watcher = SimDisk(), Watcher()
     async with node(disk, voters_of(1), watcher) as quorum:
         await quorum.delivery.wait_delivered(1)
         close_files(quorum)
-        disk.fail_at("open", SCARCE, times=MADE_AGAIN)
+        disk.fail_at("open", SCARCE, times=FAILED_CALLS)
         with trio.fail_after(60):
             await quorum.append_nowait([topic(1)], quorum.leader().epoch).wait()
             close_files(quorum)
-            disk.fail_at("open", SCARCE, times=MADE_AGAIN)
+            disk.fail_at("open", SCARCE, times=FAILED_CALLS)
             await quorum.append_nowait([topic(2)], quorum.leader().epoch).wait()
-        heard = [batch.records for batch in watcher.batches[1:]]
-        assert heard == [(topic(1),), (topic(2),)]
+        records = [batch.records for batch in watcher.batches[1:]]
+        assert records == [(topic(1),), (topic(2),)]
 
 
 async def test_snapshot_is_written_when_there_are_descriptors_again() -> None:
     disk = SimDisk()
     async with node(disk, voters_of(1)) as quorum:
         await quorum.delivery.wait_delivered(1)
-        disk.fail_at("open", SCARCE, path=".checkpoint", times=MADE_AGAIN)
+        disk.fail_at("open", SCARCE, path=".checkpoint", times=FAILED_CALLS)
         with trio.fail_after(60):
             await quorum.snapshots.write(1, 1, [[topic(1)]], last_timestamp_ms=1)
         assert [s.end_offset for s in quorum.state.log.snapshots] == [1]
@@ -108,7 +108,7 @@ async def test_snapshot_is_written_when_there_are_descriptors_again() -> None:
 
 @attrs.define(eq=False)
 class Turns(trio.abc.Instrument):
-    """Counts the turns of the loop, and notes in which the attempts at a call were made."""
+    """Counts the turns of the loop, and records the turns and times of attempts at a call."""
 
     count: int = 0
     attempts: list[tuple[int, float]] = attrs.field(factory=list)
@@ -116,8 +116,8 @@ class Turns(trio.abc.Instrument):
     def before_io_wait(self, timeout: float) -> None:
         self.count += 1
 
-    def refused(self, call: Callable[..., Any], times: int) -> Callable[..., Any]:
-        """The same call, without descriptors for so many times."""
+    def fail_first(self, call: Callable[..., Any], times: int) -> Callable[..., Any]:
+        """Return the call with a shortage of descriptors the first so many times."""
 
         def attempt(*arguments: Any) -> Any:
             if len(self.attempts) > times:
@@ -143,7 +143,7 @@ async def test_loop_runs_between_attempts_though_files_could_be_closed(
     async with node(SimDisk(), voters_of(1), watcher) as quorum:
         await quorum.delivery.wait_delivered(1)
         monkeypatch.setattr(DiskStorage, "shed", lambda _: True)
-        call = turns.refused(getattr(quorum._storage, name), 7)
+        call = turns.fail_first(getattr(quorum._storage, name), 7)
         monkeypatch.setattr(DiskStorage, name, staticmethod(call))
         trio.lowlevel.add_instrument(turns)
         await quorum.append_nowait([topic(1)], quorum.leader().epoch).wait()
@@ -152,7 +152,9 @@ async def test_loop_runs_between_attempts_though_files_could_be_closed(
     assert len(at) == len(set(at)) == 8
     times = [time for _, time in turns.attempts]
     waits = [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
-    assert waits == [0, 0.2, 0.4, 0.8, 1, 1, 1], "once at once, then ever longer"
+    assert waits == [0, 0.2, 0.4, 0.8, 1, 1, 1], (
+        "the first retry is immediate, the others wait ever longer"
+    )
     assert watcher.batches[-1].records == (topic(1),)
 
 
@@ -171,7 +173,7 @@ async def test_other_errors_end_the_node() -> None:
 
 
 def test_sync_that_could_not_begin_still_has_the_vote() -> None:
-    """Invariant 42: the next one takes it along."""
+    """Invariant 42: the next sync writes it."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
     storage.append(data(0, 1, 1), 0)
@@ -185,8 +187,8 @@ def test_sync_that_could_not_begin_still_has_the_vote() -> None:
     assert sync is not None
     sync()
     storage.end_sync()
-    found = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters_of(1, 2, 3))
-    assert (found.election, found.log.end_offset) == (VOTED, 1)
+    recovered = DiskStorage(disk.power_loss(Random(1)), now_ms=2).load(voters_of(1, 2, 3))
+    assert (recovered.election, recovered.log.end_offset) == (VOTED, 1)
 
 
 @pytest.mark.parametrize("after", range(4))

@@ -18,8 +18,8 @@ from tests.raftmeta.storage.test_raft_storage import data, snapshot, sync
 OLD, NEW = voters_of(1, 2), voters_of(1, 3)
 
 
-def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool, Recovered]:
-    """Whether it died, and what the next process finds.
+def crash_while_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool, Recovered]:
+    """Return whether the process died, and what the next one recovers.
 
     The log is ``own``, of epoch 1, and has a snapshot at 3 that names other voters.
     """
@@ -46,21 +46,23 @@ def died_installing(own: bytes, fetched: SnapshotId, changes: int) -> tuple[bool
         (50, SnapshotId(40, 3)),  # a longer log, but its alone: the leader's epoch is later
     ],
 )
-def test_before_it_or_after_it(count: int, fetched: SnapshotId) -> None:
-    """Never the voters of one with the log of the other."""
+def test_crash_during_installation_leaves_the_log_or_the_snapshot(
+    count: int, fetched: SnapshotId
+) -> None:
+    """The voters are never those of the one with the log of the other."""
     changes, died = 0, True
     while died:
-        died, found = died_installing(data(0, count, 1), fetched, changes)
+        died, recovered = crash_while_installing(data(0, count, 1), fetched, changes)
         changes += 1
-        log = found.log
-        state = (log.start_offset, log.end_offset, log.snapshots, found.history.latest)
+        log = recovered.log
+        state = (log.start_offset, log.end_offset, log.snapshots, recovered.history.latest)
         after = (40, 40, [fetched], NEW)
         assert state in ((0, count, [SnapshotId(3, 1)], OLD), after), changes
     assert state == after
     assert changes > 5
 
 
-def test_a_snapshot_left_behind_says_nothing() -> None:
+def test_stale_snapshot_is_ignored() -> None:
     """Its removal may not have reached the disk when that of the log before the next one had."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
@@ -70,20 +72,20 @@ def test_a_snapshot_left_behind_says_nothing() -> None:
     snapshot(storage, 40, 3, NEW)
     storage.append(data(40, 2, 3), 40)
     name = f"__cluster_metadata-0/{3:020d}-{1:010d}.checkpoint"
-    left = disk.read(name)
+    stale_snapshot = disk.read(name)
     storage.clean(40)
     snapshot(storage, 42, 3, NEW)
     storage.append(data(42, 1, 3), 42)
     storage.clean(42)
     sync(storage)
-    disk.write(name, left)
-    found = DiskStorage(disk.after_kill(), now_ms=2).load(VoterSet())
-    assert found.log.snapshots == [SnapshotId(42, 3)]
-    assert found.history.latest == NEW
+    disk.write(name, stale_snapshot)
+    recovered = DiskStorage(disk.after_kill(), now_ms=2).load(VoterSet())
+    assert recovered.log.snapshots == [SnapshotId(42, 3)]
+    assert recovered.history.latest == NEW
     assert name not in disk.files
 
 
-def test_a_damaged_snapshot_costs_no_log() -> None:
+def test_start_with_a_damaged_snapshot_keeps_the_log() -> None:
     """The start fails and changes nothing, so the right snapshot in its place is a repair."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
@@ -99,7 +101,7 @@ def test_a_damaged_snapshot_costs_no_log() -> None:
     assert survivor.read(f"__cluster_metadata-0/{0:020d}.log") == log
 
 
-def test_pieces_of_snapshots_that_were_given_up_go() -> None:
+def test_partial_files_of_abandoned_snapshots_are_removed() -> None:
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
     content = snapshot(MemoryStorage(), 40, 3, NEW)

@@ -68,11 +68,11 @@ def test_damage_that_a_crash_can_leave_is_cut(seed: int) -> None:
     append(storage, 0, 2)
     storage.close()
     disk = disk.after_kill()
-    storage, found = start(disk)
-    assert found == 2
+    storage, end_offset = start(disk)
+    assert end_offset == 2
     storage.append(b"".join(BATCHES[2:6]), 2)
-    _, found = start(disk.power_loss(Random(seed)))
-    assert 2 <= found <= 6
+    _, end_offset = start(disk.power_loss(Random(seed)))
+    assert 2 <= end_offset <= 6
     disk.rot(LOG, in_batch(3))
     assert start(disk.after_kill())[1] == 3
 
@@ -105,7 +105,7 @@ def test_records_that_raft_cuts_are_not_claimed_to_be_synced() -> None:
 
 
 @pytest.mark.parametrize("changes", range(12))
-def test_a_log_given_up_for_a_snapshot_may_be_torn(changes: int) -> None:
+def test_log_replaced_by_a_snapshot_may_be_torn(changes: int) -> None:
     """The snapshot wins over the log before it, whatever became of that."""
     disk = SimDisk()
     storage, _ = start(disk)
@@ -124,7 +124,7 @@ def test_a_log_given_up_for_a_snapshot_may_be_torn(changes: int) -> None:
 
 
 def as_another_program(disk: SimDisk, cut: int, records: bytes) -> None:
-    """Cut the log and go on in another epoch, as Apache Kafka does: it knows no other files."""
+    """Truncate the log and append in another epoch, as Apache Kafka does, without kwire's files."""
     log = recovery.open_log(
         disk, "__cluster_metadata-0", TopicPartition("__cluster_metadata", 0), now_ms=2
     )
@@ -154,7 +154,7 @@ def test_log_that_another_program_cut_may_be_torn_behind_the_cut(
 
 
 def test_log_that_another_program_went_on_with_keeps_what_was_synced() -> None:
-    """Its records come after those, so damage in them is none of its crash."""
+    """Its records come after the synced ones, so its crash cannot have damaged those."""
     disk = SimDisk()
     storage, _ = start(disk)
     append(storage, 0, 4)
@@ -167,7 +167,7 @@ def test_log_that_another_program_went_on_with_keeps_what_was_synced() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_an_fsync_could_not_write_is_written_again_before_it_counts(seed: int) -> None:
+def test_pages_of_a_failed_fsync_are_written_again_at_a_start(seed: int) -> None:
     """Invariant 42: the kernel takes the pages of an fsync that failed for clean."""
     disk = SimDisk()
     storage, _ = start(disk)
@@ -177,5 +177,5 @@ def test_what_an_fsync_could_not_write_is_written_again_before_it_counts(seed: i
     with pytest.raises((OSError, KafkaStorageError)):
         sync(storage)
     disk = disk.after_kill()
-    storage, found = start(disk)
-    assert start(disk.power_loss(Random(seed)))[1] == found == 6
+    storage, end_offset = start(disk)
+    assert start(disk.power_loss(Random(seed)))[1] == end_offset == 6

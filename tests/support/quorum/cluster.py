@@ -199,7 +199,7 @@ class Cluster(ABC):
         leader = self.find_leader()
         return self.leader(but=but) if leader is None or leader == but else leader
 
-    def committed(self, node_id: int) -> list[str]:
+    def committed_names(self, node_id: int) -> list[str]:
         """Return the names of the records that a node knows to be committed."""
         disk = self.nodes[node_id].storage.cache
         end = self.state(node_id).high_watermark or 0
@@ -214,7 +214,7 @@ class Cluster(ABC):
                 names += [r.name for batch in read_batches(data) for r in batch.records]
         return names
 
-    def written(self, node_id: int) -> list[str]:
+    def log_names(self, node_id: int) -> list[str]:
         """Return the names of the records in a node's log, committed or not."""
         batches = list(self.nodes[node_id].storage.cache.batches)
         return [r.name for _, _, data in batches for b in read_batches(data) for r in b.records]
@@ -248,7 +248,7 @@ class Cluster(ABC):
         self.acknowledged += done
         return done
 
-    def uncommitted(self, *, hears: tuple[int, ...] = ()) -> tuple[int, str]:
+    def append_uncommitted(self, *, hears: tuple[int, ...] = ()) -> tuple[int, str]:
         """Cut the leader off and append there what no node but those of ``hears`` can fetch."""
         while True:
             leader, name = self.leader(), self.next_name()
@@ -258,17 +258,17 @@ class Cluster(ABC):
             ticket = self.append(leader, name)
             self.until(
                 lambda t=ticket, on=(leader, *hears), v=name: (
-                    t.is_settled or all(v in self.written(n) for n in on)
+                    t.is_settled or all(v in self.log_names(n) for n in on)
                 ),
                 "the leader to write, or to give up",
             )
-            if all(name in self.written(n) for n in (leader, *hears)):
+            if all(name in self.log_names(n) for n in (leader, *hears)):
                 return leader, name
             self.heal()
 
     def has_all(self, node_id: int) -> bool:
         """Whether a node has everything that was acknowledged."""
-        return set(self.acknowledged) <= set(self.committed(node_id))
+        return set(self.acknowledged) <= set(self.committed_names(node_id))
 
     def catch_up(self, *nodes: int) -> None:
         """Wait until these nodes have everything that was acknowledged."""
@@ -326,10 +326,10 @@ class Cluster(ABC):
         self.commit()
         self.catch_up()
         self.until(
-            lambda: len({tuple(self.committed(n)) for n in self.running}) == 1,
+            lambda: len({tuple(self.committed_names(n)) for n in self.running}) == 1,
             "all to have the same",
         )
-        entries = self.committed(self.leader())
+        entries = self.committed_names(self.leader())
         assert [name for name in entries if name in set(self.acknowledged)] == self.acknowledged
         assert len(entries) == len(set(entries))
         assert not self.watch.violations

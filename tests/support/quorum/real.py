@@ -371,7 +371,7 @@ class RealCluster(Cluster):
             quorum: RaftService = node.running
             state = self.state(node_id)
             await quorum.delivery.wait_delivered(end := state.high_watermark or 0)
-            contents = [[record(name) for name in self.committed(node_id)]]
+            contents = [[record(name) for name in self.committed_names(node_id)]]
             await quorum.snapshots.write(end, state.log.epoch_at(end - 1), contents, 0)
 
         node.do(take)
@@ -381,7 +381,9 @@ class RealCluster(Cluster):
         """Check that the listeners got what the log holds."""
         for node_id, node in self.nodes.items():
             self.until(
-                lambda n=node, i=node_id: records_listened_to(n.listener) == self.committed(i),
+                lambda n=node, i=node_id: (
+                    records_listened_to(n.listener) == self.committed_names(i)
+                ),
                 f"the listeners of node {node_id} to hear everything",
             )
 

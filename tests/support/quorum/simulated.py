@@ -222,7 +222,7 @@ class SimulatedCluster(Cluster):
         voters, version = state.history.at(end)
         chunks = snapshot_chunks(
             named,
-            [[record(name) for name in self.committed(node_id)]],
+            [[record(name) for name in self.committed_names(node_id)]],
             voters=voters,
             kraft_version=version,
             last_timestamp_ms=0,

@@ -1,4 +1,4 @@
-"""One raft node that gets made-up messages of others: for tests of single sentences."""
+"""One raft node that gets made-up messages of others: for tests of single rules."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reports of a node's part in the quorum: Kafka's words for its state, lines of its log."""
+"""Reports of a node's role in the quorum: Kafka's names of its state, and log lines."""
 
 import logging
 from random import Random
@@ -25,29 +25,36 @@ from kwire.simulation.raft_quorums import TestClock, config_of, voters_of
 from tests.support.raftmeta.one_node import follower, leader, node
 
 
-def test_names_of_states() -> None:
-    seen = [state_name(follower().state), state_name(follower(9).state)]
+def test_state_names_are_kafkas() -> None:
+    names = [state_name(follower().state), state_name(follower(9).state)]
     raft = node()
-    seen.append(state_name(raft.state))
+    names.append(state_name(raft.state))
     election.become_prospective(raft.state)
     election.become_candidate(raft.state)
-    seen.append(state_name(raft.state))
+    names.append(state_name(raft.state))
     assert vote(raft.state) == 1
     raft = leader()
-    seen.append(state_name(raft.state))
+    names.append(state_name(raft.state))
     election.become_resigned(raft.state, ())
-    seen.append(state_name(raft.state))
-    assert seen == ["follower", "observer", "unattached", "candidate", "leader", "unattached-voted"]
-    assert set(seen) <= set(STATES)
+    names.append(state_name(raft.state))
+    assert names == [
+        "follower",
+        "observer",
+        "unattached",
+        "candidate",
+        "leader",
+        "unattached-voted",
+    ]
+    assert set(names) <= set(STATES)
     assert [vote(raft.state), vote(follower().state)] == [1, -1]
 
 
-def test_what_only_a_leader_counts() -> None:
+def test_only_a_leader_counts_observers_and_voter_changes() -> None:
     raft = leader()
     assert (observer_count(raft.state), is_changing_voters(raft.state)) == (0, False)
-    seen = raft.state.role.replicas[ReplicaKey(2)]  # type: ignore[union-attr]
-    raft.state.role.replicas[ReplicaKey(9)] = seen  # type: ignore[union-attr]
-    seen.fetched_at = raft.state.now
+    replica = raft.state.role.replicas[ReplicaKey(2)]  # type: ignore[union-attr]
+    raft.state.role.replicas[ReplicaKey(9)] = replica  # type: ignore[union-attr]
+    replica.fetched_at = raft.state.now
     assert observer_count(raft.state) == 1
     raft.state.role.change = VoterChange("t", "add", config_of(9).as_voter, 9.0)  # type: ignore[union-attr]
     assert is_changing_voters(raft.state)
@@ -86,8 +93,8 @@ async def test_controllers_of_another_cluster_are_named_once(
         await trio.sleep(60)
         nursery.cancel_scope.cancel()
     assert peers.calls > 10
-    told = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
-    assert sorted(told) == [
+    lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
+    assert sorted(lines) == [
         f"another cluster's controller id={n} address=node-{n}:9093 own cluster=test-cluster"
         for n in (2, 3)
     ]
