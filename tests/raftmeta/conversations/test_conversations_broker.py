@@ -1,6 +1,7 @@
-"""kwire's broker half sends to controllers what Apache Kafka's sent, in its place, when it is due.
+"""Compare the requests of a kwire node's broker to controllers with those of Apache Kafka's.
 
-Registrations, heartbeats, producer ids and what is passed on for clients are compared to the byte.
+Registrations, heartbeats, requests for producer ids and forwarded requests of clients are compared
+to the byte, and the times at which they are sent.
 Every frame of every recording is compared here, or in the replays of the quorum and of the
 controller, or is in a table of frames that are not compared, with the reason.
 """
@@ -90,7 +91,7 @@ NOT_COMPARED: Final = {
         "of the software, and the response has the features of that software."
     ),
 }
-"""Frames that show nothing about kwire, and why."""
+"""Frames that are not compared, with the reasons."""
 
 
 # Requests, and when they are sent -----------------------------------------------------------
@@ -108,7 +109,7 @@ TIMED: Final = {"first": 67, "second": 12, "third": 0, "fourth": 23}
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_says_what_was_recorded_when_it_was_due(cluster: str) -> None:
+def test_broker_sends_the_recorded_requests_in_time(cluster: str) -> None:
     comparison = play_cluster(cluster)
     wrong = [deviation for deviation in comparison.deviations if deviation.kind != ORDER]
     assert not wrong, wrong[0]
@@ -156,7 +157,7 @@ def others() -> Comparison:
     return comparison
 
 
-def test_controllers_and_producer_ids() -> None:
+def test_registrations_and_producer_id_requests_match_the_recording() -> None:
     comparison = others()
     wrong = [deviation for deviation in comparison.deviations if deviation.kind != ORDER]
     assert not wrong, wrong[0]
@@ -164,24 +165,24 @@ def test_controllers_and_producer_ids() -> None:
 
 
 # Receivers of requests, and repeats ---------------------------------------------------------
-async def passed_on(channel: ControllerChannel, frame: Frame) -> Any:
+async def forward_client_request(channel: ControllerChannel, frame: Frame) -> Any:
     request = frame.message()
     host = str(ipaddress.ip_address(bytes(request.client_host_address)))
     return await channel.forward(bytes(request.request_data), ("User", "ANONYMOUS"), host)
 
 
-async def asked_for(channel: ControllerChannel, frame: Frame) -> Any:
+async def ask_controller(channel: ControllerChannel, frame: Frame) -> Any:
     return await channel.ask(frame.message())
 
 
-async def by_kwire(exchange: Exchange) -> ChannelRun:
+async def replay_exchange(exchange: Exchange) -> ChannelRun:
     if exchange.api == "Envelope":
-        return await send_by_channel(exchange, passed_on, REQUEST_TIMEOUT)
-    return await send_by_channel(exchange, asked_for, INTERVAL)
+        return await send_by_channel(exchange, forward_client_request, REQUEST_TIMEOUT)
+    return await send_by_channel(exchange, ask_controller, INTERVAL)
 
 
-def stale(exchange: Exchange) -> list[int]:
-    """Nodes that were asked although another leader was known."""
+def stale_targets(exchange: Exchange) -> list[int]:
+    """Return the nodes that Kafka's broker asked although it knew another leader."""
     leader_times = list(leaders(exchange.number, exchange.source))
     expected = []
     for frame in exchange.requests:
@@ -192,13 +193,13 @@ def stale(exchange: Exchange) -> list[int]:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-async def test_asks_whom_it_was_said_to(
+async def test_requests_and_retries_go_to_the_recorded_controllers(
     number: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     for exchange in exchanges(number):
-        run = await by_kwire(exchange)
+        run = await replay_exchange(exchange)
         recorded = in_turn(node_of(frame.target) for frame in exchange.requests)
-        late = stale(exchange)
+        late = stale_targets(exchange)
         assert run.controllers == [node for node in recorded if node not in late], exchange
         first = exchange.frames[0]
         for _, _, request in run.peers.calls:
@@ -216,7 +217,7 @@ def bytes_of(exchange: Exchange, request: Any) -> bytes:
 
 
 def check_outcome(exchange: Exchange, run: ChannelRun) -> None:
-    """The last answer is handed on, no later; without one the connection is given up."""
+    """Check that the last answer is returned in time; without one the connection is closed."""
     last = exchange.frames[-1]
     if exchange.is_answered:
         assert run.ended <= last.t + 1
@@ -239,7 +240,7 @@ def check_outcome(exchange: Exchange, run: ChannelRun) -> None:
 
 
 def check_pauses(exchange: Exchange, run: ChannelRun) -> None:
-    """Refused, it ends the connection and comes again a little sooner than Kafka's does."""
+    """Check that a refused request is retried on a new connection, a little sooner than Kafka's."""
     refused = [f for f in exchange.frames if not f.is_request and f.body["errorCode"] == MOVED]
     times = [t for t, _, _ in run.peers.calls]
     for (ended, _), again in zip(run.peers.dropped, times[1:], strict=False):
@@ -249,8 +250,8 @@ def check_pauses(exchange: Exchange, run: ChannelRun) -> None:
         assert not later or later[0].t - answer.t > 60
 
 
-def test_clients_requests_go_on_as_they_came() -> None:
-    """The frame in the Envelope is the client's own, wherever that was recorded as well."""
+def test_envelope_contains_the_clients_frame_unchanged() -> None:
+    """The client's own frame is compared wherever it was recorded as well."""
     count = 0
     for number in NUMBERS:
         inner = {
@@ -286,7 +287,7 @@ def kind_of(frame: Frame) -> str:
     return f"{frame.api} bare" if frame.api == "CreateTopics" else f"{frame.api} between brokers"
 
 
-def test_no_frame_is_left_out() -> None:
+def test_every_frame_is_compared_or_listed() -> None:
     frames = [frame for number in NUMBERS for frame in recording(number).frames]
     kinds = Counter(kind_of(frame) for frame in frames)
     assert set(kinds) == {ELSEWHERE, DECIDED, HERE, *NOT_COMPARED}
@@ -314,8 +315,10 @@ def test_every_difference_occurs_and_is_documented() -> None:
         everything += play_cluster(cluster).deviations
     assert any(deviation.kind == ORDER for deviation in everything)
     all_exchanges = [exchange for number in NUMBERS for exchange in exchanges(number)]
-    assert any(stale(exchange) for exchange in all_exchanges)
-    assert any(len(exchange.requests) > 1 and not stale(exchange) for exchange in all_exchanges)
+    assert any(stale_targets(exchange) for exchange in all_exchanges)
+    assert any(
+        len(exchange.requests) > 1 and not stale_targets(exchange) for exchange in all_exchanges
+    )
     page = " ".join(PAGE.read_text().split())
     assert [line for line in DIFFERENCES if line not in page] == []
     rows = [f"| {name} | {reason} |" for name, reason in NOT_COMPARED.items()]

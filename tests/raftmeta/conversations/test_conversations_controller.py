@@ -1,8 +1,8 @@
-"""The controller decides what Apache Kafka's active controllers decided, request by request.
+"""Compare the controller's decisions with those of Apache Kafka's, request by request.
 
-Every request that reached a controller of the recorded clusters goes to kwire's in its place.
-The answer has to have the same fields, at once or when the recorded one came; the records
-written have to be the same, byte for byte, and all that the recorded controller wrote.
+Every request that a controller of the recorded clusters received is sent to kwire's controller.
+Its response must have the same fields, at once or when the recorded one was sent; its records must
+be those of the recorded controller, byte for byte, and none may be missing.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ def play_scene(scene: Scene) -> Play:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
-def test_decides_as_recorded(scene: Scene) -> None:
+def test_controller_answers_and_writes_as_recorded(scene: Scene) -> None:
     player = play_scene(scene)
     print(scene, dict(player.compared))
     assert player.wrong == []
@@ -47,7 +47,7 @@ def test_every_difference_occurs_and_is_documented() -> None:
 
 
 def test_every_request_is_played() -> None:
-    """Nothing that a controller was asked is left out silently."""
+    """No recorded request to a controller is left out silently."""
     here = {(scene.number, f"controller-{scene.node}") for scene in SCENES}
     count = 0
     for number in (number for numbers in CLUSTERS.values() for number in numbers):
@@ -60,8 +60,8 @@ def test_every_request_is_played() -> None:
     assert sum(len(play_scene(scene).requests) for scene in SCENES) == count
 
 
-def test_a_first_boot_that_only_a_snapshot_shows() -> None:
-    """The writes of a lone controller were not recorded; its snapshot has what was in force."""
+def test_first_boot_of_a_lone_controller_matches_its_snapshot() -> None:
+    """The writes of a lone controller were not recorded; its snapshot has the same metadata."""
     (scene,) = (scene for scene in SCENES if scene.number == "06a")
     image = play_scene(scene).controller.state.image
     ours = [pack(record) for group in snapshot_contents(image) for record in group]

@@ -1,7 +1,6 @@
-"""Both ends of a conversation with a controller: its versions, and the Envelope.
+"""Compare the responses to ApiVersions, and the Envelopes of brokers, with the recordings.
 
-Every controller was asked for its versions on every connection. Every Envelope was packed by a
-broker, which is kwire's work as much as the answer is.
+Every connection to a controller begins with ApiVersions. Every Envelope was encoded by a broker.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from tests.support.raftmeta.controller_log import frames_of
 from tests.support.raftmeta.controller_replay import LEVELS
 from tests.support.raftmeta.conversations import CLUSTERS, Frame, recording
 
-ASKED = {"ApiVersions": 138, "Envelope": 15}
+COUNTS = {"ApiVersions": 138, "Envelope": 15}
 """Number of these requests that reached controllers."""
 UNKNOWN = {"metadata.version": 7}
 """Levels that Kafka's controller answers as finalized before it has read any."""
@@ -52,7 +51,7 @@ def apis(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
 
 
 async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
-    """The answer of kwire's controller in the same state."""
+    """Return the response of kwire's controller in the same state."""
     quorum: Any = SimpleNamespace(kraft_version=kraft_version)
     services = Services(image=image, quorum=quorum, supported_features=SUPPORTED)
     session = Dispatcher(services, ListenerType.CONTROLLER).session("CONTROLLER", "127.0.0.1")
@@ -61,7 +60,7 @@ async def ours(request: bytes, image: MetadataImage, kraft_version: int) -> Any:
     return read_response(18, 4, b"".join(parts)[4:])[1]
 
 
-async def test_controllers_tell_the_same_versions() -> None:
+async def test_controller_reports_the_recorded_versions_and_features() -> None:
     """The APIs of Kafka's controllers as far as they are built, and all features."""
     for number, frame in requests_of("ApiVersions"):
         frames = frames_of(number)
@@ -85,7 +84,7 @@ async def test_controllers_tell_the_same_versions() -> None:
         assert apis(theirs).keys() - apis(answer).keys() <= UNSERVED.keys()
 
 
-async def test_envelopes_are_packed_as_brokers_packed_them() -> None:
+async def test_envelopes_are_encoded_as_recorded() -> None:
     sent: list[EnvelopeRequest] = []
 
     class Channel(ControllerChannel):
@@ -101,5 +100,5 @@ async def test_envelopes_are_packed_as_brokers_packed_them() -> None:
         assert frames_of(number)[frame.key, True].endswith(encode(sent[-1], 0))
 
 
-def test_all_of_them_are_there() -> None:
-    assert {api: len(list(requests_of(api))) for api in ASKED} == ASKED
+def test_recordings_have_the_expected_number_of_requests() -> None:
+    assert {api: len(list(requests_of(api))) for api in COUNTS} == COUNTS

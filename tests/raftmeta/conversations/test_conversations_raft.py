@@ -1,9 +1,9 @@
-"""kwire's raft sends what Apache Kafka's nodes sent, in their recorded conversations.
+"""Compare the messages of kwire's raft with those of Apache Kafka's nodes in the recordings.
 
-Each scene replays one node. Everything it sends is compared field by field with what the
-recorded node sent, batches that a leader writes byte by byte; what differs must be in the
-table of differences. How many messages each scene compares, and how often it meets each of the
-differences, is part of the test: one request too many is noticed.
+Each scene replays one node. Its messages are compared field by field with those of the recorded
+node, and the batches that a leader writes byte by byte; any difference must be in the table of
+differences. The tests also compare how many messages each scene has, and how often each difference
+occurs, so that one additional request fails.
 """
 
 import os
@@ -33,7 +33,7 @@ def play_scene(scene: Scene) -> Replay:
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=str)
-def test_says_what_was_recorded(scene: Scene) -> None:
+def test_raft_messages_match_the_recording(scene: Scene) -> None:
     replay = play_scene(scene)
     unexcused = [deviation for deviation in replay.deviations if excuse(deviation) is None]
     assert not unexcused, unexcused[0]
@@ -51,7 +51,7 @@ def tally(scene: Scene) -> str:
     return "\n".join([f"{scene}: {sum(replay.compared.values())} compared", *lines, ""])
 
 
-def test_as_much_differs_as_was_counted() -> None:
+def test_counts_of_differences_match_the_golden_file() -> None:
     """``KWIRE_REWRITE=1`` counts anew; the difference is then read in review."""
     counts = "".join(tally(scene) for scene in SCENES)
     if os.environ.get("KWIRE_REWRITE"):
@@ -59,7 +59,7 @@ def test_as_much_differs_as_was_counted() -> None:
     assert COUNTED.read_text() == counts
 
 
-def test_every_difference_is_met() -> None:
+def test_every_listed_difference_occurs() -> None:
     met = {excuse(deviation) for scene in SCENES for deviation in play_scene(scene).deviations}
     assert set(DIFFERENCES) <= met
 
@@ -69,7 +69,7 @@ def test_every_scenario_is_played() -> None:
     assert {scene.number for scene in SCENES} == numbers
 
 
-def test_the_pages_say_how_many() -> None:
+def test_documents_have_the_current_counts() -> None:
     total = sum(sum(play_scene(scene).compared.values()) for scene in SCENES)
     for page in (PAGE, PAGE.with_name("testing.md")):
         text = " ".join(page.read_text().split())
@@ -78,9 +78,9 @@ def test_the_pages_say_how_many() -> None:
 
 
 def test_every_frame_is_compared_or_accounted_for() -> None:
-    """No frame of the quorum is passed over: its sender was played, and its outcome is known.
+    """No frame of the quorum is left out: its sender was replayed, and its outcome is known.
 
-    Clients are not played, and a node answers requests for its versions without its raft.
+    Clients are not replayed, and a node answers ApiVersions without its raft.
     """
     frames = [
         frame
@@ -99,7 +99,7 @@ def test_every_frame_is_compared_or_accounted_for() -> None:
     assert len(frames) == kinds["compared"] + sum(kinds[kind] for kind in passed)
 
 
-def test_a_controller_alone() -> None:
+def test_lone_controller_leads_at_once_and_writes_its_voters() -> None:
     """06a: it leads at once, sends no request, and its voters move from the format into the log."""
     (scene,) = (scene for scene in SCENES if scene.alone)
     replay = play_scene(scene)

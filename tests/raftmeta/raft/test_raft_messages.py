@@ -125,7 +125,7 @@ SENT: list[tuple[Any, int, str]] = [
 @pytest.mark.parametrize(
     ("message", "version", "text"), SENT, ids=[type(m).__name__ for m, _, _ in SENT]
 )
-def test_as_recorded(message: Any, version: int, text: str) -> None:
+def test_message_fields_match_the_recording(message: Any, version: int, text: str) -> None:
     assert to_json(message, version) == json.loads(text)
     wire = encode(message, version)
     assert encode(decode(type(message), wire, version), version) == wire

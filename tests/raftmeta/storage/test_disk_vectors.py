@@ -43,7 +43,7 @@ SNAPSHOTS = {
 }
 
 
-def test_there_are_some() -> None:
+def test_vectors_exist() -> None:
     assert (len(STATES), len(SNAPSHOTS)) == (7, 14)
 
 
