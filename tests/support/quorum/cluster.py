@@ -102,10 +102,10 @@ class Cluster(ABC):
         self._values = 0
         self._lives = 0
 
-    # What worlds do in their ways -----------------------------------------------------------
+    # Actions that each world implements -----------------------------------------------------
     @abstractmethod
     def until(self, condition: Callable[..., Any], what: str) -> None:
-        """Let the world go on until a condition holds; fails when that takes far too long."""
+        """Run the world until a condition holds; fail when that takes far too long."""
 
     @abstractmethod
     def start(self, node_id: int) -> None:
@@ -117,7 +117,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def kill(self, node_id: int) -> None:
-        """End a node from one moment to the next."""
+        """Kill a node; what it had not synced may be lost."""
 
     @abstractmethod
     def pause(self, node_id: int) -> None:
@@ -128,11 +128,11 @@ class Cluster(ABC):
 
     @abstractmethod
     def cut(self, source: int, target: int) -> None:
-        """Let nothing pass in this direction."""
+        """Drop all messages in this direction."""
 
     @abstractmethod
     def heal(self) -> None:
-        """Let everything pass everywhere."""
+        """Let all messages pass in all directions."""
 
     @abstractmethod
     def append(self, node_id: int, name: str) -> Ticket:
@@ -140,7 +140,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def ask(self, node_id: int, request: Any) -> Ticket:
-        """Send a request to a node; its answer."""
+        """Send a request to a node; return its response."""
 
     @abstractmethod
     def upgrade(self, node_id: int) -> Ticket:
@@ -156,11 +156,11 @@ class Cluster(ABC):
 
     @abstractmethod
     def is_damaged(self) -> bool:
-        """Whether that has happened."""
+        """Whether a message was damaged."""
 
     @abstractmethod
     def empty_disk(self, node_id: int) -> Any:
-        """New storage with nothing on it."""
+        """Return new, empty storage."""
 
     @abstractmethod
     def check_more(self) -> None:
@@ -181,7 +181,7 @@ class Cluster(ABC):
         return state
 
     def is_leader(self, node_id: int) -> bool:
-        """Whether it leads and has committed something in its epoch."""
+        """Whether a node leads and has committed a record of its epoch."""
         node = self.nodes[node_id]
         if node.raft is None or node.is_paused:
             return False
@@ -189,12 +189,12 @@ class Cluster(ABC):
         return isinstance(role, Leader) and is_epoch_committed(state, role)
 
     def find_leader(self) -> int | None:
-        """The leader of the latest epoch."""
+        """Return the leader of the latest epoch, if there is one."""
         leaders = [n for n in self.running if self.is_leader(n)]
         return max(leaders, key=lambda n: self.state(n).epoch, default=None)
 
     def leader(self, *, but: int | None = None) -> int:
-        """The leader, as soon as there is one."""
+        """Wait for a leader and return it."""
         self.until(lambda: self.find_leader() not in (None, but), "a leader")
         leader = self.find_leader()
         return self.leader(but=but) if leader is None or leader == but else leader
@@ -276,7 +276,7 @@ class Cluster(ABC):
             self.until(lambda n=node_id: self.has_all(n), f"node {node_id} to have everything")
 
     def wipe(self, node_id: int) -> None:
-        """A node that is down gets a new, empty disk, and so another directory id."""
+        """Give a stopped node a new, empty disk, and so another directory id."""
         node = self.nodes[node_id]
         assert node.raft is None
         self._lives += 1
@@ -285,7 +285,7 @@ class Cluster(ABC):
         node.config = self.shape.config(node_id, self._lives)
 
     def insist(self, request: Callable[[], Any]) -> Any:
-        """Ask the leader until it is not too early for it, or it is another one."""
+        """Repeat a request to the leader until it is accepted or refused for good."""
         while True:
             ticket = self.ask(self.leader(), request())
             self.until(lambda t=ticket: t.is_settled, "an answer")
@@ -309,7 +309,7 @@ class Cluster(ABC):
         assert answer.error_code in (0, 126)  # 126: an earlier try did it
 
     def remove(self, key: ReplicaKey) -> None:
-        """Take a voter out."""
+        """Remove a voter."""
         request = RemoveRaftVoterRequest(
             cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id
         )

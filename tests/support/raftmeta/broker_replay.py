@@ -1,4 +1,4 @@
-"""kwire's broker half in the place of recorded brokers: its requests to the controller, and when.
+"""A replay of recorded brokers by the broker half of a kwire node.
 
 Two machines are played. The stepper decides what is sent and when: it gets what the recorded
 broker got and has to send the same, byte for byte, no later. The channel decides to which node a

@@ -16,7 +16,7 @@ CLUSTER = "test-cluster"
 
 
 def node_config(**changes: str) -> BrokerConfig:
-    """Settings of a combined node 1."""
+    """Return the settings of a combined node 1."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -74,7 +74,7 @@ class Cluster:
         self.state.apply(records, Applied(last, 1, 0))
 
     def do(self, decide: Any, request: Any) -> Any:
-        """The reply; the records are kept in ``records``."""
+        """Decide and apply; return the reply, and leave the records in ``records``."""
         decision = decide(self.state, request, self.now)
         self.records = list(decision.records)
         self.write(*self.records)
@@ -85,7 +85,7 @@ class Cluster:
         return [type(record).__name__.removesuffix("Record") for record in self.records]
 
     def topic(self, name: str, *replicas: list[int], elr: bool = False) -> bytes:
-        """A topic placed by hand, all of it in sync."""
+        """Create a topic with these replicas, all of them in sync; return its id."""
         topic_id = self.state.new_id()
         self.write(
             r.TopicRecord(name=name, topic_id=topic_id),

@@ -1,4 +1,4 @@
-"""A recorded metadata log in the place of the quorum, and the time of the recording."""
+"""A quorum that serves a recorded metadata log, and the clock of the recording."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""kwire's controller in the place of a recorded one: it gets the same frames at the same times.
+"""A replay of recorded controllers by kwire's: it gets the same frames at the same times.
 
 Requests are the recorded frames, and pass kwire's own dispatcher, handlers and controller; only
 the quorum is the recording. What the controller appends has to come next in the recorded log,
@@ -222,7 +222,7 @@ class Play:
     # What the controller does by itself -----------------------------------------------------
 
     def _keep_alive(self, t: float) -> None:
-        """Equal heartbeats were left out of the recording: their broker lives."""
+        """Keep the sessions of brokers whose equal heartbeats the recording left out."""
         for broker in self.state.image.brokers.values():
             beats = [f.t for f in self.frames if f.is_request and _beats(f, broker.epoch)]
             session = self.state.sessions.get(broker.id)
@@ -378,7 +378,7 @@ def open_scene(scene: Scene) -> Play:
 
 
 def play(scene: Scene) -> Play:
-    """The whole scene."""
+    """Replay the whole scene."""
     player = open_scene(scene)
     trio.run(player.run)
     return player

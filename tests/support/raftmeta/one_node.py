@@ -23,7 +23,7 @@ def node(
     saved: ElectionState | None = None,
     kraft_version: int = 0,
 ) -> Raft:
-    """A node of three (1, 2 and 3) that has just been started."""
+    """Return a node of three (1, 2 and 3) that has just been started."""
     history = VoterHistory([(CONFIGURED, voters or voters_of(1, 2, 3))])
     if kraft_version:
         history.add_version(CONFIGURED, kraft_version)
@@ -43,7 +43,7 @@ def of_epoch_1(end_offset: int = 5) -> LogState:
 
 
 def leader(**changes: Any) -> Raft:
-    """Node 1, which leads epoch 2 since offset 5; nothing is committed in it yet."""
+    """Return node 1, which leads epoch 2 since offset 5 and has committed nothing in it."""
     raft = node(log=of_epoch_1(), saved=ElectionState(1), **changes)
     election.become_prospective(raft.state)
     election.become_candidate(raft.state)
@@ -53,20 +53,20 @@ def leader(**changes: Any) -> Raft:
 
 
 def follower(number: int = 1, *, epoch: int = 2, of: int = 2, **changes: Any) -> Raft:
-    """A node that follows another and has what was written in epoch 1."""
+    """Return a node that follows another and has the records of epoch 1."""
     changes = {"log": of_epoch_1(), **changes}
     return node(number, saved=ElectionState(epoch, of), **changes)
 
 
 def say(raft: Raft, request: Any, now: float = 0.2) -> tuple[Any, tuple[Effect, ...]]:
-    """A request comes in; the answer (None: it is held) and all that happens."""
+    """Return the response to a request (None: a Fetch that is held) and all effects."""
     effects = raft.step(Received("token", request), now, 0)
     replies = [e.response for e in effects if isinstance(e, Reply) and e.token == "token"]
     return (replies[0] if replies else None), effects
 
 
 def part(response: Any) -> Any:
-    """The one partition an answer is about."""
+    """Return the only partition of a response."""
     topics = getattr(response, "topics", None) or response.responses
     return topics[0].partitions[0]
 
@@ -78,7 +78,7 @@ def sends(effects: Any, kind: type | None = None) -> list[Send]:
 
 
 def answer(raft: Raft, kind: type, to: int, response: Any, now: float) -> tuple[Effect, ...]:
-    """The answer of a node to the request of a kind that is under way there."""
+    """Let a node answer the request of a kind that is under way to it; return the effects."""
     calls = raft.state.calls.open.values()
     call = next(c for c in calls if isinstance(c.request, kind) and c.node.id == to)
     return raft.step(Answered(call.id, response), now, 0)
@@ -87,7 +87,7 @@ def answer(raft: Raft, kind: type, to: int, response: Any, now: float) -> tuple[
 def vote(
     candidate: int, epoch: int, *, last: tuple[int, int] = (0, 0), pre: bool = False, to: int = 1
 ) -> VoteRequest:
-    """A request for the vote of a node, from a candidate whose log ends at (epoch, offset)."""
+    """Return a Vote request of a candidate whose log ends at (epoch, offset)."""
     sender = node(candidate).state
     request = messages.vote_request(sender, ReplicaKey(to), pre_vote=pre)
     partition = request.topics[0].partitions[0]
@@ -98,7 +98,7 @@ def vote(
 def fetch(
     sender: int = 2, *, epoch: int = 2, offset: int = 5, last_epoch: int = 1, wait_ms: int = 500
 ) -> Any:
-    """A Fetch of a node whose log ends there."""
+    """Return a Fetch of a node whose log ends at ``offset``."""
     log = LogState(0, offset, [EpochEnd(last_epoch, 0)] if offset else [])
     raft = node(sender, log=log, saved=ElectionState(epoch))
     request = messages.fetch_request(raft.state)

@@ -119,7 +119,7 @@ class Replay:
 
     # Playing a scenario ---------------------------------------------------------------------
     def play(self) -> None:
-        """The whole scenario."""
+        """Replay the whole scenario."""
         for _, what in sorted(self._timeline(), key=lambda item: item[0]):
             what()
         self._settle()
@@ -240,7 +240,7 @@ class Replay:
 
     # What kwire does ------------------------------------------------------------------------
     def feed(self, event: Event | None) -> None:
-        """One event, and everything that follows at once."""
+        """Step the node with one event, and perform its effects."""
         effects = list(self.raft.step(event, self.now / 1000, self.growth.stamp()))
         for place, effect in enumerate(effects):
             if isinstance(effect, AppendLog) and isinstance(self.raft.state.role, Leader):
@@ -303,7 +303,7 @@ class Replay:
             self.own_requests.append(own)
 
     def _unless_too_soon(self, kind: str, own: Said) -> str:
-        """A node that refuses, or is out of reach, is not asked again at once."""
+        """Return ``kind``, or "too soon" if the node was asked less than the back-off ago."""
         before = self.tried.get(own.target, -inf)
         self.tried[own.target] = self.now
         return "too soon" if self.now - before < BACK_OFF_MS else kind
@@ -402,7 +402,7 @@ class Replay:
         return own.call_id in self.raft.state.calls.open
 
     def _bind(self, frame: Frame, own: Said) -> None:
-        """The recorded request is this one of ours."""
+        """Match a recorded request with this one of ours."""
         if frame.target != own.target:
             self._deviate("at random", frame, "target", frame.target, own.target)
         self.bound[frame.key] = own.call_id
@@ -485,7 +485,7 @@ class Replay:
                 pass
 
     def _stop(self) -> None:
-        """A JVM takes its time to stop, too: a follower goes on until it closes connections."""
+        """Stop the node; a follower in a JVM runs on until it closes its connections."""
         if self.stopping:
             self.stopping = False
             self.feed(Shutdown())

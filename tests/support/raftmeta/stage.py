@@ -1,4 +1,4 @@
-"""Sets a scene: the node in its state when its scenario begins.
+"""Brings a node into its state at the beginning of a scenario.
 
 What the recording shows by itself (a log's end, the epoch, the high watermark) is read off the
 node's first frames; the rest is in :mod:`tests.support.raftmeta.scenes`.
@@ -116,14 +116,14 @@ def _endpoint(port: int) -> Endpoint:
 
 
 def play(scene: Scene) -> Replay:
-    """The whole scene."""
+    """Replay the whole scene."""
     replay = open_scene(scene)
     replay.play()
     return replay
 
 
 def _directories(recorded: Recording, *, newest: bool = False) -> dict[int, bytes]:
-    """Everybody's directory id, from the requests that name it; a wiped node has a new one."""
+    """Return each node's directory id, from requests that name it; a wiped node has a new one."""
     ids: dict[int, bytes] = {}
     for frame in recorded.frames:
         if frame.is_request and frame.is_raft and frame.api in ("Fetch", "Vote"):
