@@ -1,4 +1,4 @@
-"""The worlds a scenario runs in; `KWIRE_SIM_SEED` is the simulated ones' seed."""
+"""The worlds in which a scenario runs; `KWIRE_SIM_SEED` is the seed of the simulated ones."""
 
 import os
 from collections.abc import Callable, Iterator

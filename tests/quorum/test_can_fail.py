@@ -1,4 +1,4 @@
-"""Scenarios that cannot fail show nothing: each of these notices a mistake made on purpose."""
+"""Scenarios that must fail, each because of a mistake that is made on purpose."""
 
 from collections.abc import Callable
 from typing import Any, Final

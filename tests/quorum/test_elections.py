@@ -9,7 +9,7 @@ LONG_S = 100.0
 
 
 def test_first_election(cluster: Cluster) -> None:
-    """Out of nothing a majority elects one leader, which commits, and everybody follows it."""
+    """After the first start a majority elects one leader; it commits, and all nodes follow it."""
     cluster.commit(3)
 
     def nodes_agree() -> bool:
@@ -21,7 +21,7 @@ def test_first_election(cluster: Cluster) -> None:
 
 
 def test_leader_killed(cluster: Cluster) -> None:
-    """The others elect another, which has everything that was acknowledged."""
+    """The others elect a leader that has every acknowledged record."""
     cluster.commit(3)
     first = cluster.leader()
     cluster.kill(first)
@@ -32,7 +32,7 @@ def test_leader_killed(cluster: Cluster) -> None:
 
 
 def test_leaders_killed_one_after_the_other(cluster: Cluster) -> None:
-    """Each comes back with what it had; nothing that was acknowledged is ever missing."""
+    """Each comes back with its log; no acknowledged record is ever missing."""
     for _ in range(3):
         cluster.commit(2)
         leader = cluster.leader()
@@ -55,7 +55,7 @@ def test_leader_stopped_in_order(make: Make) -> None:
 
 
 def test_a_leader_without_a_majority_resigns(cluster: Cluster) -> None:
-    """Check-quorum: the old leader acknowledges nothing, and the majority elects another."""
+    """Check quorum: the old leader acknowledges nothing, and the majority elects another."""
     leader, name = cluster.append_uncommitted()
     epoch = cluster.state(leader).epoch
     cluster.until(
@@ -68,7 +68,7 @@ def test_a_leader_without_a_majority_resigns(cluster: Cluster) -> None:
 
 
 def test_voter_cut_off_from_its_leader_alone_disturbs_no_other(make: Make) -> None:
-    """Pre-vote: it asks in vain as often as it likes; leader and epoch stay.
+    """Pre-vote: its requests are refused, however often it sends them; leader and epoch stay.
 
     On a machine so busy that the others lose the leader too, the scenario begins again.
     """
@@ -98,7 +98,7 @@ def test_voter_cut_off_from_its_leader_alone_disturbs_no_other(make: Make) -> No
 
 
 def test_follower_that_only_receives_disturbs_no_other(cluster: Cluster) -> None:
-    """Cut in one direction: the leader's answers do not come, for it is not asked; then they do."""
+    """Cut in one direction: its requests are lost, so it gets no responses until that heals."""
     cluster.commit()
     leader = cluster.leader()
     deaf = next(n for n in cluster.nodes if n != leader)
@@ -143,7 +143,7 @@ def test_paused_leader_follows_its_successor(cluster: Cluster) -> None:
 
 
 def test_without_a_majority_nothing_is_acknowledged(cluster: Cluster) -> None:
-    """One of three writes for itself; what it wrote counts only if another leader has it."""
+    """One of three appends alone; its records count only if a later leader has them."""
     cluster.commit()
     leader = cluster.leader()
     for other in cluster.nodes:
@@ -156,7 +156,7 @@ def test_without_a_majority_nothing_is_acknowledged(cluster: Cluster) -> None:
 
 
 def test_two_of_five_may_be_lost(make: Make) -> None:
-    """Three are a majority; with two more back everybody has everything."""
+    """Three are a majority; when the other two are back, all nodes have all records."""
     cluster = make((1, 2, 3, 4, 5))
     cluster.commit()
     for _ in range(2):

@@ -5,7 +5,7 @@ from tests.support.quorum.cluster import Cluster
 
 
 def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:
-    """It gets what it missed, in as many Fetches as that takes."""
+    """It fetches all records that it missed."""
     cluster.commit()
     away = next(n for n in cluster.nodes if n != cluster.leader())
     cluster.kill(away)
@@ -16,7 +16,7 @@ def test_a_follower_that_was_away_catches_up(cluster: Cluster) -> None:
 
 
 def test_uncommitted_records_of_an_isolated_leader_are_truncated(cluster: Cluster) -> None:
-    """The log of the next leader wins; the old one cuts what no other node has."""
+    """The old leader truncates the records that the next leader does not have."""
     cluster.commit(2)
     old, name = cluster.append_uncommitted()
     cluster.leader(but=old)
@@ -29,7 +29,7 @@ def test_uncommitted_records_of_an_isolated_leader_are_truncated(cluster: Cluste
 
 
 def test_an_observer_follows_and_truncates(make: Make) -> None:
-    """It holds what is not committed, as any follower, and cuts it when the leader changes."""
+    """It stores uncommitted records like any follower, and truncates them if the leader changes."""
     cluster = make(others=(4,))
     cluster.commit(2)
     cluster.catch_up(4)
@@ -57,7 +57,7 @@ def test_a_crash_of_all_loses_nothing_acknowledged(cluster: Cluster) -> None:
 
 
 def test_a_damaged_batch_from_the_leader_is_refused_and_fetched_again(cluster: Cluster) -> None:
-    """A bit changed on the way costs another Fetch and nothing else."""
+    """A bit that changes on the way costs another Fetch and nothing else."""
     cluster.commit()
     while True:
         leader = cluster.leader()

@@ -11,7 +11,7 @@ LONG_S = 100.0
 
 @pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
 def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
-    """A voter that was down goes on in the epoch it knew, and knows the candidate of its vote."""
+    """A voter that was down has the same epoch, and the candidate of its vote."""
     cluster = make(is_dynamic=is_dynamic, fetch_timeout_s=LONG_S)
     cluster.commit()
     leader = cluster.leader()
@@ -33,7 +33,7 @@ def test_a_restart_keeps_vote_and_epoch(make: Make, is_dynamic: bool) -> None:
 
 @with_files
 def test_a_torn_batch_at_the_end_of_the_log_is_cut(cluster: Cluster) -> None:
-    """It was never acknowledged; what lies before it stays."""
+    """The batch was never acknowledged; the batches before it stay."""
     cluster.commit(3)
     cluster.catch_up()
     torn = next(n for n in cluster.nodes if n != cluster.leader())
@@ -51,7 +51,7 @@ def test_a_torn_batch_at_the_end_of_the_log_is_cut(cluster: Cluster) -> None:
 def test_a_node_with_a_damaged_quorum_state_does_not_start(
     cluster: Cluster, damaged: bytes
 ) -> None:
-    """It no longer knows the candidate of its vote; the others go on without it."""
+    """It has lost the candidate of its vote; the others go on without it."""
     cluster.commit()
     node = next(n for n in cluster.nodes if n != cluster.leader())
     cluster.kill(node)

@@ -1,11 +1,11 @@
-"""Snapshots: taken, the log behind them deleted, fetched by nodes too late for the log."""
+"""Snapshots: the log before them is deleted, and nodes that would need it fetch them."""
 
 from tests.quorum.conftest import Make
 from tests.support.quorum.cluster import Cluster
 
 
 def delete_log_start(cluster: Cluster) -> None:
-    """Every voter takes two snapshots, and its log no longer begins at 0."""
+    """Let every voter take two snapshots, so that its log no longer begins at 0."""
     for _ in range(2):
         cluster.commit(10)
         cluster.catch_up()
@@ -18,7 +18,7 @@ def delete_log_start(cluster: Cluster) -> None:
 
 
 def test_an_empty_node_fetches_a_snapshot_in_pieces(make: Make) -> None:
-    """A node that needs what was deleted gets the snapshot instead, and then the log after it."""
+    """A node that needs deleted records fetches the snapshot, and then the log after it."""
     cluster = make(others=(4,))
     cluster.kill(4)
     cluster.wipe(4)
@@ -47,7 +47,7 @@ def test_a_voter_far_behind_fetches_a_snapshot_and_can_lead(cluster: Cluster) ->
 
 
 def test_the_leader_dies_while_a_snapshot_is_fetched(make: Make) -> None:
-    """Pieces of one leader's snapshot are discarded; the next leader's is fetched whole."""
+    """Chunks of one leader's snapshot are discarded; the next leader's is fetched as a whole."""
     cluster = make(others=(4,), snapshot_max_bytes=20)
     cluster.kill(4)
     cluster.wipe(4)
@@ -75,7 +75,7 @@ def test_a_node_starts_from_its_own_snapshot(cluster: Cluster) -> None:
 
 
 def test_a_snapshot_that_was_damaged_on_its_way_is_fetched_again(make: Make) -> None:
-    """It is looked at before it takes the place of anything."""
+    """It is checked before it replaces the log."""
     cluster = make(others=(4,))
     cluster.kill(4)
     delete_log_start(cluster)

@@ -17,7 +17,7 @@ def commit_voters(cluster: Cluster, *ids: int) -> None:
 
 
 def test_an_observer_becomes_a_voter(make: Make) -> None:
-    """Added while it follows; from then on it is needed for a majority."""
+    """It is added while it follows; from then on it is needed for a majority."""
     cluster = make((1, 2), others=(3,), is_dynamic=True)
     cluster.commit()
     cluster.catch_up(3)
@@ -47,7 +47,7 @@ def test_voter_that_moved_updates_its_address(make: Make) -> None:
 
 
 def test_a_voter_is_removed(make: Make) -> None:
-    """It becomes an observer; the majority is one of those that are left."""
+    """It becomes an observer; the majority is one of the remaining voters."""
     cluster = make(is_dynamic=True)
     cluster.commit()
     lost = next(n for n in cluster.nodes if n != cluster.leader())
@@ -61,7 +61,7 @@ def test_a_voter_is_removed(make: Make) -> None:
 
 
 def test_the_leader_is_removed(make: Make) -> None:
-    """It leads until that is committed, resigns, and one of the others leads."""
+    """It leads until its removal is committed, then resigns, and another voter leads."""
     cluster = make(is_dynamic=True)
     cluster.commit()
     leader = cluster.leader()
@@ -74,7 +74,7 @@ def test_the_leader_is_removed(make: Make) -> None:
 
 
 def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
-    """A voter behind and one that lost its disk are two of three, and still elect no leader."""
+    """A voter with a short log and one that lost its disk are two of three, but elect no leader."""
     cluster = make(is_dynamic=True)
     cluster.commit()
     leader = cluster.leader()
@@ -99,7 +99,7 @@ def test_a_voter_without_its_disk_does_not_vote_as_itself(make: Make) -> None:
 
 
 def test_a_voter_that_lost_its_disk_is_replaced(make: Make) -> None:
-    """Removed under its old directory id, added under its new one."""
+    """It is removed with its old directory id, and added with its new one."""
     cluster = make(is_dynamic=True)
     cluster.commit(2)
     lost = next(n for n in cluster.nodes if n != cluster.leader())
@@ -156,7 +156,7 @@ def test_two_voters_become_one_and_two_again(make: Make) -> None:
 
 
 def test_of_two_voters_the_leader_is_removed(make: Make) -> None:
-    """The other one is the whole quorum then, and leads."""
+    """The other one is then the only voter, and leads."""
     cluster = make((1, 2), is_dynamic=True)
     cluster.commit()
     leader = cluster.leader()
@@ -191,7 +191,7 @@ def test_snapshot_has_the_voters(make: Make) -> None:
 
 
 def test_the_leader_dies_while_a_voter_is_added(make: Make) -> None:
-    """The change is there or not, for all of them alike; asked again, it is there."""
+    """All nodes have the change or none has it; when it is repeated, all have it."""
     cluster = make(others=(4,), is_dynamic=True)
     cluster.commit()
     cluster.catch_up(4)

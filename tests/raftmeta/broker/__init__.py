@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tests of a broker's registration and lifecycle."""

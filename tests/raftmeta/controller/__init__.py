@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tests of the active controller: its decisions, its records and its responses."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Replays of recorded conversations of Apache Kafka's nodes."""

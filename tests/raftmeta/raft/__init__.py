@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tests of the consensus machine, rule by rule, and of the service that runs it."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tests of the metadata log, quorum-state and snapshots on disk."""

@@ -42,7 +42,7 @@ def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 async def node(
     disk: SimDisk, voters: VoterSet, watcher: Watcher | None = None
 ) -> AsyncIterator[RaftService]:
-    """Node 1 on a disk, which then lacks descriptors at the calls that a test names."""
+    """Run node 1 on a disk that lacks descriptors at the calls that a test names."""
     quorum = RaftService(
         config_of(1),
         DiskStorage(disk, now_ms=1),
@@ -134,9 +134,9 @@ class Turns(trio.abc.Instrument):
 async def test_loop_runs_between_attempts_though_files_could_be_closed(
     name: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Invariant 90. A sync that pins more files than there are descriptors leaves some to close.
+    """Invariant 90. A sync that pins more files than there are descriptors may close some of them.
 
-    Connections could give theirs back, if only they had a turn.
+    Connections could close theirs, if the loop ran their tasks.
     """
     monkeypatch.setattr(scarcity, "FIRST_WAIT_S", 0.1)
     turns, watcher = Turns(), Watcher()
@@ -193,7 +193,7 @@ def test_sync_that_could_not_begin_still_has_the_vote() -> None:
 
 @pytest.mark.parametrize("after", range(4))
 def test_turn_goes_on_with_the_write_that_failed(after: int) -> None:
-    """Batches that fill segments: those that were written are not written again."""
+    """With a segment for each batch: batches that were written are not written again."""
     disk = SimDisk()
     config = LogConfig(segment_bytes=200)
     storage = DiskStorage(disk, now_ms=1, config=config)

@@ -1,4 +1,4 @@
-"""The process dies at any step of putting a fetched snapshot in the log's place."""
+"""Crashes at every step of replacing the log by a fetched snapshot."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_crash_during_installation_leaves_the_log_or_the_snapshot(
 
 
 def test_stale_snapshot_is_ignored() -> None:
-    """Its removal may not have reached the disk when that of the log before the next one had."""
+    """Its removal may be lost in a crash although the removal of the log before it was not."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
     storage.append(data(0, 3, 1), 0)

@@ -1,4 +1,4 @@
-"""Bits that flip in a metadata log that was synced, and what a crash leaves at its end."""
+"""Bits that flip in a metadata log that was synced, and the torn end that a crash leaves."""
 
 import errno
 from contextlib import suppress
@@ -22,7 +22,7 @@ BATCHES = [data(n, 1, 1) for n in range(6)]
 
 
 def start(disk: SimDisk) -> tuple[DiskStorage, int]:
-    """A node's storage and the end offset that it finds."""
+    """Open a node's storage; return it and its log end offset."""
     storage = DiskStorage(disk, now_ms=1)
     return storage, storage.load(VOTERS).log.end_offset
 
@@ -33,7 +33,7 @@ def append(storage: DiskStorage, first: int, end: int) -> None:
 
 
 def in_batch(number: int) -> int:
-    """A byte in the middle of a batch."""
+    """Return the position of a byte in the middle of a batch."""
     return sum(map(len, BATCHES[:number])) + 65
 
 
