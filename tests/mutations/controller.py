@@ -131,7 +131,7 @@ MUTATIONS = (
         old="return lowest is None or session.shutdown_offset <= lowest",
         new="return True",
         test="tests/raftmeta/controller/test_sweeps.py::"
-        "test_leadership_that_moves_beside_the_sweep_is_waited_for_too",
+        "test_controlled_shutdown_waits_for_leaders_that_move_beside_the_sweep",
     ),
     Mutation(
         name="stops-while-it-leads",

@@ -58,7 +58,7 @@ MUTATIONS = (
         new="        election, self._election = self._election, None\n"
         "        self._flush = self._log.flush_state.start()\n",
         test="tests/raftmeta/storage/test_scarce_descriptors.py::"
-        "test_sync_that_could_not_begin_still_has_the_vote",
+        "test_vote_is_written_by_the_next_sync_if_one_could_not_begin",
     ),
     Mutation(
         name="vote-is-sent-without-its-sync",

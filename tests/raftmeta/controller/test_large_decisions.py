@@ -58,7 +58,7 @@ class Pieces(trio.abc.Instrument):
         self.calls.clear()
 
     def count_calls(self, name: str, function: Any) -> Any:
-        """The function, with its calls counted."""
+        """Return the function with its calls counted."""
 
         def count(*args: Any, **named: Any) -> Any:
             self.calls[name] += 1
@@ -130,7 +130,7 @@ async def test_leadership_lost_during_a_large_decision_fails_it(turn: int) -> No
 
 
 async def test_a_large_decision_is_made_again_when_its_offsets_are_taken() -> None:
-    """A change of the voters may come between a decision and its records."""
+    """Records of a change of the voters may come between a decision and its own records."""
     async with running_node() as node:
         await node.broker(b"a").start()
         offsets = []

@@ -84,7 +84,7 @@ class Client:
         self.topic_count = 0
 
     async def create(self, partitions: int) -> tuple[int, int]:
-        """The code and the throttle time of a creation."""
+        """Create a topic; return the error code and the throttle time."""
         self.topic_count += 1
         topic = CreateTopicsRequest.CreatableTopic(
             name=f"t{self.topic_count}", num_partitions=partitions, replication_factor=1

@@ -22,7 +22,7 @@ NEVER_COPIED = errors.InvalidReplicaAssignment.code
 
 
 def cluster_of(*, kwire: tuple[int, ...] = (), apache: tuple[int, ...] = ()) -> Cluster:
-    """Brokers as each of the two kinds registers."""
+    """Return a cluster of brokers that registered as kwire's and Apache Kafka's do."""
     cluster = Cluster(())
     for broker in (*kwire, *apache):
         record: Any = registration(broker)

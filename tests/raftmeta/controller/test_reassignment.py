@@ -31,7 +31,7 @@ def test_reassignment_waits_for_the_new_replicas() -> None:
     assert answer.error_code == errors.NewLeaderElected.code, "the old leader learns that"
 
 
-def test_reassignment_cancelled_goes_back() -> None:
+def test_cancelled_reassignment_restores_the_old_replicas() -> None:
     cluster = Cluster((1, 2, 3))
     topic_id = cluster.topic("t", [1, 2])
     before = cluster.partition("t")

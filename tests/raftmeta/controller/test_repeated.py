@@ -118,7 +118,7 @@ REPEATED = [
 def test_repeated_request_changes_nothing(
     decide: Any, request_: Any, expected: type[errors.KafkaError] | None
 ) -> None:
-    """Invariant 48: the next controller, which knows what was written, writes nothing."""
+    """Invariant 48: the next controller, which has the records of the first, writes none."""
     cluster = Cluster()
     cluster.topic("t", [1, 2], [2, 1])
     if decide is decide_elect_leaders:
@@ -145,7 +145,7 @@ def test_repeated_deletion_or_cancellation_gets_kafkas_error() -> None:
 
 
 def codes(reply: Any) -> list[int]:
-    """All error codes in an answer, however deep."""
+    """Return all error codes in an answer, however deep."""
     if isinstance(reply, list):
         return [code for item in reply for code in codes(item)]
     if not hasattr(reply, "__slots__"):

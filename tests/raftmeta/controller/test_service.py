@@ -128,7 +128,7 @@ async def test_first_boot_writes_what_kafka_writes() -> None:
 
 
 def first_boot() -> list[Any]:
-    """The first records of the golden directory, without no-ops."""
+    """Return the first records of the golden directory, without no-ops."""
     log = next(log for log in load() if log.name.startswith("clean"))
     return [x for _, x in log.records if not isinstance(x, r.NoOpRecord)][:13]
 
@@ -343,7 +343,7 @@ async def test_leadership_that_ended_before_its_notification_is_not_taken(cut_of
         await node.controller.call(decide_create_topics, create("t"))
 
 
-async def test_reply_waits_for_this_nodes_replicas() -> None:
+async def test_local_reply_waits_until_this_nodes_logs_are_open() -> None:
     """A topic's logs are opened before its creation is answered (clients produce at once)."""
     node = Node(MemoryStorage(), list(feature_records(DEFAULT_FEATURES)))
     opened: list[str] = []

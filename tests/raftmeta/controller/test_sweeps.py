@@ -31,7 +31,7 @@ RECORDS_MAX = 1_002
 
 
 def cluster_of(count: int = MANY, *, elr: bool = False, replicas: tuple[int, ...] = (2, 1)) -> Any:
-    """A cluster with a topic whose partitions are all led by broker 2, replicated to broker 1."""
+    """Return a cluster with a topic that broker 2 leads and broker 1 follows."""
     cluster = Cluster((1, 2, 3))
     if elr:
         cluster.write(*feature_records({"metadata.version": 30, ELR: 1}))
@@ -40,7 +40,7 @@ def cluster_of(count: int = MANY, *, elr: bool = False, replicas: tuple[int, ...
 
 
 def whole(cluster: Cluster, decide: Any, request: Any) -> list[int]:
-    """Decide until the request is decided as a whole; how many records each decision had."""
+    """Decide until the request is decided as a whole; return the record count of each decision."""
     sizes = []
     while True:
         decision = decide(cluster.state, request, cluster.now)
@@ -52,7 +52,7 @@ def whole(cluster: Cluster, decide: Any, request: Any) -> list[int]:
 
 
 def sweep(cluster: Cluster) -> list[int]:
-    """Sweep until nothing is left; how many records each decision had."""
+    """Sweep until nothing is left; return the record count of each decision."""
     sizes = []
     while cluster.state.sweeps:
         cluster.do(decide_sweep, None)
@@ -82,7 +82,7 @@ def fence(cluster: Cluster, broker: int) -> None:
 
 
 def test_fencing_a_broker_of_many_partitions_is_decided_in_slices() -> None:
-    """Invariant 44: a decision is short beside the time after which followers elect a leader."""
+    """Invariant 44: a decision takes much less time than followers wait before an election."""
     cluster = cluster_of()
     fence(cluster, 2)
     assert cluster.state.image.brokers[2].fenced, "with the first slice"
@@ -113,7 +113,7 @@ def test_next_active_controller_goes_on_with_the_sweep() -> None:
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
 
 
-def test_broker_that_serves_again_stays_in_what_was_not_swept() -> None:
+def test_unfenced_broker_stays_in_sync_where_it_was_not_swept() -> None:
     cluster = cluster_of()
     fence(cluster, 2)
     reply = cluster.do(decide_heartbeat, beat(2, 200))
@@ -122,7 +122,7 @@ def test_broker_that_serves_again_stays_in_what_was_not_swept() -> None:
     assert led_by(cluster) == {1, 2}
 
 
-def test_unfenced_broker_leads_in_slices() -> None:
+def test_unfenced_broker_becomes_leader_in_slices() -> None:
     cluster = cluster_of(replicas=(2,))
     fence(cluster, 2)
     sweep(cluster)
@@ -134,7 +134,7 @@ def test_unfenced_broker_leads_in_slices() -> None:
 
 
 def test_controlled_shutdown_waits_for_the_last_slice() -> None:
-    """The broker may end only when the others know all its moves, those of the sweep as well."""
+    """The broker may stop only when the others know all new leaders, also those of the sweep."""
     cluster = cluster_of()
     leave = beat(2, 200, want_shut_down=True)
     assert not cluster.do(decide_heartbeat, leave).should_shut_down
@@ -170,7 +170,7 @@ def test_registration_whose_broker_goes_away_between_slices_is_swept() -> None:
     assert (led_by(cluster), in_sync(cluster)) == ({1}, {(1,)})
 
 
-def test_failed_directory_goes_with_the_last_slice() -> None:
+def test_failed_directory_is_removed_with_the_last_slice() -> None:
     """Another controller gets the failure again as long as the directory is registered."""
     cluster = cluster_of()
     with_two = r.BrokerRegistrationChangeRecord(
@@ -185,7 +185,7 @@ def test_failed_directory_goes_with_the_last_slice() -> None:
     assert led_by(cluster) == {1}
 
 
-def test_leadership_that_moves_beside_the_sweep_is_waited_for_too() -> None:
+def test_controlled_shutdown_waits_for_leaders_that_move_beside_the_sweep() -> None:
     """Invariant 108: a reassignment takes a partition from the stopping broker before the sweep."""
     cluster = cluster_of()
     leave = beat(2, 200, want_shut_down=True)
@@ -206,7 +206,7 @@ def test_leadership_that_moves_beside_the_sweep_is_waited_for_too() -> None:
 
 
 def test_directory_that_fails_with_the_unfencing_leads_nothing() -> None:
-    """Also not where an unclean election would find no other replica."""
+    """No replica in it leads, not even by an unclean election without another candidate."""
     cluster = Cluster((1, 2))
     cluster.write(
         r.ConfigRecord(

@@ -49,7 +49,7 @@ def remade(frame: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
 def test_codec_round_trips_every_recorded_frame(path: Path) -> None:
-    """Read, it is the body that was recorded; the body, written, is the frame to the byte."""
+    """Decoding gives the recorded body, and encoding that body gives the recorded bytes."""
     head, frames = lines_of(path)
     assert len(frames) + head["frames_dropped"] == head["frames_seen"]
     for frame in frames:

@@ -18,7 +18,7 @@ OTHER = bytes(15) + b"\x08"
 
 
 def texts(records: list[Any]) -> list[str]:
-    """Records as text, features and lists of names in one order (Kafka's have none)."""
+    """Return the records as text, with features sorted by name (Kafka's have no order)."""
     shown = []
     for record in records:
         if hasattr(record, "features"):
@@ -59,7 +59,7 @@ def test_snapshots_have_kafkas_records() -> None:
 
 
 def kinds(records: list[object]) -> list[str]:
-    """The order in which kinds of records first appear."""
+    """Return the kinds of records in the order of their first appearance."""
     return list(dict.fromkeys(type(record).__name__ for record in records))
 
 

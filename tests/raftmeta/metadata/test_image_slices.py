@@ -42,7 +42,7 @@ def topic(number: int, partitions: int, *, replicas: Sequence[int] = (1, 2, 3)) 
 
 
 def read(records: Sequence[Any]) -> tuple[Any, ...]:
-    """The records as they come from disk: nothing in them is shared."""
+    """Return the records as they come from disk: nothing in them is shared."""
     return tuple(unpack(pack(record)) for record in records)
 
 

@@ -172,7 +172,7 @@ async def test_other_errors_end_the_node() -> None:
     assert rest is None
 
 
-def test_sync_that_could_not_begin_still_has_the_vote() -> None:
+def test_vote_is_written_by_the_next_sync_if_one_could_not_begin() -> None:
     """Invariant 42: the next sync writes it."""
     disk = SimDisk()
     storage = DiskStorage(disk, now_ms=1)
@@ -192,7 +192,7 @@ def test_sync_that_could_not_begin_still_has_the_vote() -> None:
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_turn_goes_on_with_the_write_that_failed(after: int) -> None:
+def test_turn_is_continued_with_the_write_that_failed(after: int) -> None:
     """With a segment for each batch: batches that were written are not written again."""
     disk = SimDisk()
     config = LogConfig(segment_bytes=200)
@@ -214,6 +214,6 @@ def test_turn_goes_on_with_the_write_that_failed(after: int) -> None:
     assert whole == b"".join(batches)
 
 
-def test_log_that_was_cut_in_part_is_not_worked_on_any_more() -> None:
+def test_failed_truncation_cannot_be_repeated() -> None:
     work = Turn([TruncateLog(1)])
     assert not work.can_go_on
