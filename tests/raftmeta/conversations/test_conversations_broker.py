@@ -26,10 +26,10 @@ from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.simulation.raft_quorums import TestClock
 from tests.support.raftmeta.broker_replay import (
+    COMPARED_APIS,
     INTERVAL,
-    MOVED,
+    NOT_CONTROLLER,
     ORDER,
-    SAID,
     ChannelRun,
     Comparison,
     Exchange,
@@ -241,7 +241,9 @@ def check_outcome(exchange: Exchange, run: ChannelRun) -> None:
 
 def check_pauses(exchange: Exchange, run: ChannelRun) -> None:
     """Check that a refused request is retried on a new connection, a little sooner than Kafka's."""
-    refused = [f for f in exchange.frames if not f.is_request and f.body["errorCode"] == MOVED]
+    refused = [
+        f for f in exchange.frames if not f.is_request and f.body["errorCode"] == NOT_CONTROLLER
+    ]
     times = [t for t, _, _ in run.peers.calls]
     for (ended, _), again in zip(run.peers.dropped, times[1:], strict=False):
         assert again - ended <= 51
@@ -275,7 +277,7 @@ def kind_of(frame: Frame) -> str:
         return ELSEWHERE
     if frame.api in CONTROLLER and not frame.is_request:
         return DECIDED
-    if frame.api in SAID:
+    if frame.api in COMPARED_APIS:
         return HERE
     if frame.api == "ApiVersions":
         return frame.api
@@ -291,7 +293,7 @@ def test_every_frame_is_compared_or_listed() -> None:
     frames = [frame for number in NUMBERS for frame in recording(number).frames]
     kinds = Counter(kind_of(frame) for frame in frames)
     assert set(kinds) == {ELSEWHERE, DECIDED, HERE, *NOT_COMPARED}
-    requests = Counter(f.api for f in frames if f.is_request and f.api in SAID)
+    requests = Counter(f.api for f in frames if f.is_request and f.api in COMPARED_APIS)
     compared = others().compared.copy()
     for cluster in CLUSTERS:
         for api, count in play_cluster(cluster).compared.items():

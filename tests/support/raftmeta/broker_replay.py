@@ -36,7 +36,7 @@ from tests.support.raftmeta.conversations import CLUSTERS, VECTORS, Frame, Happe
 from tests.support.raftmeta.deviations import Deviation, differences
 
 LIFE: Final = ("BrokerRegistration", "BrokerHeartbeat")
-SAID: Final = (*LIFE, "ControllerRegistration", "AllocateProducerIds", "Envelope")
+COMPARED_APIS: Final = (*LIFE, "ControllerRegistration", "AllocateProducerIds", "Envelope")
 """The requests that are compared here."""
 INTERVAL: Final = 2.0
 """``broker.heartbeat.interval.ms`` of all recorded nodes, in seconds."""
@@ -46,7 +46,7 @@ down after it had passed them on.
 """
 LATE: Final = 0.15
 """Seconds after it is due that a recorded request may be sent: two cores carried all nodes."""
-MOVED: Final = errors.NotController.code
+NOT_CONTROLLER: Final = errors.NotController.code
 PERIODIC: Final = (State.RUNNING, State.STARTING)
 """States in which equal heartbeats follow each other; the recordings leave most of them out."""
 
@@ -157,11 +157,11 @@ class Cluster:
             life.is_timed, life.pending = False, None
         for entry in recording(number).entries:
             if isinstance(entry, Happening):
-                self._happens(entry)
+                self._on_event(entry)
             elif entry.api in LIFE:
                 self._on_request(number, entry) if entry.is_request else self._on_answer(entry)
 
-    def _happens(self, entry: Happening) -> None:
+    def _on_event(self, entry: Happening) -> None:
         what, _, name = entry.text.partition(" ")
         name = name.replace("node-", "controller-")
         life = self.lives.get(name)
@@ -238,8 +238,8 @@ class Cluster:
             return
         code = frame.body["errorCode"]
         now = frame.t / 1000
-        life.refused = code == MOVED
-        if code == MOVED:
+        life.refused = code == NOT_CONTROLLER
+        if code == NOT_CONTROLLER:
             return
         life.pending = None
         if code:
@@ -281,7 +281,7 @@ class Exchange:
     @property
     def is_answered(self) -> bool:
         last = self.frames[-1]
-        return not last.is_request and last.body["errorCode"] != MOVED
+        return not last.is_request and last.body["errorCode"] != NOT_CONTROLLER
 
     def answer(self, request: Frame) -> Frame | None:
         return next((f for f in self.frames if not f.is_request and f.key == request.key), None)
@@ -292,7 +292,7 @@ def exchanges(number: str) -> list[Exchange]:
     ordered: list[Exchange] = []
     running: dict[tuple[str, str], Exchange] = {}
     for frame in recording(number).frames:
-        if frame.api not in SAID:
+        if frame.api not in COMPARED_APIS:
             continue
         if frame.is_request:
             exchange = running.get((frame.source, frame.api))
@@ -307,7 +307,7 @@ def exchanges(number: str) -> list[Exchange]:
 
 def _again(exchange: Exchange, frame: Frame) -> bool:
     last = exchange.frames[-1]
-    moved = not last.is_request and last.body["errorCode"] == MOVED
+    moved = not last.is_request and last.body["errorCode"] == NOT_CONTROLLER
     return moved and exchange.frames[0].body == frame.body
 
 

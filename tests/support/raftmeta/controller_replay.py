@@ -111,8 +111,8 @@ class Scene:
         return f"{self.number}-n{self.node}"
 
 
-class Drawn(Random):
-    """Chance as the recording has it."""
+class RecordedRandom(Random):
+    """Random choices as the recording has them."""
 
     drawn: bytes = b""
 
@@ -162,13 +162,13 @@ class Play:
         for frame in self.frames:
             if frame.is_request:
                 t = frame.t + scene.late.get(frame.key, 0.0)
-                yield t, partial(self._hear, frame, nursery)
+                yield t, partial(self._on_frame, frame, nursery)
 
     # Requests -------------------------------------------------------------------------------
 
-    def _hear(self, frame: Frame, nursery: trio.Nursery) -> None:
+    def _on_frame(self, frame: Frame, nursery: trio.Nursery) -> None:
         self.requests.append(frame)
-        recorded = self._answer_to(frame)
+        recorded = self._response_of(frame)
         if recorded is not None and recorded.body.get("errorCode") == DUPLICATE:
             reply = decide_register_broker(self.state, frame.message(), self.clock.now()).reply
             assert reply.error_code == 0
@@ -205,7 +205,7 @@ class Play:
             return
         (topic,) = request.topics
         state, chance = self.state, self.state.random
-        assert isinstance(chance, Drawn)
+        assert isinstance(chance, RecordedRandom)
         ahead = self.quorum.log[self.quorum.place :]
         topic_record = next(
             e.record for e in ahead if e.kind == "TopicRecord" and e.record.name == topic.name
@@ -224,7 +224,7 @@ class Play:
     def _keep_alive(self, t: float) -> None:
         """Keep the sessions of brokers whose equal heartbeats the recording left out."""
         for broker in self.state.image.brokers.values():
-            beats = [f.t for f in self.frames if f.is_request and _beats(f, broker.epoch)]
+            beats = [f.t for f in self.frames if f.is_request and _is_heartbeat_of(f, broker.epoch)]
             session = self.state.sessions.get(broker.id)
             if session is not None and beats and min(beats) < t < max(beats):
                 session.heartbeat_at = max(session.heartbeat_at, t / 1000)
@@ -260,7 +260,7 @@ class Play:
 
     # The comparison -------------------------------------------------------------------------
 
-    def _answer_to(self, frame: Frame) -> Frame | None:
+    def _response_of(self, frame: Frame) -> Frame | None:
         return next((f for f in self.frames if not f.is_request and f.key == frame.key), None)
 
     def _compare(self) -> None:
@@ -270,7 +270,7 @@ class Play:
                 self.wrong.append((str(self.scene), entry.offset, "not written", entry.record))
         for frame in self.frames:
             if frame.is_request:
-                self._compare_answer(frame, self._answer_to(frame))
+                self._compare_answer(frame, self._response_of(frame))
         self.wrong += [(str(self.scene), *difference) for difference in self.quorum.wrong]
         self.compared += self.quorum.compared
         self.differing[ORDER] += self.quorum.reordered
@@ -307,7 +307,7 @@ class Play:
         return inf
 
 
-def _beats(frame: Frame, epoch: int) -> bool:
+def _is_heartbeat_of(frame: Frame, epoch: int) -> bool:
     return frame.api == "BrokerHeartbeat" and frame.body["brokerEpoch"] == epoch
 
 
@@ -351,7 +351,7 @@ def open_scene(scene: Scene) -> Play:
     quorum = RecordedQuorum(log, publisher, clock, lost, place, unseen=unseen)
     state = ControllerState(
         config=node_config(),
-        random=Drawn(1),
+        random=RecordedRandom(1),
         cluster_id=CLUSTER_ID,
         supported_features=dict(SUPPORTED),
     )

@@ -27,7 +27,7 @@ class Deviation:
 
 
 @attrs.define(eq=False)
-class Said:
+class SentRequest:
     """A request that kwire has sent and the recording has not had yet."""
 
     call_id: int

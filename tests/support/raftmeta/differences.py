@@ -71,7 +71,7 @@ OURS: Final = (
     ),
     Difference(
         "After EndQuorumEpoch followers grant pre-votes at once",
-        "after a farewell",
+        "after EndQuorumEpoch",
         ("Vote",),
         "topics.partitions.voteGranted",
         "Kafka's follower still refuses them, as it has a leader until its own timer runs out; "
@@ -95,7 +95,7 @@ OURS: Final = (
     ),
     Difference(
         "A candidate repeats a lost pre-vote soon after EndQuorumEpoch",
-        "again after a farewell",
+        "again after EndQuorumEpoch",
         ("Vote",),
         "",
         "The voter that refused may not have received EndQuorumEpoch yet: the candidate asks "

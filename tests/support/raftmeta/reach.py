@@ -29,7 +29,7 @@ class Reach:
     """Nodes that it is cut off from, until the links are healed."""
     stopped: set[str] = attrs.field(factory=set)
     """Nodes that accept connections and answer nothing on them."""
-    farewell_at: float = -inf
+    end_quorum_at: float = -inf
     """Time of the last EndQuorumEpoch that a leader sent it."""
     committed: set[int] = attrs.field(factory=set)
     """High watermarks that were sent."""
@@ -78,11 +78,11 @@ class Reach:
         if name == name_of(self.leader[1]):
             self.seeking = True
 
-    def hear(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Note a frame that this node received or sent."""
         part = frame.part
         if frame.is_request:
-            self._hear_request(frame)
+            self._on_request(frame)
         elif frame.api == "Fetch":
             if part["errorCode"] == 0:
                 self.committed |= {
@@ -96,10 +96,10 @@ class Reach:
         elif frame.target == self.me and "leaderId" in part:
             self._learn(part["leaderEpoch"], part["leaderId"], 1)
 
-    def _hear_request(self, frame: Frame) -> None:
+    def _on_request(self, frame: Frame) -> None:
         part = frame.part
         if frame.api == "EndQuorumEpoch" and frame.target == self.me:
-            self.farewell_at, self.seeking = frame.t, True
+            self.end_quorum_at, self.seeking = frame.t, True
         elif frame.api == "BeginQuorumEpoch" and frame.target == self.me:
             self._learn(part["leaderEpoch"], part["leaderId"], 0)
         elif frame.api == "Vote" and part["replicaEpoch"] > self.leader[0]:

@@ -45,7 +45,7 @@ from tests.support.raftmeta.conversations import (
     name_of,
     refusals,
 )
-from tests.support.raftmeta.deviations import Deviation, Said, differences, ordered_voters
+from tests.support.raftmeta.deviations import Deviation, SentRequest, differences, ordered_voters
 from tests.support.raftmeta.growth import Growth
 from tests.support.raftmeta.reach import CONTROLLERS, Reach
 from tests.support.raftmeta.timers import CHANCE_MS, FETCH_TIMEOUT_MS, LOAD_MS, Timers
@@ -80,7 +80,7 @@ class Replay:
     stopping: bool = False
     compared: Counter[str] = attrs.field(factory=Counter)
     deviations: list[Deviation] = attrs.field(factory=list)
-    own_requests: list[Said] = attrs.field(factory=list)
+    own_requests: list[SentRequest] = attrs.field(factory=list)
     owed: list[Frame] = attrs.field(factory=list)
     bound: dict[Key, int] = attrs.field(factory=dict)
     early: dict[Key, Frame] = attrs.field(factory=dict)
@@ -130,7 +130,7 @@ class Replay:
             kind = "overtaken" if self._is_overtaken(frame) else "not said"
             self._deviate(kind, frame, "", frame.body, None)
         for own in self.own_requests:
-            self._deviate_said(self._why_alone(own), own)
+            self._deviate_request(self._why_alone(own), own)
         for frame in self.unanswered.values():
             self._deviate("not answered", frame, "", frame.body, None)
         self.owed, self.own_requests, self.unanswered = [], [], {}
@@ -144,7 +144,7 @@ class Replay:
         is_repeated = any(f.api == "Fetch" and f.body == frame.body for f in later)
         return bool(answer.part["errorCode"] == FENCED or is_repeated)
 
-    def _why_alone(self, own: Said) -> str:
+    def _why_alone(self, own: SentRequest) -> str:
         """Return the reason for a request of ours that the recording does not have."""
         if own.api == "Fetch" and self.is_open(own) and self.now - own.at < LOAD_MS:
             return "under way at the end"
@@ -154,8 +154,8 @@ class Replay:
             return "to a node that is out of reach"
         if own.by_chance:
             return "asked meanwhile"
-        if own.api == "Vote" and 0 <= own.at - self.reach.farewell_at < FETCH_TIMEOUT_MS:
-            return "again after a farewell"
+        if own.api == "Vote" and 0 <= own.at - self.reach.end_quorum_at < FETCH_TIMEOUT_MS:
+            return "again after EndQuorumEpoch"
         return "too much"
 
     def prime(self) -> None:
@@ -182,7 +182,7 @@ class Replay:
             t = entry.t
             if isinstance(entry, Frame) and entry.target == self.name:
                 t += self.late.get(entry.key, 0.0)
-            yield t, partial(self._happen, entry, t)
+            yield t, partial(self._on_entry, entry, t)
         for gap in gaps(self.recording, self.name):
             steps = int((gap.request.t - gap.start) // 400) + 1
             for step in range(1, steps + 1):
@@ -191,10 +191,10 @@ class Replay:
                 share = step / (steps + 1) if leads else step / steps
                 yield t, partial(self.growth.fill, gap, t, share)
 
-    def _happen(self, entry: Entry, t: float) -> None:
+    def _on_entry(self, entry: Entry, t: float) -> None:
         self.advance(t)
         if isinstance(entry, Happening):
-            self._on_happening(entry)
+            self._on_event(entry)
         elif not entry.is_raft:
             return
         elif not self.running:
@@ -206,9 +206,9 @@ class Replay:
             self._count("itself", entry)
         elif entry.source == self.name:
             (self._on_own_request if entry.is_request else self._on_own_response)(entry)
-            self.reach.hear(entry)
+            self.reach.on_frame(entry)
         elif entry.target == self.name:
-            self.reach.hear(entry)
+            self.reach.on_frame(entry)
             (self._on_request if entry.is_request else self._on_response)(entry)
 
     def _count_asked_before(self, frame: Frame) -> None:
@@ -277,7 +277,7 @@ class Replay:
         api = type(sent.request).__name__.removesuffix("Request")
         version = STABLE[api]
         target = name_of(PORTS.get(sent.node.port, sent.node.port - 20820))
-        own = Said(
+        own = SentRequest(
             call_id=sent.call_id,
             target=target,
             api=api,
@@ -290,7 +290,7 @@ class Replay:
         if not self.reach.has(target):
             self.due.append((self.now + 1, sent.call_id, None))
             kind = "to a node that is out of reach"
-            self._deviate_said(self._unless_too_soon(kind, own), own)
+            self._deviate_request(self._unless_too_soon(kind, own), own)
             return
         for frame in self.owed:
             if self._fits(frame, own) and (
@@ -302,13 +302,13 @@ class Replay:
         if not self._is_in_a_series(own):
             self.own_requests.append(own)
 
-    def _unless_too_soon(self, kind: str, own: Said) -> str:
+    def _unless_too_soon(self, kind: str, own: SentRequest) -> str:
         """Return ``kind``, or "too soon" if the node was asked less than the back-off ago."""
         before = self.tried.get(own.target, -inf)
         self.tried[own.target] = self.now
         return "too soon" if self.now - before < BACK_OFF_MS else kind
 
-    def _is_in_a_series(self, own: Said) -> bool:
+    def _is_in_a_series(self, own: SentRequest) -> bool:
         """One of a series that was not kept is answered as the others were."""
         for series in self._refusals:
             if (
@@ -317,11 +317,11 @@ class Replay:
                 and not any(differences(series.request.body, own.body))
             ):
                 self.due.append((self.now + REFUSED_MS, own.call_id, series.answer))
-                self._deviate_said(self._unless_too_soon("one of a series", own), own)
+                self._deviate_request(self._unless_too_soon("one of a series", own), own)
                 return True
         return False
 
-    def _fits(self, frame: Frame, own: Said) -> bool:
+    def _fits(self, frame: Frame, own: SentRequest) -> bool:
         if frame.api != own.api:
             return False
         return frame.target == own.target or own.by_chance
@@ -378,7 +378,7 @@ class Replay:
             return True
         return any(at > now for at in (*calls.fetch_at.values(), *calls.retry_at.values()))
 
-    def _choose(self, frame: Frame) -> Said | None:
+    def _choose(self, frame: Frame) -> SentRequest | None:
         """Return our request that matches this one: an equal one, or else one that is still open.
 
         A request that was given up meanwhile may have been sent before: the recorded node's frames
@@ -398,10 +398,10 @@ class Replay:
             calls.retry_at[node] = self.now / 1000
             self.feed(None)
 
-    def is_open(self, own: Said) -> bool:
+    def is_open(self, own: SentRequest) -> bool:
         return own.call_id in self.raft.state.calls.open
 
-    def _bind(self, frame: Frame, own: Said) -> None:
+    def _bind(self, frame: Frame, own: SentRequest) -> None:
         """Match a recorded request with this one of ours."""
         if frame.target != own.target:
             self._deviate("at random", frame, "target", frame.target, own.target)
@@ -444,15 +444,15 @@ class Replay:
         field = path.rsplit(".", maxsplit=1)[-1]
         if frame.is_request and field == "highWatermark" and ours in self.reach.committed:
             return "sent before"
-        if field == "voteGranted" and frame.t < self.reach.farewell_at + FETCH_TIMEOUT_MS:
-            return "after a farewell"
+        if field == "voteGranted" and frame.t < self.reach.end_quorum_at + FETCH_TIMEOUT_MS:
+            return "after EndQuorumEpoch"
         if field == "records" and not frame.is_request:
             high_watermark = self.requests[frame.key].part["highWatermark"]
             return "nothing new" if frame.part["highWatermark"] == high_watermark else "field"
         return "field"
 
     # What happens to the node and its connections -------------------------------------------
-    def _on_happening(self, what: Happening) -> None:
+    def _on_event(self, what: Happening) -> None:
         me, words = self.name, what.text.split()
         if self.starting and what.source == me:  # a JVM takes its time
             self.starting, self.running = False, True
@@ -507,7 +507,7 @@ class Replay:
         api = f"{frame.api} {'request' if frame.is_request else 'response'}"
         self.deviations.append(Deviation(kind, api, path, recorded, ours, self._where(frame)))
 
-    def _deviate_said(self, kind: str, own: Said) -> None:
+    def _deviate_request(self, kind: str, own: SentRequest) -> None:
         where = f"{self.recording.name} n{self.node} {self.now:.0f} ms >{own.target} {own.api}"
         api = f"{own.api} request"
         self.deviations.append(Deviation(kind, api, "", None, own.body, where))
