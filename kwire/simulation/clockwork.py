@@ -6,14 +6,28 @@ seeded source.
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import attrs
+from trio._core import _run
 
 
 class Violation(AssertionError):
     """An invariant does not hold."""
+
+
+@contextmanager
+def deterministic_trio(seed: int) -> Iterator[None]:
+    """Make the order of trio's tasks follow from a seed, as Hypothesis does."""
+    with (
+        patch.object(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
+        patch.object(_run, "_r", Random(seed)),
+    ):
+        yield
 
 
 @attrs.define
@@ -67,5 +81,5 @@ class Trace:
 
 def _line(columns: tuple[Any, ...]) -> str:
     time, node, role, epoch, end, committed, *what = columns
-    said = " ".join(map(str, what))
-    return f"{time:10.4f}  n{node}  {role:<11} e{epoch:<4} end={end:<6} hw={committed:<6} {said}"
+    text = " ".join(map(str, what))
+    return f"{time:10.4f}  n{node}  {role:<11} e{epoch:<4} end={end:<6} hw={committed:<6} {text}"

@@ -7,8 +7,7 @@ are each followed by calm, or by a period with a minority dead; in both, every c
 must be answered within a bound. :mod:`kwire.simulation.cluster_checks` keeps the books.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
@@ -16,10 +15,9 @@ from zlib import crc32
 
 import attrs
 import trio
-from trio._core import _run
 from trio.testing import MockClock
 
-from kwire.simulation.clockwork import Violation
+from kwire.simulation.clockwork import Violation, deterministic_trio
 from kwire.simulation.cluster_checks import Books
 from kwire.simulation.cluster_clients import Client
 from kwire.simulation.cluster_network import Wire
@@ -88,7 +86,8 @@ class ClusterSim:
     # Running --------------------------------------------------------------------------------
     def run(self, rounds: int) -> None:
         """Run rounds of faults and calm."""
-        with _seeded(self.seed), patch.object(trio.to_thread, "run_sync", self._in_a_thread):
+        threads = patch.object(trio.to_thread, "run_sync", self._in_a_thread)
+        with deterministic_trio(self.seed), threads:
             trio.run(self._main, rounds, clock=MockClock(autojump_threshold=0))
 
     async def _in_a_thread(self, work: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
@@ -133,7 +132,7 @@ class ClusterSim:
             with scope:
                 await process.run()
         except* trio.TooSlowError:  # No controller accepted its registration: the process ends.
-            self.books.note(machine.id, "gives up")
+            self.books.note(machine.id, "ends unregistered")
         finally:
             if machine.process is process:
                 machine.process = None
@@ -280,16 +279,6 @@ class ClusterSim:
         return f"seed={self.seed} voters={self.voters} nodes={sorted(self.machines)}\n{text}"
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Make trio's scheduling follow from the seed, as Hypothesis does."""
-    with (
-        patch.object(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
-        patch.object(_run, "_r", Random(seed)),
-    ):
-        yield
-
-
 def simulate_cluster(seed: int, rounds: int) -> ClusterSim:
     """Run one seed; raise SimFailure with the trace if an invariant does not hold."""
     sim = ClusterSim.of(seed)
@@ -297,9 +286,9 @@ def simulate_cluster(seed: int, rounds: int) -> ClusterSim:
         sim.run(rounds)
         sim.check()
     except Exception as error:
-        found = sim.books.failures[0] if sim.books.failures else _first(error)
-        kind = type(found).__name__
-        raise SimFailure(f"{kind}: {found}\n{sim.describe()}\n{kind}: {found}") from error
+        cause = sim.books.failures[0] if sim.books.failures else _first(error)
+        kind = type(cause).__name__
+        raise SimFailure(f"{kind}: {cause}\n{sim.describe()}\n{kind}: {cause}") from error
     return sim
 
 

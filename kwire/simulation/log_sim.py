@@ -13,10 +13,9 @@ moment; a copy of the disk that survives is opened and checked:
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from random import Random
-from typing import Any
 
 import attrs
 import trio
@@ -37,6 +36,7 @@ from kwire.records.build import New, batch
 from kwire.records.control import end_txn_marker
 from kwire.records.header import CONTROL, BatchHeader, headers, parse
 from kwire.records.iterate import records
+from kwire.simulation.clockwork import deterministic_trio
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.threads import SteppedDisk, SteppedThreads, Worker
 from kwire.types import ZERO_UUID
@@ -77,7 +77,8 @@ class Model:
     """The highest start offset that DeleteRecords has acknowledged."""
 
     @property
-    def promised(self) -> int:
+    def durable_end_offset(self) -> int:
+        """The end offset of the records that must survive a loss of power; exclusive."""
         return max(self.flushed, self.log.flush_state.recovery_point)
 
     def wrote(self, base_offset: int, values: list[bytes]) -> None:
@@ -191,12 +192,12 @@ class LogSim:
         model = self.models[partition] = Model(log, topic_id)
         truncate_to = log.truncate_to
 
-        def truncated(offset: int, now_ms: int = 0) -> bool:
-            done = truncate_to(offset, now_ms)
+        def truncate_both(offset: int, now_ms: int = 0) -> bool:
+            is_truncated = truncate_to(offset, now_ms)
             model.cut(log.end_offset)
-            return done
+            return is_truncated
 
-        log.truncate_to = truncated  # type: ignore[method-assign]
+        log.truncate_to = truncate_both  # type: ignore[method-assign]
 
     def _values(self) -> list[bytes]:
         self.count += 1
@@ -380,26 +381,29 @@ class LogSim:
             if log is not None and log.topic_id not in (model.topic_id, ZERO_UUID):
                 log = None
             if log is None:
-                check(model.promised == 0, f"partition {partition} is gone")
+                check(model.durable_end_offset == 0, f"partition {partition} is gone")
                 continue
-            promised = model.log.writer.written_offset if all_written else model.promised
-            judge(partition, model, log, promised)
+            end_offset = model.durable_end_offset
+            if all_written:
+                end_offset = model.log.writer.written_offset
+            judge(partition, model, log, end_offset)
 
 
-def judge(partition: int, model: Model, log: PartitionLog, promised: int) -> None:
-    """Compare a log that survived a loss of power with what its partition has promised."""
-    name = f"partition {partition} (flushed {promised}, start {model.kept_start}..{model.start})"
-    found = dict(contents(log))
+def judge(partition: int, model: Model, log: PartitionLog, durable_end_offset: int) -> None:
+    """Check a log that survived a loss of power: it has what its partition has acknowledged."""
+    starts = f"start {model.kept_start}..{model.start}"
+    name = f"partition {partition} (flushed {durable_end_offset}, {starts})"
+    values = dict(contents(log))
     check(log.start_offset >= model.kept_start, f"{name} starts at {log.start_offset} again")
     check(log.start_offset <= model.start, f"{name} starts at {log.start_offset}: too late")
-    for offset in range(log.start_offset, promised):
+    for offset in range(log.start_offset, durable_end_offset):
         check(
-            found.get(offset) == model.current[offset],
-            f"{name} has {found.get(offset)!r} at {offset}, not {model.current[offset]!r}",
+            values.get(offset) == model.current[offset],
+            f"{name} has {values.get(offset)!r} at {offset}, not {model.current[offset]!r}",
         )
-    for offset, value in found.items():
+    for offset, value in values.items():
         check(value in model.written[offset], f"{name} has {value!r} at {offset}: never written")
-    batches = list(stored(log))
+    batches = list(batches_of(log))
     for base_offset, epoch in (
         (header.base_offset, header.leader_epoch) for _, _, header in batches
     ):
@@ -416,7 +420,7 @@ def judge(partition: int, model: Model, log: PartitionLog, promised: int) -> Non
         spot = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
         check(spot == first, f"{name}: time {timestamp} is at {spot}, not {first}")
     if log.segments[0].base_offset == 0:
-        states, aborted = replayed(log)
+        states, aborted = replay(log)
         check(producers(log.producers) == producers(states), f"{name}: producers differ")
         indexed = log.segments.aborted_transactions(0, log.end_offset)
         check(indexed == aborted, f"{name}: aborted transactions differ")
@@ -431,10 +435,10 @@ def producers(states: ProducerStates) -> list[tuple[int, int, int, int]]:
     return sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in states.all())
 
 
-def replayed(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
-    """Return the producers and aborted transactions found by reading every batch."""
+def replay(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
+    """Read every batch; return the producers and aborted transactions that result."""
     states, aborted = ProducerStates(), []
-    for data, pos, header in stored(log):
+    for data, pos, header in batches_of(log):
         if header.producer_id >= 0:
             ended = states.replay(data, pos, header)
             if ended is not None:
@@ -442,7 +446,7 @@ def replayed(log: PartitionLog) -> tuple[ProducerStates, list[Aborted]]:
     return states, sorted(aborted, key=lambda entry: entry.first_offset)
 
 
-def stored(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
+def batches_of(log: PartitionLog) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """Yield every batch in the segment files."""
     for segment in log.segments:
         data = segment.file.read(0, segment.size)
@@ -482,21 +486,6 @@ def manager(
         threads=DiskThreads(in_thread),
         unique=lambda: next(numbers).to_bytes(16, "big"),
     )
-
-
-@contextmanager
-def deterministic_trio(seed: int) -> Iterator[None]:
-    """Make the order of trio's tasks follow from the seed too."""
-    from trio._core import _run
-
-    run: Any = _run
-    before = run._ALLOW_DETERMINISTIC_SCHEDULING
-    run._ALLOW_DETERMINISTIC_SCHEDULING = True
-    run._r.seed(seed)
-    try:
-        yield
-    finally:
-        run._ALLOW_DETERMINISTIC_SCHEDULING = before
 
 
 def simulate(seed: int, steps: int = 150) -> None:

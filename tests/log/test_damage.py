@@ -19,7 +19,7 @@ from kwire.log.threads import DiskThreads
 from kwire.records.header import parse
 from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
-from kwire.simulation.log_sim import Model, contents, judge, producers, replayed, stored
+from kwire.simulation.log_sim import Model, batches_of, contents, judge, producers, replay
 from kwire.types import TopicPartition
 from tests.log.test_roll_steps import Rolling, Watched
 from tests.log.test_service import ID, Clock, at_once
@@ -197,7 +197,7 @@ def check_producers_after_truncations(disk: SimDisk, log: PartitionLog) -> None:
             offsets=StoredOffsets(recovery_point=log.end_offset),
         )
         cut.truncate_to(segment.base_offset + 1)
-        assert producers(cut.producers) == producers(replayed(cut)[0])
+        assert producers(cut.producers) == producers(replay(cut)[0])
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -221,7 +221,7 @@ async def test_damaged_log_ends_where_the_damage_begins(
     messages = [r.getMessage() for r in caplog.records if "recovery cut" in r.getMessage()]
     check_indexes(disk, log)
     judge(0, model, log, base_offset)
-    batches = [header for _, _, header in stored(log)]
+    batches = [header for _, _, header in batches_of(log)]
     steps = {b.base_offset - a.next_offset for a, b in itertools.pairwise(batches)}
     assert steps == {0} if damage is not in_wrong_order else min(steps) == 0
     is_at_end = index == -1
@@ -248,7 +248,7 @@ async def test_wrong_positions_hide_no_record_from_a_search_by_time(
     _, log = await started(disk)
     actual = [
         (record.timestamp, record.offset)
-        for data, pos, header in stored(log)
+        for data, pos, header in batches_of(log)
         for record in records(data, pos, header)
     ]
     for timestamp in sorted({timestamp for timestamp, _ in actual}):

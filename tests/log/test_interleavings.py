@@ -9,6 +9,7 @@ import trio
 
 from kwire.log.config import LogConfig
 from kwire.log.formats import names
+from kwire.simulation.clockwork import deterministic_trio
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import simulate
 from tests.log.test_service import ID, OTHER, config_of, create_log, running
@@ -35,7 +36,7 @@ def test_a_seed_is_one_story() -> None:
     for _ in range(2):
         clock = trio.testing.MockClock()
         sim = log_sim.LogSim(7, clock)
-        with log_sim.deterministic_trio(7):
+        with deterministic_trio(7):
             trio.run(sim.run, 100, clock=clock)
         stories.append((sim.trace, sim.disk.calls))
     assert stories[0] == stories[1]

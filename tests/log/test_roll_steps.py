@@ -15,7 +15,7 @@ from kwire.log.partition_log import PartitionLog
 from kwire.log.service import LogManager
 from kwire.log.threads import DiskThreads
 from kwire.simulation.disk import SimDisk
-from kwire.simulation.log_sim import Model, contents, judge, stored
+from kwire.simulation.log_sim import Model, batches_of, contents, judge
 from tests.log.test_service import ID, Clock, at_once
 from tests.support.log.batches import TIME_MS, append, encode, end_transaction
 
@@ -78,7 +78,7 @@ class Rolling:
                 (kind, path),
                 SimDisk(root=copy.deepcopy(disk.root)),
                 [disk.power_loss(Random(seed)) for seed in POWER_SEEDS],
-                self.model.promised,
+                self.model.durable_end_offset,
                 log.writer.written_offset,
             )
         )
@@ -207,7 +207,7 @@ async def check(disk: SimDisk, model: Model, promised: int, story: str) -> None:
         raise AssertionError(f"{story}: {error}") from None
     assert [offset for offset, _ in contents(log)] == list(range(log.end_offset)), story
     end_offset = 0
-    for _, _, header in stored(log):
+    for _, _, header in batches_of(log):
         assert header.base_offset == end_offset, story
         end_offset = header.next_offset
     assert end_offset == log.end_offset, story
