@@ -15,8 +15,12 @@ import logging
 import multiprocessing
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kwire.simulation.raft_mutations import Mutation
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -79,48 +83,49 @@ EVENTS_A_ROUND = 200
 """The approximate number of trace lines of one round of faults and calm in a cluster."""
 
 
-def table_of(kind: str) -> Any:
+def table_of(kind: str) -> "tuple[Mutation, ...]":
     """Return the mistakes that a simulation must detect."""
     from kwire.simulation import cluster_mutations, controller_mutations, raft_mutations
 
-    modules: dict[str, Any] = {
-        "cluster": cluster_mutations,
-        "controller": controller_mutations,
-        "raft": raft_mutations,
+    tables = {
+        "cluster": cluster_mutations.MUTATIONS,
+        "controller": controller_mutations.MUTATIONS,
+        "raft": raft_mutations.MUTATIONS,
     }
-    return modules[kind].MUTATIONS
+    return tables[kind]
 
 
 def attempt(kind: str, seed: int) -> tuple[bool, int]:
-    """Run one seed; return whether it found nothing, and its event count."""
+    """Run one seed; return whether it detected nothing, and its event count."""
     from kwire.simulation.cluster_sim import ClusterSim
     from kwire.simulation.controller_sim import ControllerSim
     from kwire.simulation.raft_sim import RaftSim
 
-    sim: Any
+    run: Callable[[], None]
+    count: Callable[[], int]
     if kind == "cluster":
-        sim, each = ClusterSim.of(seed), 3
+        cluster = ClusterSim.of(seed)
+        run, count = lambda: cluster.run(3), lambda: len(cluster.lines)
     elif kind == "controller":
-        sim, each = ControllerSim.of(seed), 400
+        controller = ControllerSim.of(seed)
+        run, count = lambda: controller.run(400), lambda: controller.taken
     else:
-        sim, each = RaftSim.of(seed, trace_length=10), 4000
-    is_quiet = True
+        quorum = RaftSim.of(seed, trace_length=10)
+        run, count = lambda: quorum.run(4000), lambda: quorum.scheduler.events
     try:
-        sim.run(each)
+        run()
     except Exception:  # noqa: BLE001 - any exception detects the mistake
-        is_quiet = False
-    if kind == "raft":
-        return is_quiet, sim.scheduler.events
-    return is_quiet, len(sim.lines) if kind == "cluster" else sim.taken
+        return False, count()
+    return True, count()
 
 
 def detect(task: tuple[str, str, int]) -> tuple[str, str, int, int]:
-    """Make one mistake; return its name and text, and the seeds and events until it was found.
+    """Make one mistake; return its name and text, and the seeds and events until it was detected.
 
-    The number of seeds is 0 if 100 seeds did not find it.
+    The number of seeds is 0 if 100 seeds did not detect it.
     """
     kind, name, first = task
-    (mutation,) = (one for one in table_of(kind) if one.name == name)
+    (mutation,) = (m for m in table_of(kind) if m.name == name)
     total = 0
     with mutation.active():
         for count, seed in enumerate(range(first, first + 100), 1):
@@ -169,14 +174,14 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     logging.getLogger("kwire").addHandler(logging.NullHandler())  # The faults are intended.
     started = time.monotonic()
-    asked = [kind for kind in ("cluster", "controller", "logs") if getattr(options, kind)]
-    kind = asked[0] if asked else "raft"
+    kinds = [kind for kind in ("cluster", "controller", "logs") if getattr(options, kind)]
+    kind = kinds[0] if kinds else "raft"
     runs = {"cluster": run_cluster, "controller": run_controller, "logs": run_logs, "raft": run}
-    one = runs[kind]
+    run_seed = runs[kind]
     if options.detect:
         return detect_all(options, kind)
     if options.seed is not None:
-        _, events, failure = one((options.seed, options.events, options.trace))
+        _, events, failure = run_seed((options.seed, options.events, options.trace))
         print(failure or f"seed {options.seed}: {events} events, nothing wrong")
         return 1 if failure else 0
     total = seeds = 0
@@ -186,7 +191,7 @@ def main(arguments: list[str]) -> int:
             batch = range(following, following + 4 * options.jobs)
             following = batch.stop
             tasks = [(seed, options.events, options.trace) for seed in batch]
-            for _seed, events, failure in pool.imap_unordered(one, tasks):
+            for _seed, events, failure in pool.imap_unordered(run_seed, tasks):
                 if failure:
                     print(failure)
                     return 1

@@ -31,8 +31,6 @@ from kwire.raftmeta.storage.records import CommittedBatch, SnapshotReader
 from kwire.simulation.clockwork import Violation
 from kwire.simulation.raft_disk import SimStorage
 
-"""The resource type of topics' settings."""
-
 
 @attrs.define(eq=False)
 class Books:
@@ -64,15 +62,15 @@ class Books:
 
     # Notifications from nodes ---------------------------------------------------------------
     def on_append(self, node_id: int, epoch: int) -> None:
-        known = self._writers.setdefault(epoch, node_id)
-        if known != node_id:
-            self.fail(f"n{known} and n{node_id} both write in epoch {epoch}")
+        writer = self._writers.setdefault(epoch, node_id)
+        if writer != node_id:
+            self.fail(f"n{writer} and n{node_id} both write in epoch {epoch}")
 
     def on_commit(self, node_id: int, batch: CommittedBatch) -> None:
         """Record a committed batch at its first delivery; compare it at later ones."""
-        said = (batch.end_offset, batch.epoch, crc32(repr(batch.records).encode()))
+        entry = (batch.end_offset, batch.epoch, crc32(repr(batch.records).encode()))
         if batch.base_offset in self._batches:
-            if self._batches[batch.base_offset] != said:
+            if self._batches[batch.base_offset] != entry:
                 self.fail(f"n{node_id}: something else is committed at {batch.base_offset}")
             return
         if batch.base_offset != self.committed_end:
@@ -81,7 +79,7 @@ class Books:
         holders = [n for n in self.voters if self.disks[n].durable.end_offset >= batch.end_offset]
         if 2 * len(holders) <= len(self.voters):
             self.fail(f"n{node_id}: {batch.end_offset} is published, but lies on {holders} alone")
-        self._batches[batch.base_offset] = said
+        self._batches[batch.base_offset] = entry
         self.committed_end = batch.end_offset
         self._check_records(batch)
         applied = Applied(batch.last_offset, batch.epoch, batch.timestamp_ms)

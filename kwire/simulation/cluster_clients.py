@@ -120,10 +120,10 @@ class Client:
     async def _grow(self) -> None:
         topic = self.books.image.topic(self.name)
         count = 1 + len(topic.partitions) if topic is not None else 3
-        asked = CreatePartitionsRequest.CreatePartitionsTopic(
+        growth = CreatePartitionsRequest.CreatePartitionsTopic(
             name=self.name, count=count, assignments=None
         )
-        request = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+        request = CreatePartitionsRequest(topics=[growth], timeout_ms=1000, validate_only=False)
         code, _ = await self._until_answered(decide_create_partitions, request)
         self._demand(
             code in (errors.NONE, errors.InvalidPartitions.code), f"growing fails with {code}"
@@ -136,6 +136,6 @@ class Client:
         state = DeleteTopicsRequest.DeleteTopicState(name=self.name)
         request = DeleteTopicsRequest(topics=[state], timeout_ms=1000)
         code, _ = await self._until_answered(decide_delete_topics, request)
-        known = (errors.NONE, errors.UnknownTopicOrPartition.code)
-        self._demand(code in known, f"deletion fails with {code}")
+        expected_codes = (errors.NONE, errors.UnknownTopicOrPartition.code)
+        self._demand(code in expected_codes, f"deletion fails with {code}")
         self._demand(self.books.image.topic(self.name) is None, "deleted is the answer")

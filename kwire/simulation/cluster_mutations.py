@@ -48,7 +48,7 @@ def _ignore_snapshots(publisher: MetadataPublisher, reader: Any) -> None:
 MUTATIONS: Final = (
     Mutation(
         "answer-before-commit",
-        "the controller answers when it has decided, not when that is committed",
+        "the controller answers when it has decided, not when the records are committed",
         ((Controller, "call", _answer_at_once),),
         (42, 48),
     ),
@@ -59,20 +59,20 @@ MUTATIONS: Final = (
         (43, 49),
     ),
     Mutation(
-        "commits-outlive-office",
-        "a decision of a lost office succeeds when others' records are committed in its place",
+        "commits-outlive-leadership",
+        "a decision of a lost leadership succeeds when others' records are committed instead",
         ((PendingCommits, "fail_unless", _fail_nothing),),
         (48,),
     ),
     Mutation(
-        "decisions-outlive-office",
-        "a controller takes office with what it had decided, but not committed, in an earlier one",
+        "decisions-outlive-leadership",
+        "a controller that leads again keeps decisions of an earlier epoch that were not committed",
         ((ControllerState, "reset", _keep_state),),
         (48, 49),
     ),
     Mutation(
         "image-ignores-snapshots",
-        "a broker that is given a snapshot goes on with the image it had",
+        "a broker that loads a snapshot keeps its previous image",
         ((MetadataPublisher, "on_snapshot", _ignore_snapshots),),
         (49,),
     ),

@@ -127,9 +127,9 @@ class Process:
         directory = bytes([0xD0]) + config.node_id.to_bytes(15)
         incarnation = life.to_bytes(8) + config.node_id.to_bytes(8)
         host = host_of(config.node_id)
-        told = (Endpoint("CONTROLLER", host, 9093),) if config.is_controller else ()
+        endpoints = (Endpoint("CONTROLLER", host, 9093),) if config.is_controller else ()
         identity = Identity(CLUSTER_ID, {})
-        raft = build.raft_config(config, identity, directory, told)
+        raft = build.raft_config(config, identity, directory, endpoints)
         raft = attrs.evolve(raft, fetch_max_bytes=4000, snapshot_max_bytes=500)
         self.quorum = WatchedQuorum(
             raft,

@@ -23,15 +23,15 @@ ELR = "eligible.leader.replicas.version"
 _EPOCHS = ("leader_epoch", "partition_epoch")
 
 
-def demand(holds: bool, *said: Any) -> None:
-    """Raise Violation with the words of ``said`` unless the invariant holds."""
+def demand(holds: bool, *words: Any) -> None:
+    """Raise Violation with ``words`` unless the invariant holds."""
     if not holds:
-        raise Violation(" ".join(map(str, said)))
+        raise Violation(" ".join(map(str, words)))
 
 
-def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, held: PartitionImage) -> bool:
+def _may_lead(brokers: Mapping[int, BrokerImage], replica: int, partition: PartitionImage) -> bool:
     """Whether a replica's broker is active, and the replica's directory online."""
-    broker, directory = brokers.get(replica), held.directory(replica)
+    broker, directory = brokers.get(replica), partition.directory(replica)
     return (
         broker is not None
         and broker.is_active
@@ -63,8 +63,8 @@ class ControllerChecks:
     """The target replicas of reassignments under way."""
     by_hand: set[Place] = attrs.field(factory=set)
     """Partitions for which an operator requested an unclean election."""
-    left: dict[int, int] = attrs.field(factory=dict)
-    """The last offset of the newest batch that moved a leadership off a stopping broker."""
+    move_offsets: dict[int, int] = attrs.field(factory=dict)
+    """The last offset of the newest batch that moved a leadership off each stopping broker."""
     elections: int = 0
     unclean: int = 0
     completed: int = 0
@@ -98,8 +98,8 @@ class ControllerChecks:
             numbers = sorted(topic.partitions)
             demand(numbers == list(range(len(numbers))), topic.name, "has a gap in its partitions")
             for number, partition in topic.partitions.items():
-                self._partition(f"{topic.name}-{number}", (topic_id, number), partition)
-        self._directories()
+                self._check_partition(f"{topic.name}-{number}", (topic_id, number), partition)
+        self._check_directories()
         if written.index is not None:
             same = written.index == PartitionIndex.of(after)
             demand(same, "the index is not what a scan finds")
@@ -116,25 +116,25 @@ class ControllerChecks:
             case r.PartitionRecord():
                 self.safe[record.topic_id, record.partition_id] = set(record.isr)
             case r.PartitionChangeRecord():
-                self._change(record, before)
+                self._on_change(record, before)
             case r.RegisterBrokerRecord():
-                self._registered(record, before)
+                self._on_registration(record, before)
             case r.ProducerIdsRecord():
                 demand(record.next_producer_id > self._next_producer_id, "producer ids overlap")
                 self._next_producer_id = record.next_producer_id
 
-    def _registered(self, record: r.RegisterBrokerRecord, before: MetadataImage) -> None:
+    def _on_registration(self, record: r.RegisterBrokerRecord, before: MetadataImage) -> None:
         broker = record.broker_id
-        known = before.brokers.get(broker)
-        if known is not None and known.incarnation_id == record.incarnation_id:
-            demand(record.broker_epoch == known.epoch, "an incarnation changed its epoch")
+        existing = before.brokers.get(broker)
+        if existing is not None and existing.incarnation_id == record.incarnation_id:
+            demand(record.broker_epoch == existing.epoch, "an incarnation changed its epoch")
             return
         demand(record.broker_epoch > self._last_epoch, "broker epoch given twice")
         self._last_epoch = record.broker_epoch
         self._broker_epochs[broker] = record.broker_epoch
-        self.left.pop(broker, None)
+        self.move_offsets.pop(broker, None)
 
-    def _change(self, record: r.PartitionChangeRecord, before: MetadataImage) -> None:
+    def _on_change(self, record: r.PartitionChangeRecord, before: MetadataImage) -> None:
         topic = before.topics[record.topic_id]
         place = (record.topic_id, record.partition_id)
         name = f"{topic.name}-{record.partition_id}"
@@ -161,27 +161,29 @@ class ControllerChecks:
         self.elections += new.leader not in (NO_LEADER, old.leader)
         leaves = before.brokers.get(old.leader)
         if old.leader != new.leader and leaves is not None and leaves.in_controlled_shutdown:
-            self.left[old.leader] = self.image.applied.offset
+            self.move_offsets[old.leader] = self.image.applied.offset
         if old.leader in self.safe[place]:
             self.safe[place] |= self._vouched
         if not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
-            self._unclean(name, place, old, new)
+            self._check_unclean(name, place, old, new)
         if old.is_reassigning and not new.is_reassigning:
             aim = self.aims.pop(place, None)
             demand(new.replicas == aim, name, f"was to move to {aim}, is at {new.replicas}")
             self.completed += 1
 
-    def _unclean(self, name: str, place: Place, old: PartitionImage, new: PartitionImage) -> None:
+    def _check_unclean(
+        self, name: str, place: Place, old: PartitionImage, new: PartitionImage
+    ) -> None:
         """Check that a change which adds an unreported replica to the ISR is allowed."""
         allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.by_hand
         allowed = allowed or old.last_known_elr == new.isr
-        demand(allowed, name, "who was not in sync nor eligible, is:", old, "->", new)
-        demand(new.recovering, name, "led uncleanly, and not said to recover")
+        demand(allowed, name, "joins its ISR, neither in sync nor eligible before:", old, "->", new)
+        demand(new.recovering, name, "led uncleanly, and not marked as recovering")
         demand(len(new.isr) == 1, name, "others are in sync with an unclean leader")
         self.unclean += 1
         self.safe[place] = set(new.isr)
 
-    def unclean_election(
+    def check_unclean_election(
         self, brokers: Mapping[int, BrokerImage], old: PartitionImage, new: PartitionImage
     ) -> None:
         """Check an operator's unclean election of one partition (KIP-460).
@@ -206,33 +208,37 @@ class ControllerChecks:
         """Forget the operator's elections, whose records are written."""
         self.by_hand.clear()
 
-    def _partition(self, name: str, place: Place, held: PartitionImage) -> None:
+    def _check_partition(self, name: str, place: Place, partition: PartitionImage) -> None:
         elr = self.image.features.get(ELR, 0) > 0
-        brokers = self.image.brokers
-        demand(len(set(held.replicas)) == len(held.replicas) > 0, name, "replicas", held.replicas)
-        demand(len(held.directories) == len(held.replicas), name, "a replica has no directory")
-        demand(set(held.isr) <= set(held.replicas), name, "in sync without being replicas", held)
-        demand(bool(held.isr) or elr, name, "nobody is in sync")
-        demand(set(held.elr) <= set(held.replicas) - set(held.isr), name, "eligible", held)
-        demand(elr or not held.elr, name, "eligible without ELR")
-        demand(set(held.adding) | set(held.removing) <= set(held.replicas), name, "moving", held)
-        demand(not set(held.adding) & set(held.removing), name, "comes and goes", held)
-        known = held.last_known_elr
-        demand(not known or (held.leader == NO_LEADER != known[0]), name, "last leader", held)
-        if held.leader == NO_LEADER:
+        brokers, leader = self.image.brokers, partition.leader
+        replicas, isr, eligible = map(set, (partition.replicas, partition.isr, partition.elr))
+        adding, removing = set(partition.adding), set(partition.removing)
+        demand(len(replicas) == len(partition.replicas) > 0, name, "replicas", partition.replicas)
+        has_directories = len(partition.directories) == len(partition.replicas)
+        demand(has_directories, name, "a replica has no directory")
+        demand(isr <= replicas, name, "in sync without being replicas", partition)
+        demand(bool(isr) or elr, name, "the ISR is empty")
+        demand(eligible <= replicas - isr, name, "eligible", partition)
+        demand(elr or not eligible, name, "eligible without ELR")
+        demand(adding | removing <= replicas, name, "moving", partition)
+        demand(not adding & removing, name, "comes and goes", partition)
+        last_known = partition.last_known_elr
+        is_allowed = not last_known or (leader == NO_LEADER != last_known[0])
+        demand(is_allowed, name, "last leader", partition)
+        if leader == NO_LEADER:
             return
-        demand(held.leader in held.isr, name, "led by who is not in sync", held)
-        broker = brokers.get(held.leader)
-        demand(broker is not None, name, "led by a broker that is not registered", held)
+        demand(leader in isr, name, "led by a replica that is not in sync", partition)
+        broker = brokers.get(leader)
+        demand(broker is not None, name, "led by a broker that is not registered", partition)
         assert broker is not None
-        if not broker.is_active and place in self._swept.get(held.leader, ()):
+        if not broker.is_active and place in self._swept.get(leader, ()):
             return
-        demand(broker.is_active, name, "led by who does not serve", broker)
-        directory = held.directory(held.leader)
+        demand(broker.is_active, name, "led by a broker that does not serve", broker)
+        directory = partition.directory(leader)
         assert directory is not None
         demand(broker.has_online(directory), name, "led from a directory that is offline")
 
-    def nothing_left_to_sweep(self) -> None:
+    def check_swept(self) -> None:
         """Check that no inactive broker leads or is in an ISR, with no sweep under way.
 
         Without ELR, it may be the only member of an ISR.
@@ -240,39 +246,42 @@ class ControllerChecks:
         elr = self.image.features.get(ELR, 0) > 0
         active = {broker.id for broker in self.image.brokers.values() if broker.is_active}
         for topic in self.image.topics.values():
-            for number, held in topic.partitions.items():
-                left = set(held.isr) - active
-                demand(held.leader in (NO_LEADER, *active), f"{topic.name}-{number}", held)
-                demand(not left or (not elr and len(held.isr) == 1), "holds back", left, held)
+            for number, partition in topic.partitions.items():
+                inactive = set(partition.isr) - active
+                name = f"{topic.name}-{number}"
+                demand(partition.leader in (NO_LEADER, *active), name, "led by", partition)
+                is_sole_member = not elr and len(partition.isr) == 1
+                demand(not inactive or is_sole_member, name, "in the ISR:", inactive, partition)
 
-    def _directories(self) -> None:
-        lying = [d for broker in self.image.brokers.values() for d in broker.log_dirs]
-        demand(len(set(lying)) == len(lying), "two brokers with one directory")
+    def _check_directories(self) -> None:
+        directories = [d for broker in self.image.brokers.values() for d in broker.log_dirs]
+        demand(len(set(directories)) == len(directories), "two brokers with one directory")
 
-    def snapshot(self) -> None:
+    def check_snapshot(self) -> None:
         """Check that an image written as a snapshot and loaded again is the same image."""
         back = [unpack(pack(record)) for record in image_records(self.image)]
         loaded, _ = ImageLoader().load_snapshot(back, self.image.applied)
         demand(loaded == self.image, "a snapshot gives another image")
 
-    def stops(self, stopping: int, known: Mapping[int, int]) -> None:
+    def check_stop(self, stopping: int, reported_offsets: Mapping[int, int]) -> None:
         """Check that all other active brokers know the new leaders when a broker may stop.
 
-        ``known`` is the metadata offset that each broker has reported last.
+        ``reported_offsets`` are the metadata offsets that each broker has reported last.
         """
+        move_offset = self.move_offsets.get(stopping, -1)
         for broker in self.image.brokers.values():
             if broker.id != stopping and broker.is_active:
-                behind = known.get(broker.id, -1) < self.left.get(stopping, -1)
-                demand(not behind, f"{stopping} stops, {broker.id} does not know who leads now")
+                is_behind = reported_offsets.get(broker.id, -1) < move_offset
+                demand(not is_behind, f"{stopping} stops, {broker.id} lacks the new leaders")
 
     # Committed data --------------------------------------------------------------------------
 
     def setting(self, topic: str, name: str, default: str) -> str:
         """Return the setting in force: the topic's, else the controller's, else the cluster's."""
         for resource in ((TOPIC, topic), (BROKER, str(self.own_id)), (BROKER, "")):
-            found = self.image.config(*resource).get(name)
-            if found is not None:
-                return found
+            value = self.image.config(*resource).get(name)
+            if value is not None:
+                return value
         return default
 
     def is_unclean(self, topic: str) -> bool:
@@ -287,20 +296,20 @@ class ControllerChecks:
         elr = self.image.features.get(ELR, 0) > 0
         for topic in self.image.topics.values():
             least = int(self.setting(topic.name, "min.insync.replicas", "1"))
-            for number, held in topic.partitions.items():
-                if held.leader == NO_LEADER or not is_alive(held.leader):
+            for number, partition in topic.partitions.items():
+                if partition.leader == NO_LEADER or not is_alive(partition.leader):
                     continue
                 safe = self.safe[topic.id, number]
                 demand(
-                    held.leader in safe,
-                    f"{topic.name}-{number} is led by {held.leader}, all that was committed is "
-                    f"on {sorted(safe)}",
+                    partition.leader in safe,
+                    f"{topic.name}-{number} is led by {partition.leader}, all committed records "
+                    f"are on {sorted(safe)}",
                 )
-                if all(map(is_alive, held.isr)):
-                    enough = not elr or len(held.isr) >= min(least, len(held.replicas))
-                    self.safe[topic.id, number] = set(held.isr) | (set() if enough else safe)
+                if all(map(is_alive, partition.isr)):
+                    enough = not elr or len(partition.isr) >= min(least, len(partition.replicas))
+                    self.safe[topic.id, number] = set(partition.isr) | (set() if enough else safe)
 
-    def lost(self, broker: int) -> None:
+    def on_crash(self, broker: int) -> None:
         """Drop a broker that ended without flushing from the safe replicas; only with ELR."""
         if self.image.features.get(ELR, 0):
             for safe in self.safe.values():

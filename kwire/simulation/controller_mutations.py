@@ -1,12 +1,15 @@
 """Mistakes that a controller can make, each with a name; the simulation must catch them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
-from typing import Any, Final
+from typing import Final
 
 from kwire import errors
 from kwire.codec.messages import metadata_records as r
+from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kwire.codec.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kwire.codec.messages.broker_registration import BrokerRegistrationRequest
 from kwire.raftmeta.commits import Commit
 from kwire.raftmeta.controller import brokers as controller_brokers
 from kwire.raftmeta.controller import configs as controller_configs
@@ -14,11 +17,13 @@ from kwire.raftmeta.controller import leaders as controller_leaders
 from kwire.raftmeta.controller import partitions
 from kwire.raftmeta.controller.broker_sessions import BrokerSessions
 from kwire.raftmeta.controller.partition_change import Elected, Election, PartitionChange
-from kwire.raftmeta.controller.partition_index import PartitionIndex
+from kwire.raftmeta.controller.partition_index import PartitionIndex, Place
+from kwire.raftmeta.controller.partitions import IsrData
 from kwire.raftmeta.controller.state import ControllerState, Decision, Outcome
 from kwire.raftmeta.controller.sweeps import Sweeps
 from kwire.raftmeta.metadata import image_records
-from kwire.raftmeta.metadata.image import NO_LEADER, PartitionImage
+from kwire.raftmeta.metadata.image import NO_LEADER, BrokerImage, PartitionImage
+from kwire.raftmeta.storage.records import Record
 from kwire.simulation import controller_steps, controller_world
 from kwire.simulation.raft_mutations import Mutation
 
@@ -29,18 +34,18 @@ _retarget = partitions._retarget
 _elect_for_operator = partitions._elect
 
 
-def _anyone(change: PartitionChange) -> Elected:
+def _elect_any(change: PartitionChange) -> Elected:
     change.election = Election.UNCLEAN
     return _elect(change)
 
 
-def _first_alive(change: PartitionChange) -> Elected:
-    alive = [one for one in change.replicas if change.acceptable(one)]
+def _elect_first(change: PartitionChange) -> Elected:
+    alive = [replica for replica in change.replicas if change.acceptable(replica)]
     return Elected(alive[0]) if alive else _elect(change)
 
 
 def _elect_over_leader(
-    state: ControllerState, name: str, number: int, kind: int, records: list[Any]
+    state: ControllerState, name: str, number: int, kind: int, records: list[Record]
 ) -> Outcome:
     topic = state.image.topic(name)
     leader = NO_LEADER if topic is None else topic.partitions[number].leader
@@ -60,39 +65,46 @@ def _every_directory(state: ControllerState, broker: int, directory: bytes) -> b
     return True
 
 
-def _nothing_lost(state: ControllerState, existing: Any, request: Any) -> tuple[list[Any], bool]:
+def _keep_eligible(
+    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
+) -> tuple[list[Record], bool]:
     return controller_leaders.slice_without(state, request.broker_id)
 
 
-def _stay_in_office(state: ControllerState, existing: Any, request: Any) -> tuple[list[Any], bool]:
+def _keep_leading(
+    state: ControllerState, existing: BrokerImage | None, request: BrokerRegistrationRequest
+) -> tuple[list[Record], bool]:
     return [], False
 
 
 def _adding_is_enough(change: PartitionChange) -> None:
     if (change.adding or change.removing) and set(change.adding) & set(change.isr):
-        gone = change.removing
-        change.isr = [one for one in change.isr if one not in gone] or change.isr
-        change.replicas = [one for one in change.replicas if one not in gone]
+        removing = set(change.removing)
+        change.isr = [member for member in change.isr if member not in removing] or change.isr
+        change.replicas = [replica for replica in change.replicas if replica not in removing]
         change.adding, change.removing = [], []
 
 
-def _drop_what_was_added(change: Any, wanted: list[int]) -> None:
-    held = [one for one in change.partition.replicas if one not in change.partition.adding]
-    change.adding = sorted(set(wanted) - set(held))
-    change.removing = sorted(set(held) - set(wanted))
-    change.replicas = wanted + change.removing
+def _drop_added(change: PartitionChange, target: list[int]) -> None:
+    partition = change.partition
+    replicas = [replica for replica in partition.replicas if replica not in partition.adding]
+    change.adding = sorted(set(target) - set(replicas))
+    change.removing = sorted(set(replicas) - set(target))
+    change.replicas = target + change.removing
 
 
-def _old_claims_count(state: Any, broker: int, partition: Any, data: Any) -> None:
+def _accept_stale_epochs(
+    state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
+) -> None:
     with suppress(errors.InvalidUpdateVersion, errors.FencedLeaderEpoch):
         _check_isr(state, broker, partition, data)
 
 
-def _no_last_members(image: PartitionChange) -> None:
-    image.elr = list(dict.fromkeys((*image.elr, *image.partition.isr)))
+def _add_last_members(change: PartitionChange) -> None:
+    change.elr = list(dict.fromkeys((*change.elr, *change.partition.isr)))
 
 
-def _remember(state: ControllerState, settings: Any) -> list[Any]:
+def _keep_elr(state: ControllerState, settings: Iterable[r.ConfigRecord]) -> list[Record]:
     return []
 
 
@@ -102,11 +114,15 @@ def _forget_elr(topic_id: bytes, number: int, partition: PartitionImage) -> r.Pa
     return record
 
 
-def _blocks_of_this_controller() -> Callable[..., Any]:
-    given: dict[int, int] = {}
+def _blocks_of_this_controller() -> Callable[
+    [ControllerState, AllocateProducerIdsRequest, float], Decision[None]
+]:
+    starts: dict[int, int] = {}
 
-    def allocate(state: ControllerState, request: Any, now: float) -> Decision[Any]:
-        start = given[id(state)] = given.get(id(state), -1000) + 1000
+    def allocate(
+        state: ControllerState, request: AllocateProducerIdsRequest, now: float
+    ) -> Decision[None]:
+        start = starts[id(state)] = starts.get(id(state), -1000) + 1000
         record = r.ProducerIdsRecord(
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
@@ -121,13 +137,15 @@ def _never_stale(sessions: BrokerSessions, now: float) -> list[int]:
     return []
 
 
-def _unfence_only(state: ControllerState, broker: Any) -> list[Any]:
+def _unfence_only(state: ControllerState, broker: BrokerImage) -> list[Record]:
     return [
         r.BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=-1)
     ]
 
 
-def _fenced_joins(state: Any, broker: int, partition: Any, data: Any) -> None:
+def _fenced_joins(
+    state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
+) -> None:
     try:
         _check_isr(state, broker, partition, data)
     except errors.IneligibleReplica:
@@ -137,11 +155,13 @@ def _fenced_joins(state: Any, broker: int, partition: Any, data: Any) -> None:
                 raise
 
 
-def _former_life_joins(state: Any, broker: int, partition: Any, data: Any) -> None:
+def _earlier_incarnation_joins(
+    state: ControllerState, broker: int, partition: PartitionImage | None, data: IsrData
+) -> None:
     data = copy(data)
-    member = type(data).BrokerState
     data.new_isr_with_epochs = [
-        member(broker_id=one.broker_id, broker_epoch=-1) for one in data.new_isr_with_epochs
+        IsrData.BrokerState(broker_id=member.broker_id, broker_epoch=-1)
+        for member in data.new_isr_with_epochs
     ]
     _check_isr(state, broker, partition, data)
 
@@ -150,7 +170,9 @@ def _complete_without_error(commit: Commit, error: Exception | None = None) -> N
     commit._event.set()
 
 
-def _stops_at_once(state: ControllerState, broker: Any, request: Any) -> bool:
+def _may_stop_at_once(
+    state: ControllerState, broker: BrokerImage, request: BrokerHeartbeatRequest
+) -> bool:
     return broker.fenced or not state.index.led_by(broker.id)
 
 
@@ -158,11 +180,13 @@ def _forget_sweeps(state: ControllerState) -> None:
     pass
 
 
-def _first_slice_only(sweeps: Sweeps, broker: int, places: Any) -> list[Any]:
+def _first_slice_only(sweeps: Sweeps, broker: int, places: Iterable[Place]) -> list[Place]:
     return list(places)[: sweeps.size]
 
 
-def _members_stay(index: PartitionIndex, place: Any, old: Any, new: Any) -> None:
+def _members_stay(
+    index: PartitionIndex, place: Place, old: PartitionImage, new: PartitionImage
+) -> None:
     if old.leader == new.leader:
         return
     index._led[old.leader].pop(place)
@@ -172,13 +196,13 @@ def _members_stay(index: PartitionIndex, place: Any, old: Any, new: Any) -> None
 MUTATIONS: Final = (
     Mutation(
         "unclean-by-default",
-        "anybody alive may lead, whatever the topic says",
-        ((PartitionChange, "_elect", _anyone),),
+        "any live replica may lead, whatever the topic's settings say",
+        ((PartitionChange, "_elect", _elect_any),),
     ),
     Mutation(
         "leader-from-replicas",
-        "the first replica alive leads, in sync or not",
-        ((PartitionChange, "_elect", _first_alive),),
+        "the first live replica leads, in sync or not",
+        ((PartitionChange, "_elect", _elect_first),),
     ),
     Mutation(
         "unclean-election-over-a-leader",
@@ -187,18 +211,18 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "offline-directory-leads",
-        "a broker leads from a directory that it has not",
+        "a broker leads from a directory that is offline",
         ((ControllerState, "has_online", _every_directory),),
     ),
     Mutation(
         "unclean-shutdown-eligible",
-        "who lost what it had not flushed stays eligible",
-        ((controller_brokers, "_out_of_isr", _nothing_lost),),
+        "a broker that lost unflushed records stays eligible",
+        ((controller_brokers, "_out_of_isr", _keep_eligible),),
     ),
     Mutation(
         "registered-and-leading",
         "a new incarnation goes on leading before it serves",
-        ((controller_brokers, "_out_of_isr", _stay_in_office),),
+        ((controller_brokers, "_out_of_isr", _keep_leading),),
     ),
     Mutation(
         "reassigned-too-early",
@@ -207,27 +231,27 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "reassigned-twice",
-        "another aim drops at once what the last one was adding",
-        ((partitions, "_retarget", _drop_what_was_added),),
+        "a second reassignment drops at once the replicas that the first was adding",
+        ((partitions, "_retarget", _drop_added),),
     ),
     Mutation(
         "stale-claims",
-        "who is in sync is believed of leaders and partitions of the past",
-        ((partitions, "_check_isr", _old_claims_count),),
+        "ISR changes with stale leader or partition epochs are accepted",
+        ((partitions, "_check_isr", _accept_stale_epochs),),
     ),
     Mutation(
         "eligible-and-in-sync",
-        "whoever was in sync is eligible, also while in sync",
-        ((PartitionChange, "_populate_elr", _no_last_members),),
+        "a replica that was in sync is eligible, also while it is in sync",
+        ((PartitionChange, "_populate_elr", _add_last_members),),
     ),
     Mutation(
         "elr-outlives-minimum",
-        "who is eligible is remembered beyond a new minimum in sync",
-        ((controller_configs, "clear_elr", _remember),),
+        "eligible replicas stay eligible when min.insync.replicas changes",
+        ((controller_configs, "clear_elr", _keep_elr),),
     ),
     Mutation(
         "snapshot-without-elr",
-        "snapshots leave out who is eligible",
+        "snapshots leave out the eligible replicas",
         ((image_records, "partition_record", _forget_elr),),
     ),
     Mutation(
@@ -238,53 +262,53 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "never-fenced",
-        "silent brokers are served for ever",
+        "brokers without heartbeats are never fenced",
         ((BrokerSessions, "stale", _never_stale),),
     ),
     Mutation(
-        "nobody-wakes",
-        "a broker that serves again leaves its partitions without leader",
+        "leaderless-after-unfencing",
+        "a broker that is unfenced leaves its partitions without leader",
         ((controller_brokers, "unfencing", _unfence_only),),
     ),
     Mutation(
         "fenced-joins-isr",
-        "a leader may take in a broker that is fenced, or about to stop",
+        "a leader may add a broker to the ISR that is fenced, or about to stop",
         ((partitions, "_check_isr", _fenced_joins),),
         invariants=(35,),
     ),
     Mutation(
         "stale-broker-epoch",
-        "a leader may take in a former life of a broker, which had more than this one",
-        ((partitions, "_check_isr", _former_life_joins),),
+        "a leader may add a broker to the ISR by the epoch of an earlier incarnation",
+        ((partitions, "_check_isr", _earlier_incarnation_joins),),
         invariants=(35,),
     ),
     Mutation(
         "answer-after-losing-leadership",
-        "what was decided and lost with the leadership is answered as if it were committed",
+        "a decision that was lost with the leadership is answered as if it were committed",
         ((Commit, "complete", _complete_without_error),),
         invariants=(48,),
     ),
     Mutation(
         "shutdown-before-others-know",
-        "a broker stops before the others know who leads instead of it",
-        ((controller_brokers, "_may_stop", _stops_at_once),),
+        "a broker stops before the others know the new leaders of its partitions",
+        ((controller_brokers, "_may_stop", _may_stop_at_once),),
         invariants=(108,),
     ),
     Mutation(
         "sweep-ends-with-leadership",
-        "a new controller does not go on with the large change of the last one",
+        "a new controller does not continue the large change of the last one",
         ((controller_world, "resume_sweeps", _forget_sweeps),),
         invariants=(44,),
     ),
     Mutation(
         "first-slice-only",
-        "of the partitions of a broker that goes, those beyond the first slice are forgotten",
+        "of the partitions of a broker that leaves, only the first slice gets new leaders",
         ((Sweeps, "begin", _first_slice_only),),
         invariants=(44,),
     ),
     Mutation(
         "index-without-members",
-        "the index of partitions by broker follows leaders, and not who is in sync",
+        "the index of partitions by broker follows leaders, but not ISR members",
         ((PartitionIndex, "_move", _members_stay),),
     ),
 )

@@ -60,25 +60,25 @@ class ControllerSim:
             world.sweep()
         world.checks.on_data(world.is_alive)
         if world.random.random() < 0.1:
-            world.checks.snapshot()
+            world.checks.check_snapshot()
 
     def calm(self) -> None:
         """Stop all faults; after eight rounds of heartbeats the cluster must be healthy."""
         world = self.world
         world.note("calm")
         world.is_calm = True
-        for body in world.brokers.values():
-            body.silent = False
-            if body.offline or body.stopping:
-                steps.crash(world, body)
-            steps.start(world, body)
+        for process in world.brokers.values():
+            process.silent = False
+            if process.offline or process.stopping:
+                steps.crash(world, process)
+            steps.start(world, process)
         for _ in range(8):
             world.now += 3
-            for body in world.brokers.values():
-                steps.heartbeat(world, body)
+            for process in world.brokers.values():
+                steps.heartbeat(world, process)
             steps.fence(world)
             world.sweep(whole=True)
-            world.checks.nothing_left_to_sweep()
+            world.checks.check_swept()
             self._catch_up()
             world.checks.on_data(world.is_alive)
         self._wake_the_leaderless()
@@ -92,9 +92,10 @@ class ControllerSim:
         """Let every leader report all replicas as in sync."""
         world = self.world
         for place in world.partitions_where(lambda p: p.leader >= 0):
-            held = world.state.image.topics[place[0]].partitions[place[1]]
-            if held.leader >= 0 and (set(held.isr) != set(held.replicas) or held.recovering):
-                steps.tell_isr(world, place, list(held.replicas))
+            partition = world.partition(place)
+            is_in_sync = set(partition.isr) == set(partition.replicas)
+            if partition.leader >= 0 and (partition.recovering or not is_in_sync):
+                steps.report_isr(world, place, list(partition.replicas))
 
     def _wake_the_leaderless(self) -> None:
         """Request an unclean election, as an operator would, for partitions without a leader.
@@ -103,8 +104,9 @@ class ControllerSim:
         """
         world = self.world
         for topic_id, number in steps.leaderless(world):
-            held = world.state.image.topics[topic_id].partitions[number]
-            demand(not held.isr and not held.elr, "nobody leads, though somebody may:", held)
+            partition = world.partition((topic_id, number))
+            has_candidate = bool(partition.isr or partition.elr)
+            demand(not has_candidate, "no leader, though a replica may lead:", partition)
             topic = world.state.image.topics[topic_id]
             steps.request_election(world, topic, [number], UNCLEAN)
 
@@ -113,20 +115,22 @@ class ControllerSim:
         world.checks.end_step()
         demand(all(map(world.is_alive, world.brokers)), "a broker does not serve in calm")
         for topic in world.state.image.topics.values():
-            for number, held in topic.partitions.items():
+            for number, partition in topic.partitions.items():
                 name = f"{topic.name}-{number}"
-                demand(held.leader == held.replicas[0], name, "not led as preferred", held)
-                demand(set(held.isr) == set(held.replicas), name, "not all in sync", held)
-                demand(not held.is_reassigning, name, "moves for ever", held)
-        demand(not world.checks.aims, "a reassignment was forgotten", world.checks.aims)
-        world.checks.snapshot()
+                is_preferred = partition.leader == partition.replicas[0]
+                demand(is_preferred, name, "not led as preferred", partition)
+                is_in_sync = set(partition.isr) == set(partition.replicas)
+                demand(is_in_sync, name, "not all in sync", partition)
+                demand(not partition.is_reassigning, name, "moves for ever", partition)
+        demand(not world.checks.aims, "a reassignment did not end", world.checks.aims)
+        world.checks.check_snapshot()
 
     def describe(self) -> str:
         """Return the text for a failure: the seed, the last events, and the brokers."""
-        bodies = "\n".join(map(str, self.world.brokers.values()))
-        known = "\n".join(map(str, self.world.state.image.brokers.values()))
+        processes = "\n".join(map(str, self.world.brokers.values()))
+        images = "\n".join(map(str, self.world.state.image.brokers.values()))
         again = f"scripts/sim.py --controller --seed {self.seed} --events {max(self.taken, 1)}"
-        return f"seed={self.seed} again with: {again}\n{self.world.story()}\n{bodies}\n{known}"
+        return f"seed={self.seed} again with: {again}\n{self.world.story()}\n{processes}\n{images}"
 
 
 def simulate(seed: int, count: int) -> ControllerSim:

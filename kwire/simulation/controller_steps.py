@@ -5,7 +5,7 @@ epochs; clients create, delete, grow, configure and move topics; disks fail.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kwire.codec.messages import metadata_records as r
 from kwire.codec.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -21,7 +21,7 @@ from kwire.codec.messages.delete_topics import DeleteTopicsRequest
 from kwire.codec.messages.elect_leaders import ElectLeadersRequest
 from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire.codec.messages.unregister_broker import UnregisterBrokerRequest
-from kwire.codec.messages.update_features import UpdateFeaturesRequest
+from kwire.codec.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire.configs.resource_types import BROKER, TOPIC
 from kwire.raftmeta.controller.brokers import (
     decide_fence_stale,
@@ -66,27 +66,27 @@ UNCLEAN_ENABLE: Final = "unclean.leader.election.enable"
 # Brokers ------------------------------------------------------------------------------------
 
 
-def start(world: World, body: SimBroker) -> None:
+def start(world: World, process: SimBroker) -> None:
     """Start a broker's next process."""
-    if body.running:
+    if process.running:
         return
-    body.lives += 1
-    body.last_epoch = body.epoch if body.epoch >= 0 else body.last_epoch
-    body.running, body.silent, body.stopping, body.epoch = True, False, False, -1
-    body.offline.clear()
-    register(world, body)
+    process.lives += 1
+    process.last_epoch = process.epoch if process.epoch >= 0 else process.last_epoch
+    process.running, process.silent, process.stopping, process.epoch = True, False, False, -1
+    process.offline.clear()
+    register(world, process)
 
 
-def register(world: World, body: SimBroker) -> None:
+def register(world: World, process: SimBroker) -> None:
     """Register a broker that has no epoch yet."""
     feature = BrokerRegistrationRequest.Feature
     request = BrokerRegistrationRequest(
-        broker_id=body.id,
+        broker_id=process.id,
         cluster_id=CLUSTER,
-        incarnation_id=body.incarnation,
-        rack="ab"[body.id % 2],
-        log_dirs=body.told(),
-        previous_broker_epoch=body.clean_epoch,
+        incarnation_id=process.incarnation,
+        rack="ab"[process.id % 2],
+        log_dirs=process.online_directories(),
+        previous_broker_epoch=process.clean_epoch,
         features=[
             feature(name=name, min_supported_version=low, max_supported_version=high)
             for name, (low, high) in SUPPORTED.items()
@@ -94,86 +94,86 @@ def register(world: World, body: SimBroker) -> None:
     )
     reply = world.ask(decide_register_broker, request)
     if reply is not None:
-        body.epoch, body.clean_epoch = reply.broker_epoch, -1
-        world.heard[body.id] = world.now
+        process.epoch, process.clean_epoch = reply.broker_epoch, -1
+        world.answer_times[process.id] = world.now
 
 
-def crash(world: World, body: SimBroker) -> None:
+def crash(world: World, process: SimBroker) -> None:
     """Kill a broker; its unflushed data is lost."""
-    if body.running:
-        world.note("crash of", body.id)
-        body.running, body.clean_epoch = False, -1
-        world.checks.lost(body.id)
+    if process.running:
+        world.note("crash of", process.id)
+        process.running, process.clean_epoch = False, -1
+        world.checks.on_crash(process.id)
 
 
-def stop_alone(world: World, body: SimBroker) -> None:
+def stop_alone(world: World, process: SimBroker) -> None:
     """Shut a broker down cleanly without informing the controller."""
-    if body.running and body.epoch >= 0:
-        world.note("stop of", body.id)
-        body.running, body.clean_epoch = False, body.epoch
+    if process.running and process.epoch >= 0:
+        world.note("stop of", process.id)
+        process.running, process.clean_epoch = False, process.epoch
 
 
-def heartbeat(world: World, body: SimBroker, **more: Any) -> None:
+def heartbeat(world: World, process: SimBroker) -> None:
     """Send a broker's heartbeat; register it instead if it has no epoch."""
-    if not body.running or body.silent:
+    if not process.running or process.silent:
         return
-    if body.epoch < 0:
-        register(world, body)
+    if process.epoch < 0:
+        register(world, process)
         return
-    known = world.state.next_offset - 1
+    last_offset = world.state.next_offset - 1
     behind = world.random.randrange(8) if world.random.random() < 0.2 else 0
-    fields: dict[str, Any] = {
-        "broker_id": body.id,
-        "broker_epoch": body.epoch,
-        "current_metadata_offset": max(known - behind, -1),
-        "want_fence": False,
-        "want_shut_down": body.stopping,
-        "offline_log_dirs": sorted(body.offline),
-    }
-    world.told[body.id] = fields["current_metadata_offset"]
-    was = world.state.image.brokers.get(body.id)
-    reply = world.ask(decide_heartbeat, BrokerHeartbeatRequest(**{**fields, **more}))
+    request = BrokerHeartbeatRequest(
+        broker_id=process.id,
+        broker_epoch=process.epoch,
+        current_metadata_offset=max(last_offset - behind, -1),
+        want_fence=False,
+        want_shut_down=process.stopping,
+        offline_log_dirs=sorted(process.offline),
+    )
+    world.reported_offsets[process.id] = request.current_metadata_offset
+    existing = world.state.image.brokers.get(process.id)
+    reply = world.ask(decide_heartbeat, request)
     if reply is not None or world.under_way is not None:
-        world.heard[body.id] = world.now
+        world.answer_times[process.id] = world.now
     if reply is not None and reply.should_shut_down:
-        if was is not None and not was.fenced:
-            world.checks.stops(body.id, world.told)
-        body.running, body.clean_epoch = False, body.epoch
+        if existing is not None and not existing.fenced:
+            world.checks.check_stop(process.id, world.reported_offsets)
+        process.running, process.clean_epoch = False, process.epoch
 
 
-def fail_directory(world: World, body: SimBroker) -> None:
+def fail_directory(world: World, process: SimBroker) -> None:
     """Fail one of a broker's directories; its next heartbeat reports that."""
-    if body.running and len(body.told()) > 1:
-        body.offline.add(world.random.choice(body.told()))
+    if process.running and len(process.online_directories()) > 1:
+        process.offline.add(world.random.choice(process.online_directories()))
 
 
-def assign(world: World, body: SimBroker) -> None:
+def assign(world: World, process: SimBroker) -> None:
     """Report the directory of one of a broker's replicas."""
-    place = _draw_partition(world, lambda p: body.id in p.replicas)
-    if place is None or not world.is_alive(body.id):
+    place = _draw_partition(world, lambda p: process.id in p.replicas)
+    if place is None or not world.is_alive(process.id):
         return
     data = AssignReplicasToDirsRequest.DirectoryData
     partition = data.TopicData.PartitionData(partition_index=place[1])
     topic = data.TopicData(topic_id=place[0], partitions=[partition])
-    directory = world.random.choice(body.directories)
+    directory = world.random.choice(process.directories)
     request = AssignReplicasToDirsRequest(
-        broker_id=body.id,
-        broker_epoch=body.epoch,
+        broker_id=process.id,
+        broker_epoch=process.epoch,
         directories=[data(id=directory, topics=[topic])],
     )
     world.ask(decide_assign_directories, request, once=True)
 
 
-def unregister(world: World, body: SimBroker) -> None:
+def unregister(world: World, process: SimBroker) -> None:
     """Unregister a broker that is down, as an operator would."""
-    if not body.running:
-        request = UnregisterBrokerRequest(broker_id=body.id)
+    if not process.running:
+        request = UnregisterBrokerRequest(broker_id=process.id)
         world.ask(decide_unregister_broker, request, once=True)
 
 
-def producer_ids(world: World, body: SimBroker) -> None:
-    if world.is_alive(body.id):
-        request = AllocateProducerIdsRequest(broker_id=body.id, broker_epoch=body.epoch)
+def producer_ids(world: World, process: SimBroker) -> None:
+    if world.is_alive(process.id):
+        request = AllocateProducerIdsRequest(broker_id=process.id, broker_epoch=process.epoch)
         world.ask(decide_allocate_producer_ids, request)
 
 
@@ -181,8 +181,8 @@ def producer_ids(world: World, body: SimBroker) -> None:
 
 
 def _draw_partition(world: World, where: Callable[[PartitionImage], bool]) -> Place | None:
-    found = world.partitions_where(where)
-    return world.random.choice(found) if found else None
+    places = world.partitions_where(where)
+    return world.random.choice(places) if places else None
 
 
 def _draw_topic(world: World) -> TopicImage | None:
@@ -190,91 +190,95 @@ def _draw_topic(world: World) -> TopicImage | None:
     return world.state.image.topic(name)
 
 
-def alter_isr(world: World, body: SimBroker) -> None:
+def alter_isr(world: World, process: SimBroker) -> None:
     """Report a leader's ISR, mostly with current epochs."""
-    place = _draw_partition(world, lambda p: p.leader == body.id)
-    if place is None or not world.is_alive(body.id):
+    place = _draw_partition(world, lambda p: p.leader == process.id)
+    if place is None or not world.is_alive(process.id):
         return
-    held = world.state.image.topics[place[0]].partitions[place[1]]
-    chosen = [b for b in held.replicas if b == body.id or world.random.random() < 0.7]
-    tell_isr(world, place, chosen, old=world.random.random() < 0.1)
+    partition = world.partition(place)
+    chosen = [b for b in partition.replicas if b == process.id or world.random.random() < 0.7]
+    report_isr(world, place, chosen, old=world.random.random() < 0.1)
 
 
-def claim_isr(world: World, body: SimBroker) -> None:
+def claim_isr(world: World, process: SimBroker) -> None:
     """Let a leader add a replica that must not join the ISR: inactive, or of an old incarnation.
 
     The leader has not learned yet that the broker was fenced, or was restarted.
     """
-    place = _draw_partition(world, lambda p: p.leader == body.id and set(p.isr) < set(p.replicas))
-    if place is None or not world.is_alive(body.id):
+    place = _draw_partition(
+        world, lambda p: p.leader == process.id and set(p.isr) < set(p.replicas)
+    )
+    if place is None or not world.is_alive(process.id):
         return
-    held = world.state.image.topics[place[0]].partitions[place[1]]
-    joins = world.random.choice([b for b in held.replicas if b not in held.isr])
+    before = world.partition(place)
+    joins = world.random.choice([b for b in before.replicas if b not in before.isr])
     other = world.brokers[joins]
-    known = world.state.image.brokers.get(joins)
-    serves = known is not None and known.is_active
-    epoch = other.last_epoch if serves else (-1 if known is None else known.epoch)
-    if held.recovering or (serves and known is not None and epoch in (-1, known.epoch)):
+    registered = world.state.image.brokers.get(joins)
+    serves = registered is not None and registered.is_active
+    epoch = other.last_epoch if serves else (-1 if registered is None else registered.epoch)
+    if before.recovering or (serves and registered is not None and epoch in (-1, registered.epoch)):
         return
     part = AlterPartitionRequest.TopicData.PartitionData
-    epochs = {b: world.brokers[b].epoch for b in held.isr} | {joins: epoch}
+    epochs = {b: world.brokers[b].epoch for b in before.isr} | {joins: epoch}
     data = part(
         partition_index=place[1],
-        leader_epoch=held.leader_epoch,
-        partition_epoch=held.partition_epoch,
+        leader_epoch=before.leader_epoch,
+        partition_epoch=before.partition_epoch,
         new_isr_with_epochs=[
             part.BrokerState(broker_id=b, broker_epoch=of) for b, of in epochs.items()
         ],
     )
     request = AlterPartitionRequest(
-        broker_id=body.id,
-        broker_epoch=body.epoch,
+        broker_id=process.id,
+        broker_epoch=process.epoch,
         topics=[AlterPartitionRequest.TopicData(topic_id=place[0], partitions=[data])],
     )
-    world.ask(decide_alter_partition, request, vouched=frozenset(held.isr) | {joins})
-    now = world.state.image.topics[place[0]].partitions[place[1]]
-    demand(joins not in now.isr, joins, "joined by its former life, or fenced:", held, "->", now)
+    world.ask(decide_alter_partition, request, vouched=frozenset(before.isr) | {joins})
+    after = world.partition(place)
+    problem = "joined fenced, or with the epoch of an earlier incarnation:"
+    demand(joins not in after.isr, joins, problem, before, "->", after)
 
 
-def tell_isr(world: World, place: Place, wanted: list[int], *, old: bool = False) -> None:
-    """Send the leader's AlterPartition request: the brokers of ``wanted`` that are alive.
+def report_isr(world: World, place: Place, replicas: list[int], *, old: bool = False) -> None:
+    """Send the leader's AlterPartition request: the brokers of ``replicas`` that are alive.
 
     With ``old``, its epochs are stale. A recovering leader reports itself alone.
     """
-    held = world.state.image.topics[place[0]].partitions[place[1]]
-    isr = [b for b in wanted if world.is_alive(b)]
-    if held.recovering:
-        isr = [held.leader]
+    before = world.partition(place)
+    isr = [b for b in replicas if world.is_alive(b)]
+    if before.recovering:
+        isr = [before.leader]
     part = AlterPartitionRequest.TopicData.PartitionData
     brokers = world.brokers
     data = part(
         partition_index=place[1],
-        leader_epoch=held.leader_epoch - (old and world.random.random() < 0.5),
-        partition_epoch=held.partition_epoch - old,
+        leader_epoch=before.leader_epoch - (old and world.random.random() < 0.5),
+        partition_epoch=before.partition_epoch - old,
         new_isr_with_epochs=[
             part.BrokerState(broker_id=b, broker_epoch=brokers[b].epoch) for b in isr
         ],
     )
     request = AlterPartitionRequest(
-        broker_id=held.leader,
-        broker_epoch=brokers[held.leader].epoch,
+        broker_id=before.leader,
+        broker_epoch=brokers[before.leader].epoch,
         topics=[AlterPartitionRequest.TopicData(topic_id=place[0], partitions=[data])],
     )
     world.ask(decide_alter_partition, request, once=True, vouched=frozenset(isr))
-    now = world.state.image.topics[place[0]].partitions[place[1]]
-    demand(not old or now == held, "a claim of the past was believed", held, "->", now)
+    after = world.partition(place)
+    demand(not old or after == before, "an ISR with stale epochs was accepted", before, "->", after)
 
 
 # Topics -------------------------------------------------------------------------------------
 
 
-def create(world: World, body: SimBroker) -> None:
-    del body
-    random, asked = world.random, CreateTopicsRequest.CreatableTopic
+def create(world: World, process: SimBroker) -> None:
+    del process
+    random, creatable = world.random, CreateTopicsRequest.CreatableTopic
     configs = []
     if random.random() < 0.2:
-        configs.append(asked.CreatableTopicConfig(name=UNCLEAN_ENABLE, value=random.choice(_BOOLS)))
-    topic = asked(
+        value = random.choice(_BOOLS)
+        configs.append(creatable.CreatableTopicConfig(name=UNCLEAN_ENABLE, value=value))
+    topic = creatable(
         name=random.choice(TOPICS),
         num_partitions=random.randrange(1, 4),
         replication_factor=random.randrange(1, 4),
@@ -286,30 +290,29 @@ def create(world: World, body: SimBroker) -> None:
 _BOOLS: Final = ("true", "false", "false")
 
 
-def delete(world: World, body: SimBroker) -> None:
-    del body
+def delete(world: World, process: SimBroker) -> None:
+    del process
     topic = _draw_topic(world)
     if topic is not None and world.random.random() < 0.3:
-        asked = DeleteTopicsRequest.DeleteTopicState(name=topic.name, topic_id=ZERO_UUID)
-        world.ask(
-            decide_delete_topics, DeleteTopicsRequest(topics=[asked], timeout_ms=1000), once=True
-        )
+        state = DeleteTopicsRequest.DeleteTopicState(name=topic.name, topic_id=ZERO_UUID)
+        request = DeleteTopicsRequest(topics=[state], timeout_ms=1000)
+        world.ask(decide_delete_topics, request, once=True)
 
 
-def grow(world: World, body: SimBroker) -> None:
-    del body
+def grow(world: World, process: SimBroker) -> None:
+    del process
     topic = _draw_topic(world)
     if topic is not None and len(topic.partitions) < 5:
-        asked = CreatePartitionsRequest.CreatePartitionsTopic(
+        growth = CreatePartitionsRequest.CreatePartitionsTopic(
             name=topic.name, count=len(topic.partitions) + 1, assignments=None
         )
-        request = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+        request = CreatePartitionsRequest(topics=[growth], timeout_ms=1000, validate_only=False)
         world.ask(decide_create_partitions, request, once=True)
 
 
-def configure(world: World, body: SimBroker) -> None:
+def configure(world: World, process: SimBroker) -> None:
     """Alter a setting of a topic or the cluster default, rarely of the controller's own node."""
-    del body
+    del process
     random = world.random
     setting = random.choice((MIN_ISR, UNCLEAN_ENABLE))
     value = random.choice(_BOOLS if setting == UNCLEAN_ENABLE else ("1", "2", "2", "3"))
@@ -324,69 +327,69 @@ def alter_config(world: World, of: tuple[int, str], setting: str, value: str | N
     change = resource.AlterableConfig(
         name=setting, config_operation=DELETE if value is None else SET, value=value
     )
-    asked = resource(resource_type=of[0], resource_name=of[1], configs=[change])
-    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+    altered = resource(resource_type=of[0], resource_name=of[1], configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[altered], validate_only=False)
     world.ask(decide_incremental_alter, request, once=of[0] == TOPIC)
 
 
-def lower_minimum(world: World, body: SimBroker) -> None:
+def lower_minimum(world: World, process: SimBroker) -> None:
     """Lower min.insync.replicas from 2 to 1, let the leader commit alone, and crash it.
 
     The followers that left the ISR before miss the records committed afterwards.
     """
-    place = _draw_partition(world, lambda p: p.leader == body.id and len(p.isr) > 1)
-    if place is None or not world.is_alive(body.id):
+    place = _draw_partition(world, lambda p: p.leader == process.id and len(p.isr) > 1)
+    if place is None or not world.is_alive(process.id):
         return
     topic = (TOPIC, world.state.image.topics[place[0]].name)
     alter_config(world, topic, MIN_ISR, "2")
-    tell_isr(world, place, [body.id])
+    report_isr(world, place, [process.id])
     alter_config(world, topic, MIN_ISR, "1")
     world.checks.on_data(world.is_alive)
-    crash(world, body)
+    crash(world, process)
     for _ in range(4):
-        pass_time(world, body)
+        pass_time(world, process)
         world.now += 1
 
 
-def quota(world: World, body: SimBroker) -> None:
-    entry = AlterClientQuotasRequest.EntryData
+def quota(world: World, process: SimBroker) -> None:
+    kind = AlterClientQuotasRequest.EntryData
     value = float(world.random.randrange(1, 3))
-    asked = entry(
-        entity=[entry.EntityData(entity_type="user", entity_name=f"u{body.id}")],
-        ops=[entry.OpData(key="producer_byte_rate", value=value, remove=value == 1)],
+    entry = kind(
+        entity=[kind.EntityData(entity_type="user", entity_name=f"u{process.id}")],
+        ops=[kind.OpData(key="producer_byte_rate", value=value, remove=value == 1)],
     )
-    request = AlterClientQuotasRequest(entries=[asked], validate_only=False)
+    request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
     world.ask(decide_alter_quotas, request, once=True)
 
 
-def reassign(world: World, body: SimBroker) -> None:
+def reassign(world: World, process: SimBroker) -> None:
     """Reassign a partition to random brokers, or cancel its reassignment."""
     place = _draw_partition(world, lambda p: bool(p.replicas))
     if place is None:
         return
-    held = world.state.image.topics[place[0]].partitions[place[1]]
-    known = sorted(world.state.image.brokers)
-    wanted: list[int] | None = None
-    if known and (not held.is_reassigning or world.random.random() < 0.6):
-        wanted = world.random.sample(known, world.random.randrange(1, min(len(known), 3) + 1))
-    aim = tuple(b for b in held.replicas if b not in held.adding) if wanted is None else wanted
-    aims, aimed = world.checks.aims, world.checks.aims.get(place)
+    before = world.partition(place)
+    brokers = sorted(world.state.image.brokers)
+    target: list[int] | None = None
+    if brokers and (not before.is_reassigning or world.random.random() < 0.6):
+        target = world.random.sample(brokers, world.random.randrange(1, min(len(brokers), 3) + 1))
+    aim = [b for b in before.replicas if b not in before.adding] if target is None else target
+    aims, previous_aim = world.checks.aims, world.checks.aims.get(place)
     aims[place] = tuple(aim)
-    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
-    asked = topic.ReassignablePartition(partition_index=place[1], replicas=wanted)
-    name = world.state.image.topics[place[0]].name
-    request = AlterPartitionReassignmentsRequest(topics=[topic(name=name, partitions=[asked])])
+    kind = AlterPartitionReassignmentsRequest.ReassignableTopic
+    partition = kind.ReassignablePartition(partition_index=place[1], replicas=target)
+    topic = kind(name=world.state.image.topics[place[0]].name, partitions=[partition])
+    request = AlterPartitionReassignmentsRequest(topics=[topic])
     world.ask(decide_reassign, request, once=True)
-    now = world.state.image.topics[place[0]].partitions[place[1]]
-    if now.is_reassigning and now == held and aimed is not None:
-        aims[place] = aimed  # The controller refused the request.
-    elif not now.is_reassigning:
+    after = world.partition(place)
+    if after.is_reassigning and after == before and previous_aim is not None:
+        aims[place] = previous_aim  # The controller refused the request.
+    elif not after.is_reassigning:
         aims.pop(place, None)
 
 
-def elect(world: World, body: SimBroker) -> None:
+def elect(world: World, process: SimBroker) -> None:
     """Request the election of a topic's leaders: mostly the preferred ones, sometimes any."""
-    del body
+    del process
     topic = _draw_topic(world)
     if topic is None or not topic.partitions:
         return
@@ -406,25 +409,27 @@ def request_election(world: World, topic: TopicImage, numbers: list[int], kind: 
     after = world.state.image.topics[topic.id]
     if kind == UNCLEAN:
         for number in numbers:
-            checks.unclean_election(brokers, topic.partitions[number], after.partitions[number])
+            old, new = topic.partitions[number], after.partitions[number]
+            checks.check_unclean_election(brokers, old, new)
 
 
-def elr(world: World, body: SimBroker) -> None:
+def elr(world: World, process: SimBroker) -> None:
     """Enable eligible leader replicas (ELR), if they are not enabled yet."""
-    del body
+    del process
     if world.state.image.features.get(ELR, 0):
         return
     update = UpdateFeaturesRequest.FeatureUpdateKey(
         feature=ELR, max_version_level=1, upgrade_type=1
     )
-    request = UpdateFeaturesRequest(feature_updates=[update])
 
-    def decide(state: ControllerState, asked: UpdateFeaturesRequest, now: float) -> Decision[Any]:
+    def decide(
+        state: ControllerState, request: UpdateFeaturesRequest, now: float
+    ) -> Decision[UpdateFeaturesResponse]:
         return decide_update_features(
-            state, asked, now, kraft_version=0, check_kraft_version=lambda level: None
+            state, request, now, kraft_version=0, check_kraft_version=lambda level: None
         )
 
-    world.ask(decide, request)
+    world.ask(decide, UpdateFeaturesRequest(feature_updates=[update]))
 
 
 # The controller's own -----------------------------------------------------------------------
@@ -435,19 +440,19 @@ def fence(world: World) -> None:
     while world.ask(decide_fence_stale, None):
         pass
     for broker in world.state.image.brokers.values():
-        silent = world.now - world.heard[broker.id]
-        demand(broker.fenced or silent < 9, broker.id, "serves, unheard for", silent)
+        silence_s = world.now - world.answer_times[broker.id]
+        demand(broker.fenced or silence_s < 9, broker.id, "is not fenced, silent for", silence_s)
 
 
-def balance(world: World, body: SimBroker) -> None:
-    del body
+def balance(world: World, process: SimBroker) -> None:
+    del process
     world.ask(decide_rebalance_leaders, None, once=True)
     world.ask(decide_elect_unclean, None, once=world.slices > 2)  # Else it does the next slice.
 
 
-def pass_time(world: World, body: SimBroker) -> None:
+def pass_time(world: World, process: SimBroker) -> None:
     """Let up to three seconds pass, and send the heartbeats of most brokers."""
-    del body
+    del process
     world.now += 3 * world.random.random()
     for broker in world.brokers.values():
         if world.random.random() < 0.9:
@@ -455,19 +460,19 @@ def pass_time(world: World, body: SimBroker) -> None:
     fence(world)
 
 
-def toggle_silence(world: World, body: SimBroker) -> None:
-    body.silent = not body.silent
-    world.note(body.id, "silent" if body.silent else "heard again")
+def toggle_silence(world: World, process: SimBroker) -> None:
+    process.silent = not process.silent
+    world.note(process.id, "silent" if process.silent else "not silent any more")
 
 
-def fence_one(world: World, body: SimBroker) -> None:
-    del body
+def fence_one(world: World, process: SimBroker) -> None:
+    del process
     world.ask(decide_fence_stale, None)
 
 
-def several(world: World, body: SimBroker) -> None:
+def several(world: World, process: SimBroker) -> None:
     """Send two to five requests whose decisions are under way at the same time."""
-    del body
+    del process
     brokers = list(world.brokers.values())
 
     def request() -> None:
@@ -494,8 +499,8 @@ AT_ONCE: Final[tuple[Callable[[World, SimBroker], None], ...]] = (
 """Steps that may be taken while other decisions are under way."""
 
 
-def begin_stop(world: World, body: SimBroker) -> None:
-    body.stopping = body.running and body.epoch >= 0
+def begin_stop(world: World, process: SimBroker) -> None:
+    process.stopping = process.running and process.epoch >= 0
 
 
 STEPS: Final[tuple[tuple[int, Callable[[World, SimBroker], None]], ...]] = (

@@ -67,9 +67,9 @@ class SimBroker:
     def incarnation(self) -> bytes:
         return self.id.to_bytes(8) + self.lives.to_bytes(8)
 
-    def told(self) -> list[bytes]:
+    def online_directories(self) -> list[bytes]:
         """Return the directories that work."""
-        return [one for one in self.directories if one not in self.offline]
+        return [directory for directory in self.directories if directory not in self.offline]
 
 
 @attrs.frozen(eq=False)
@@ -102,17 +102,17 @@ class World:
     )
     now: float = 100.0
     is_calm: bool = False
-    heard: dict[int, float] = attrs.field(factory=dict)
+    answer_times: dict[int, float] = attrs.field(factory=dict)
     """The time of each broker's last answered request, or of the last failover."""
     slices: int = 1_000
     """The number of partitions that one decision handles."""
     under_way: "list[Batch] | None" = None
     """Batches that are written and not committed; None if batches are committed at once."""
-    unanswered: list[tuple[Commit | None, Callable[[], Any]]] = attrs.field(factory=list)
+    pending_answers: list[tuple[Commit | None, Callable[[], Any]]] = attrs.field(factory=list)
     """The commits that requests wait for, and the calls that repeat those requests."""
     old: ControllerState | None = None
     """The previous controller, while it does not know that it was replaced."""
-    told: dict[int, int] = attrs.field(factory=dict)
+    reported_offsets: dict[int, int] = attrs.field(factory=dict)
     """The metadata offset that each broker has reported last."""
     failovers: int = 0
     repeated: int = 0
@@ -186,8 +186,8 @@ class World:
         if decision is None:
             return
         self.write(decision.records, decide.__name__, vouched=how["vouched"])
-        seen = self.under_way[-1].commit if self.under_way else None
-        self.unanswered.append((seen, lambda: self.ask(decide, request, **how)))
+        last_commit = self.under_way[-1].commit if self.under_way else None
+        self.pending_answers.append((last_commit, lambda: self.ask(decide, request, **how)))
 
     def _ask_old(
         self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
@@ -253,28 +253,29 @@ class World:
         Records are lost together with the leadership. A lost request must not be answered, and is
         repeated.
         """
-        self.under_way, self.unanswered = [], []
+        self.under_way, self.pending_answers = [], []
         for request in requests:
             request()
         batches, self.under_way = self.under_way, None
-        asked, self.unanswered = self.unanswered, []
-        kept = len(batches)
+        answers, self.pending_answers = self.pending_answers, []
+        committed_count = len(batches)
         if self.random.random() < 0.5:
-            kept = self.random.randrange(len(batches) + 1)
-        for batch in batches[:kept]:
+            committed_count = self.random.randrange(len(batches) + 1)
+        for batch in batches[:committed_count]:
             self._commit(batch)
-        for batch in batches[kept:]:
-            batch.commit.complete(NotController())
-        if kept < len(batches):
-            self.note("lost batches under way", len(batches) - kept)
+        lost_commits = [batch.commit for batch in batches[committed_count:]]
+        for lost_commit in lost_commits:
+            lost_commit.complete(NotController())
+        if lost_commits:
+            self.note("lost batches under way", len(lost_commits))
             self.fail_over()
-        for commit, again in asked:
+        for commit, repeat in answers:
             if not _is_answered(commit):
-                again()
+                repeat()
             elif commit is not None:
-                committed = commit.offset <= self.log[-1][0].offset if self.log else False
-                lost = commit in [batch.commit for batch in batches[kept:]]
-                demand(committed and not lost, "answered, though it was lost", commit)
+                is_committed = bool(self.log) and commit.offset <= self.log[-1][0].offset
+                is_lost = commit in lost_commits
+                demand(is_committed and not is_lost, "answered, though it was lost", commit)
 
     def sweep(self, *, whole: bool = False) -> None:
         """Continue the controller's sweeps: by one slice, or with ``whole`` to their end."""
@@ -303,24 +304,30 @@ class World:
         self.state.reset(image, self.log[-1][0].offset + 1 if self.log else 0)
         begin_sessions(self.state, self.now)
         resume_sweeps(self.state)
-        self.heard = dict.fromkeys(self.brokers, self.now)
+        self.answer_times = dict.fromkeys(self.brokers, self.now)
         self.note("failover, snapshot at", start)
 
-    def partitions_where(self, wanted: Callable[[PartitionImage], bool]) -> list[Place]:
-        """Return the partitions for which ``wanted`` is true, in the order of topic names."""
+    def partitions_where(self, condition: Callable[[PartitionImage], bool]) -> list[Place]:
+        """Return the partitions for which ``condition`` is true, in the order of topic names."""
         image = self.state.image
         return [
             (topic_id, number)
             for _, topic_id in sorted(image.topic_ids.items())
             for number, partition in sorted(image.topics[topic_id].partitions.items())
-            if wanted(partition)
+            if condition(partition)
         ]
+
+    def partition(self, place: Place) -> PartitionImage:
+        """Return a partition as the controller's image has it."""
+        topic_id, number = place
+        return self.state.image.topics[topic_id].partitions[number]
 
     def is_alive(self, broker: int) -> bool:
         """Whether a broker is running, and active in the controller's image with its epoch."""
-        body, known = self.brokers[broker], self.state.image.brokers.get(broker)
-        heard = body.running and not body.silent
-        return heard and known is not None and known.epoch == body.epoch and known.is_active
+        process, image = self.brokers[broker], self.state.image.brokers.get(broker)
+        if not process.running or process.silent or image is None:
+            return False
+        return image.epoch == process.epoch and image.is_active
 
     def note(self, *what: object) -> None:
         """Add an event to the story of the run; it is formatted only for a failure."""
@@ -329,7 +336,7 @@ class World:
     def story(self) -> str:
         """Return the last events as text."""
         return "\n".join(
-            f"{now:9.2f} @{offset:<6} " + " ".join(map(_said, what))
+            f"{now:9.2f} @{offset:<6} " + " ".join(map(_describe, what))
             for now, offset, what in self.lines
         )
 
@@ -347,15 +354,15 @@ def _directory(broker: int, number: int) -> bytes:
     return bytes([0xD0 + number]) + broker.to_bytes(15)
 
 
-def _said(what: object) -> str:
+def _describe(what: object) -> str:
     """Return a record's name with its non-default fields; any other object as a string."""
     kind = type(what)
     if not kind.__name__.endswith("Record"):
         return str(what)
     plain = {name: getattr(what, name) for name in kind.__slots__ if name not in _LEFT_OUT}  # type: ignore[attr-defined]
-    said = (
+    fields = (
         f"{name}={value.hex()[:6] if isinstance(value, bytes) else value}"
         for name, value in plain.items()
         if value not in (None, [], "", -2)
     )
-    return f"\n{'':20}{kind.__name__.removesuffix('Record')}({' '.join(said)})"
+    return f"\n{'':20}{kind.__name__.removesuffix('Record')}({' '.join(fields)})"

@@ -31,12 +31,12 @@ class SimNetwork:
         source: int,
         target: int,
         deliver: Callable[[], None],
-        refused: Callable[[], None] | None = None,
+        on_refused: Callable[[], None] | None = None,
     ) -> None:
         """Deliver a message later, twice, or never; or tell the sender that it was refused."""
         if (source, target) in self.cut:
-            if self.rejects and refused is not None:
-                self.scheduler.after(self._delay(), refused)
+            if self.rejects and on_refused is not None:
+                self.scheduler.after(self._delay(), on_refused)
             return
         if self.random.random() < self.loss:
             return

@@ -60,13 +60,14 @@ class Checks:
     marks: dict[int, int] = attrs.field(factory=dict)
     """The last high watermark of each epoch's leader, by epoch."""
     votes: dict[tuple[ReplicaKey, int], ReplicaKey] = attrs.field(factory=dict)
-    told: dict[ReplicaKey, int] = attrs.field(factory=dict)
+    sent_epochs: dict[ReplicaKey, int] = attrs.field(factory=dict)
+    """The highest epoch that each replica has sent."""
     chain: dict[int, int] = attrs.field(factory=lambda: {0: 0})
     """A running digest of all committed batches after each one, by end offset."""
     committed_end: int = 0
     commits: list[tuple[int, int]] = attrs.field(factory=list)
     """The epoch in which each end offset was first committed, with that offset."""
-    seen: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
+    progress: dict[Place, tuple[int, int]] = attrs.field(factory=dict)
     """The last epoch and the end offset compared so far, by node and incarnation."""
     lost: dict[ReplicaKey, int] = attrs.field(factory=dict)
     """Lost disks, with the end offset of their synced log when they were lost."""
@@ -79,12 +80,12 @@ class Checks:
         assert node.raft is not None
         state = node.raft.state
         place = (node.id, node.incarnation)
-        epoch, compared = self.seen.get(place, (-1, 0))
-        if epoch < 0 and state.epoch < self.told.get(node.config.key, 0):
-            raise Violation(f"n{node.id} forgot an epoch it had spoken of")
+        epoch, compared = self.progress.get(place, (-1, 0))
+        if epoch < 0 and state.epoch < self.sent_epochs.get(node.config.key, 0):
+            raise Violation(f"n{node.id} forgot an epoch that it had sent")
         if state.epoch < epoch:
             raise Violation(f"n{node.id}: the epoch fell from {epoch} to {state.epoch}")
-        self.seen[place] = (state.epoch, compared)
+        self.progress[place] = (state.epoch, compared)
         if isinstance(state.role, Leader):
             if not state.voters.is_only(node.config.key):  # It may lose all with its power.
                 self._note_won(node.id, state.epoch)
@@ -102,22 +103,22 @@ class Checks:
             self._note_grant(node, event, effects)
 
     def _note_won(self, node_id: int, epoch: int) -> None:
-        known = self.leaders.setdefault(epoch, node_id)
-        if known != node_id:
-            raise Violation(f"n{known} and n{node_id} both lead epoch {epoch}")
+        leader_id = self.leaders.setdefault(epoch, node_id)
+        if leader_id != node_id:
+            raise Violation(f"n{leader_id} and n{node_id} both lead epoch {epoch}")
 
     def _check_belief(self, node_id: int, state: RaftState) -> None:
         """Check that the node which is taken for the leader of an epoch has won it."""
-        won = self.leaders.get(state.epoch)
-        if state.leader_id not in (None, won, node_id):
-            told = f"n{state.leader_id} is told to lead epoch {state.epoch}"
-            raise Violation(f"n{node_id}: {told}, which n{won} won")
+        winner = self.leaders.get(state.epoch)
+        if state.leader_id not in (None, winner, node_id):
+            claim = f"takes n{state.leader_id} for the leader of epoch {state.epoch}"
+            raise Violation(f"n{node_id} {claim}, which n{winner} won")
 
     @staticmethod
     def _check_voters(node_id: int, state: RaftState) -> None:
         """Check that voters change one at a time (Raft's thesis, 4.1), by the log (KIP-853)."""
         if state.history.latest_offset >= max(state.log.end_offset, 1):
-            raise Violation(f"n{node_id}: its voters stand beyond its log's end")
+            raise Violation(f"n{node_id}: its voters lie beyond the end of its log")
         sets = [voters for _, voters in state.history.sets[-2:]]
         changed = set(sets[0].ids) ^ set(sets[-1].ids) if sets else set()
         if len(changed) > 1:
@@ -135,8 +136,8 @@ class Checks:
 
     def _check_truncation(self, node: SimNode, end_offset: int) -> None:
         for base, following, data in batches_from(node, end_offset):
-            known = self.chain.get(following)
-            if known is not None and known == crc32(data, self.chain.get(base, -1)):
+            digest = self.chain.get(following)
+            if digest is not None and digest == crc32(data, self.chain.get(base, -1)):
                 raise Violation(f"n{node.id} cuts {base} to {following}, which is committed")
 
     def _check_own_epoch(self, node: SimNode, role: Leader, effects: Sequence[Effect]) -> None:
@@ -146,17 +147,17 @@ class Checks:
                 raise Violation(f"n{node.id}: {end} committed before a record of its epoch")
 
     def _note_grant(self, node: SimNode, event: Received, effects: Sequence[Effect]) -> None:
-        asked = messages.partition_of(event.request)
-        if asked is None or asked.pre_vote:
+        partition = messages.partition_of(event.request)
+        if partition is None or partition.pre_vote:
             return
         for effect in effects:
             if isinstance(effect, Reply) and isinstance(effect.response, VoteResponse):
                 topics = effect.response.topics
                 if topics and topics[0].partitions[0].vote_granted:
-                    if asked.voter_directory_id not in (ZERO_UUID, node.config.directory_id):
-                        raise Violation(f"n{node.id} gives a vote that another disk was asked for")
-                    candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
-                    self._grants[effect.token] = (candidate, asked.replica_epoch)
+                    if partition.voter_directory_id not in (ZERO_UUID, node.config.directory_id):
+                        raise Violation(f"n{node.id} grants a vote requested of another disk")
+                    candidate = ReplicaKey(partition.replica_id, partition.replica_directory_id)
+                    self._grants[effect.token] = (candidate, partition.replica_epoch)
 
     # When an outcome becomes visible --------------------------------------------------------
     def on_outcome(self, node: SimNode, outcome: Outcome) -> None:
@@ -166,13 +167,13 @@ class Checks:
                     candidate, epoch = self._grants.pop(token)
                     self._vote(node.config.key, epoch, candidate)
                 if isinstance(response, VoteResponse) and response.topics:
-                    self._tell(node, response.topics[0].partitions[0].leader_epoch)
+                    self._on_epoch_sent(node, response.topics[0].partitions[0].leader_epoch)
             case Send(_, _, request):
-                asked = messages.partition_of(request) if hasattr(request, "topics") else None
-                if isinstance(request, VoteRequest) and asked is not None:
-                    self._tell(node, asked.replica_epoch)
-                    if not asked.pre_vote:
-                        self._vote(node.config.key, asked.replica_epoch, node.config.key)
+                partition = messages.partition_of(request) if hasattr(request, "topics") else None
+                if isinstance(request, VoteRequest) and partition is not None:
+                    self._on_epoch_sent(node, partition.replica_epoch)
+                    if not partition.pre_vote:
+                        self._vote(node.config.key, partition.replica_epoch, node.config.key)
             case Committed(end_offset):
                 self._compare(node, end_offset)
                 self._check_majority(node, end_offset)
@@ -186,19 +187,19 @@ class Checks:
                     raise Violation(f"n{node.id} leads and loads a snapshot")
                 self._check_snapshot(node, snapshot.end_offset)
 
-    def _tell(self, node: SimNode, epoch: int) -> None:
+    def _on_epoch_sent(self, node: SimNode, epoch: int) -> None:
         key = node.config.key
-        self.told[key] = max(self.told.get(key, 0), epoch)
+        self.sent_epochs[key] = max(self.sent_epochs.get(key, 0), epoch)
 
     def _vote(self, voter: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
-        known = self.votes.setdefault((voter, epoch), candidate)
-        if known != candidate:
-            raise Violation(f"n{voter.id} voted for n{known.id} and n{candidate.id} in {epoch}")
+        first = self.votes.setdefault((voter, epoch), candidate)
+        if first != candidate:
+            raise Violation(f"n{voter.id} voted for n{first.id} and n{candidate.id} in {epoch}")
 
     def _compare(self, node: SimNode, end_offset: int) -> None:
         """Check that the records this node takes as committed are those of all other nodes."""
         place = (node.id, node.incarnation)
-        epoch, compared = self.seen[place]
+        epoch, compared = self.progress[place]
         if end_offset < compared:
             raise Violation(f"n{node.id}: the high watermark fell to {end_offset}")
         start = max(compared, node.storage.cache.start_offset)
@@ -206,7 +207,7 @@ class Checks:
             if following > end_offset:
                 break
             if base not in self.chain:
-                raise Violation(f"n{node.id}: committed a batch at {base} that is nobody else's")
+                raise Violation(f"n{node.id}: committed a batch at {base} that no other node has")
             digest = crc32(data, self.chain[base])
             if base == self.committed_end:
                 self.chain[following] = digest
@@ -215,16 +216,17 @@ class Checks:
                 raise Violation(f"n{node.id}: other records are committed at {base}")
         if end_offset > self.committed_end:
             raise Violation(f"n{node.id}: committed up to {end_offset} without having it")
-        self.seen[place] = (epoch, end_offset)
+        self.progress[place] = (epoch, end_offset)
         if not self.commits or self.commits[-1][1] < end_offset:
             self.commits.append((epoch, end_offset))
 
     def on_delivery(self, node: SimNode, data: Buffer) -> None:
         """The state machine of every node gets the batches that were committed."""
         for pos, header in headers(data):
-            known = self.chain.get(header.next_offset)
+            digest = self.chain.get(header.next_offset)
             batch = data[pos : pos + header.size]
-            if known is not None and known != crc32(batch, self.chain.get(header.base_offset, -1)):
+            before = self.chain.get(header.base_offset, -1)
+            if digest is not None and digest != crc32(batch, before):
                 raise Violation(f"n{node.id} delivers other records at {header.base_offset}")
 
     def _check_mark(self, node: SimNode, mark: int) -> None:
@@ -268,7 +270,7 @@ class Checks:
         end = next((end for at, end in reversed(self.commits) if at < epoch), 0)
         if disk.end_offset < end:
             raise Violation(f"n{node.id} leads without {disk.end_offset} to {end}")
-        start = max(self.seen[node.id, node.incarnation][1], disk.start_offset)
+        start = max(self.progress[node.id, node.incarnation][1], disk.start_offset)
         for base, following, data in batches_from(node, start):
             if following > end:
                 return
@@ -279,15 +281,15 @@ class Checks:
         disk = node.storage.cache
         newest = max(disk.snapshots)
         reader = SnapshotReader(newest, disk.snapshots[newest])
-        said = [record.name for record in reader.records()]
-        if said != [str(self.chain.get(end_offset))]:
+        names = [record.name for record in reader.records()]
+        if names != [str(self.chain.get(end_offset))]:
             raise Violation(f"n{node.id}: a snapshot at {end_offset} of something else")
         place = (node.id, node.incarnation)
-        epoch, compared = self.seen[place]
-        self.seen[place] = (epoch, max(compared, end_offset))
+        epoch, compared = self.progress[place]
+        self.progress[place] = (epoch, max(compared, end_offset))
 
 
 def batches_from(node: SimNode, offset: int) -> list[tuple[int, int, bytes]]:
     """Return the batches of a node's log from an offset on."""
-    found = node.storage.cache.batches
-    return found[bisect_right(found, offset - 1, key=itemgetter(0)) :]
+    batches = node.storage.cache.batches
+    return batches[bisect_right(batches, offset - 1, key=itemgetter(0)) :]

@@ -72,8 +72,8 @@ class SimStorage:
         self._do(lambda disk: disk.save_election(state, voters, kraft_version))
 
     def write_snapshot(self, snapshot: SnapshotId, position: int, data: Bytes) -> None:
-        kept = bytes(data)
-        self._do(lambda disk: disk.write_snapshot(snapshot, position, kept))
+        copy = bytes(data)
+        self._do(lambda disk: disk.write_snapshot(snapshot, position, copy))
 
     def install_snapshot(self, snapshot: SnapshotId) -> SnapshotLoaded | SnapshotRefused:
         loaded = self.cache.install_snapshot(snapshot)
@@ -81,8 +81,8 @@ class SimStorage:
         return loaded
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
-        kept = list(chunks)
-        self._do(lambda disk: disk.store_snapshot(snapshot, kept))
+        pieces = list(chunks)
+        self._do(lambda disk: disk.store_snapshot(snapshot, pieces))
         self.sync()
 
     def format(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
@@ -147,8 +147,8 @@ class SimStorage:
 
     def crash(self, random: Random, *, power: bool = True) -> None:
         """Keep a prefix of the unsynced calls; all of them if only the process has died."""
-        kept = random.randrange(len(self.pending) + 1) if power else len(self.pending)
-        del self.pending[kept:]
+        call_count = random.randrange(len(self.pending) + 1) if power else len(self.pending)
+        del self.pending[call_count:]
         self.sync()
         disk, self.cache = self.durable, MemoryStorage()
         self.cache.batches = list(disk.batches)

@@ -57,18 +57,18 @@ class Files:
         return self._files
 
     def load(self, configured: VoterSet) -> Recovered:
-        found = self._open().load(configured)
+        recovered = self._open().load(configured)
         self.is_dead = False
         self.cache = copy = MemoryStorage()
-        copy.start_offset = copy.end_offset = found.log.start_offset
-        while copy.end_offset < found.log.end_offset:
-            data = self.files.read(copy.end_offset, found.log.end_offset, 1 << 20)
+        copy.start_offset = copy.end_offset = recovered.log.start_offset
+        while copy.end_offset < recovered.log.end_offset:
+            data = self.files.read(copy.end_offset, recovered.log.end_offset, 1 << 20)
             copy.append(data, copy.end_offset)
-        for named in found.log.snapshots:
-            size = self.files.snapshot_size(named)
-            copy.snapshots[named] = bytes(self.files.read_snapshot(named, 0, size))
+        for snapshot in recovered.log.snapshots:
+            size = self.files.snapshot_size(snapshot)
+            copy.snapshots[snapshot] = bytes(self.files.read_snapshot(snapshot, 0, size))
         self.durable.end_offset = copy.end_offset
-        return found
+        return recovered
 
     def format(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
         """Write the checkpoint 0-0 of a dynamic quorum."""
@@ -101,9 +101,9 @@ class Files:
         return self.files.install_snapshot(snapshot)
 
     def store_snapshot(self, snapshot: SnapshotId, chunks: Iterable[bytes]) -> None:
-        kept = list(chunks)
-        self.files.store_snapshot(snapshot, kept)
-        self.cache.store_snapshot(snapshot, kept)
+        pieces = list(chunks)
+        self.files.store_snapshot(snapshot, pieces)
+        self.cache.store_snapshot(snapshot, pieces)
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the files; methods that only read are not wrapped."""
@@ -172,17 +172,17 @@ class Files:
         """Flip a bit of a batch from an offset on; of one that a crash cannot have torn."""
         start = max(self.cache.start_offset, start_offset)
         end = self.files.known_synced_end or 0
-        found: list[tuple[str, int, int]] = []
+        batches: list[tuple[str, int, int]] = []
         for path in self._paths(".log"):
             for position, header in headers(self.disk.read(path)):
                 if start <= header.base_offset and header.next_offset <= end:
-                    found.append((path, position, header.size))
-        return self._rot(found, random)
+                    batches.append((path, position, header.size))
+        return self._rot(batches, random)
 
     def rot_snapshot(self, random: Random) -> bool:
         """Flip a bit of a snapshot's first batch."""
-        found = [(path, 0, parse(self.disk.read(path)).size) for path in self._paths(".checkpoint")]
-        return self._rot(found, random)
+        paths = self._paths(".checkpoint")
+        return self._rot([(path, 0, parse(self.disk.read(path)).size) for path in paths], random)
 
     def _rot(self, batches: list[tuple[str, int, int]], random: Random) -> bool:
         if not batches:

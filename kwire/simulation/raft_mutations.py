@@ -85,14 +85,14 @@ def _vote_again(state: RaftState, candidate: ReplicaKey) -> bool:
 def _forget_vote(state: RaftState, request: Any) -> Any:
     """Grant a vote without comparing the logs."""
     response = _on_vote(state, request)
-    asked = messages.partition_of(request)
-    if asked is not None and response.topics and asked.replica_epoch == state.epoch:
+    partition = messages.partition_of(request)
+    if partition is not None and response.topics and partition.replica_epoch == state.epoch:
         part = response.topics[0].partitions[0]
-        candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+        candidate = ReplicaKey(partition.replica_id, partition.replica_directory_id)
         free = state.leader_id is None and state.election.voted in (None, candidate)
         if part.error_code == errors.NONE and not part.vote_granted and free:
             part.vote_granted = True
-            if not asked.pre_vote:
+            if not partition.pre_vote:
                 state.save(attrs.evolve(state.election, voted=candidate))
     return response
 
@@ -119,11 +119,13 @@ def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
 
 def _believe(state: RaftState, request: Any) -> Any:
     response = _on_vote(state, request)
-    asked = messages.partition_of(request)
-    if asked is None or asked.pre_vote or not response.topics or state.leader_id is not None:
+    partition = messages.partition_of(request)
+    if partition is None or partition.pre_vote:
+        return response
+    if not response.topics or state.leader_id is not None:
         return response
     if response.topics[0].partitions[0].vote_granted:
-        state.save(attrs.evolve(state.election, leader_id=asked.replica_id))
+        state.save(attrs.evolve(state.election, leader_id=partition.replica_id))
     return response
 
 
@@ -242,10 +244,8 @@ def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: 
     for topic in response.responses:
         for part in topic.partitions:
             if isinstance(part.records, LogSlice):
-                wanted = part.records
-                part.records = storage.read(
-                    wanted.start_offset, wanted.end_offset, wanted.max_bytes
-                )
+                piece = part.records
+                part.records = storage.read(piece.start_offset, piece.end_offset, piece.max_bytes)
 
 
 def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotResponse) -> None:
@@ -253,10 +253,10 @@ def _snapshot_unchecked(storage: MetadataStorage, response: FetchSnapshotRespons
     for topic in response.topics:
         for part in topic.partitions:
             if isinstance(part.unaligned_records, SnapshotSlice):
-                wanted = part.unaligned_records
-                part.size = storage.snapshot_size(wanted.id)
+                piece = part.unaligned_records
+                part.size = storage.snapshot_size(piece.id)
                 part.unaligned_records = storage.read_snapshot(
-                    wanted.id, wanted.position, wanted.max_bytes
+                    piece.id, piece.position, piece.max_bytes
                 )
 
 
@@ -267,7 +267,7 @@ def _load_unchecked(storage: SimStorage, configured: VoterSet) -> Recovered:
 MUTATIONS: Final = (
     Mutation(
         "vote-without-fsync",
-        "quorum-state is not synced before the vote is told",
+        "quorum-state is not synced before the vote is sent",
         ((SimStorage, "save_election", _vote_unsynced),),
         (42,),
     ),
@@ -279,7 +279,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "trust-page-cache",
-        "what a killed process had not synced is told before it is synced",
+        "records that a killed process had not synced are acknowledged before they are synced",
         ((DiskStorage, "_keep_what_was_found", _trust_page_cache),),
         (42, 43),
     ),
@@ -291,13 +291,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "vote-twice",
-        "the vote of this epoch is forgotten",
+        "the node does not remember its vote of this epoch",
         ((voting, "_may_vote", _vote_again),),
         (42,),
     ),
     Mutation(
         "vote-for-shorter-log",
-        "a candidate's log is not compared with our own",
+        "a candidate's log is not compared with the voter's own",
         ((voting, "on_vote", _forget_vote),),
         (43,),
     ),
@@ -321,13 +321,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "believe-in-candidate",
-        "whoever got our vote is taken for the leader",
+        "the voter takes the candidate of its vote for the leader",
         ((voting, "on_vote", _believe),),
         (42,),
     ),
     Mutation(
         "start-without-snapshot",
-        "the log begins a little after the snapshot that replaces what is gone",
+        "the log begins a little after the end of the snapshot that replaces its beginning",
         ((cleaning, "on_taken", _clean_one_more),),
         (43,),
     ),
@@ -372,13 +372,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "pre-vote-always",
-        "pre-votes are granted while the leader is heard",
+        "pre-votes are granted while the leader answers",
         ((voting, "_would_vote", _always_would_vote),),
         (44,),
     ),
     Mutation(
         "count-strangers",
-        "a voter's id on an empty disk keeps a leader in office",
+        "a leader counts the fetches of a voter's id on an empty disk, and does not resign",
         ((progress, "_recent_voters", _count_ids),),
         (44, 45),
     ),

@@ -87,7 +87,8 @@ class SimNode:
     _pending: list[Effect] = attrs.field(factory=list)
     _is_busy: bool = False
     _wake_at: float = inf
-    _held: list[Event] = attrs.field(factory=list)
+    _backlog: list[Event] = attrs.field(factory=list)
+    """Events that have arrived while the node is paused."""
 
     @property
     def id(self) -> int:
@@ -124,7 +125,7 @@ class SimNode:
         self.raft = None
         self.incarnation += 1
         self._wake_at = inf
-        self._pending, self._held = [], []
+        self._pending, self._backlog = [], []
         self._is_busy = self.is_paused = False
         self.storage.crash(self.random, power=power)
 
@@ -133,8 +134,8 @@ class SimNode:
 
     def resume(self) -> None:
         self.is_paused = False
-        held, self._held = self._held, []
-        for event in held:
+        backlog, self._backlog = self._backlog, []
+        for event in backlog:
             self.feed(event)
         self._take_turn()
         self._set_alarm()
@@ -146,7 +147,7 @@ class SimNode:
             return ()
         if self.is_paused:
             if event is not None:
-                self._held.append(event)
+                self._backlog.append(event)
             return ()
         now = self.local_now
         if event is None:  # The alarm's rounding must not leave the deadline in the future.
@@ -210,9 +211,9 @@ class SimNode:
             return
         self._is_busy = True
         delay = self.random.random() * self.sync_max
-        self.scheduler.after(delay, lambda: self._synced(incarnation, written.outcomes))
+        self.scheduler.after(delay, lambda: self._end_sync(incarnation, written.outcomes))
 
-    def _synced(self, incarnation: int, outcomes: list[Outcome]) -> None:
+    def _end_sync(self, incarnation: int, outcomes: list[Outcome]) -> None:
         if self.incarnation != incarnation:
             return
         try:
@@ -270,27 +271,27 @@ class SimNode:
             return
         event = Received(caller, send.request)
 
-        def refused() -> None:
+        def on_refused() -> None:
             if self.incarnation == caller.incarnation:
                 self.feed(Answered(send.call_id, None, refused=True))
 
         if target is None:  # The node has moved.
-            self.network.send(self.id, self.id, refused)
+            self.network.send(self.id, self.id, on_refused)
             return
         there = target
 
         def deliver() -> None:
             if there.raft is None:
-                self.network.send(there.id, self.id, refused)
+                self.network.send(there.id, self.id, on_refused)
             else:
                 there.feed(event)
 
-        self.network.send(self.id, there.id, deliver, refused)
+        self.network.send(self.id, there.id, deliver, on_refused)
 
     def _answer(self, caller: Caller, response: "RaftResponse") -> None:
         there = self.nodes[caller.node]
         if self.random.random() < self.network.corruption:
-            response = damaged(response, self.random)
+            response = corrupt_records(response, self.random)
 
         def deliver() -> None:
             if there.incarnation == caller.incarnation:
@@ -299,7 +300,7 @@ class SimNode:
         self.network.send(self.id, there.id, deliver)
 
 
-def damaged(response: "RaftResponse", random: Random) -> "RaftResponse":
+def corrupt_records(response: "RaftResponse", random: Random) -> "RaftResponse":
     """Return the answer with one bit changed in the checksummed part of its records."""
     part = messages.answer_of(response)
     name = "records" if isinstance(response, FetchResponse) else "unaligned_records"

@@ -254,7 +254,7 @@ class Script:
                 target = int(node.host.removeprefix("node-"))
                 assert not isinstance(request, ApiVersionsRequest)
                 event = Received((number, call_id), request)
-                self.flying.append(Message(number, target, event, _said(request)))
+                self.flying.append(Message(number, target, event, _describe(request)))
             case Reply(token, response):
                 self._answer(number, token, response)
             case SnapshotRefused():
@@ -273,10 +273,10 @@ class Script:
             return
         caller, call_id = token
         event = Answered(call_id, response)
-        self.flying.append(Message(number, caller, event, _said(response)))
+        self.flying.append(Message(number, caller, event, _describe(response)))
 
 
-def _said(message: Any) -> str:
+def _describe(message: Any) -> str:
     """Return a message's type and its important fields."""
     text = brief(Received("", message)) if "Request" in type(message).__name__ else ""
     text = text.removeprefix("<- ").replace(" from tool", "") or type(message).__name__
@@ -303,12 +303,12 @@ def _part(message: Any) -> Any:
 def play(text: str) -> str:
     """Run the commands of a transcript; return it with their present output."""
     script = Script()
-    told = []
+    blocks = []
     for block in text.strip().split("\n\n"):
         lines = block.split("\n")
-        commands = lines[: lines.index("----")] if "----" in lines else lines
-        comments = [line for line in commands if line.startswith("#")]
-        wanted = [line for line in commands if line and not line.startswith("#")]
-        said = [script.run(line) for line in wanted]
-        told.append("\n".join([*comments, *wanted, "----", *said]) if wanted else block)
-    return "\n\n".join(told) + "\n"
+        head = lines[: lines.index("----")] if "----" in lines else lines
+        comments = [line for line in head if line.startswith("#")]
+        commands = [line for line in head if line and not line.startswith("#")]
+        output = [script.run(command) for command in commands]
+        blocks.append("\n".join([*comments, *commands, "----", *output]) if commands else block)
+    return "\n\n".join(blocks) + "\n"

@@ -252,7 +252,7 @@ class RaftSim:
         if node.raft is None or node.is_paused:
             return
         state = node.raft.state
-        _, compared = self.checks.seen[node.id, node.incarnation]
+        _, compared = self.checks.progress[node.id, node.incarnation]
         newest = state.log.latest_snapshot
         end = compared
         if end <= state.log.start_offset or (newest and end <= newest.end_offset):

@@ -76,8 +76,8 @@ class Watch(Checks):
         if names != [name for end, name in self.names if end <= end_offset]:
             raise Violation(f"n{node.id}: a snapshot at {end_offset} of something else")
         place = (node.id, node.incarnation)
-        epoch, compared = self.seen[place]
-        self.seen[place] = (epoch, max(compared, end_offset))
+        epoch, compared = self.progress[place]
+        self.progress[place] = (epoch, max(compared, end_offset))
 
 
 def _kind(request: Any) -> str:
