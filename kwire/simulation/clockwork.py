@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import NamedTuple
 from unittest.mock import patch
 
 import attrs
@@ -61,25 +61,36 @@ class Scheduler:
         self.now = time
 
 
+class TraceLine(NamedTuple):
+    """One event of a run, with the state of its node after it."""
+
+    time: float
+    node: int
+    role: str
+    epoch: int
+    end_offset: int
+    high_watermark: int
+    event: object
+
+    def __str__(self) -> str:
+        return (
+            f"{self.time:10.4f}  n{self.node}  {self.role:<11} e{self.epoch:<4} "
+            f"end={self.end_offset:<6} hw={self.high_watermark:<6} {self.event}"
+        )
+
+
 @attrs.define
 class Trace:
     """The last events of a run, formatted only by :meth:`text`."""
 
-    lines: deque[tuple[Any, ...]]
-    digest: int = 0
+    lines: deque[TraceLine]
 
     @classmethod
     def of(cls, length: int) -> "Trace":
         return cls(deque(maxlen=length))
 
-    def add(self, *columns: Any) -> None:
-        self.lines.append(columns)
+    def add(self, line: TraceLine) -> None:
+        self.lines.append(line)
 
     def text(self) -> str:
-        return "\n".join(_line(columns) for columns in self.lines)
-
-
-def _line(columns: tuple[Any, ...]) -> str:
-    time, node, role, epoch, end, committed, *what = columns
-    text = " ".join(map(str, what))
-    return f"{time:10.4f}  n{node}  {role:<11} e{epoch:<4} end={end:<6} hw={committed:<6} {text}"
+        return "\n".join(map(str, self.lines))

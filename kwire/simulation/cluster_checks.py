@@ -10,7 +10,6 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 from zlib import crc32
 
 import attrs
@@ -169,6 +168,6 @@ def kinds(batch: CommittedBatch) -> str:
     return ",".join(sorted(set(names))) or "control"
 
 
-def setting(image: MetadataImage, topic: str, name: str) -> Any:
+def setting(image: MetadataImage, topic: str, name: str) -> str | None:
     """Return a topic's own setting; None if it has none."""
     return image.config(TOPIC, topic).get(name)

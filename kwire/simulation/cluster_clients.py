@@ -4,9 +4,10 @@ A client repeats a request at another broker until one answers, so the request m
 more than once. When the answer comes, the books' committed log must contain the requested change.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
-from typing import Any, Final
+from typing import Final, Protocol, TypeVar
 
 import attrs
 import trio
@@ -19,12 +20,14 @@ from kwire.codec.messages.incremental_alter_configs import IncrementalAlterConfi
 from kwire.configs.resource_types import TOPIC
 from kwire.net.connection_pool import OutOfReach
 from kwire.raftmeta.controller.configs import decide_incremental_alter
+from kwire.raftmeta.controller.service import Decide
 from kwire.raftmeta.controller.topics import (
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
 )
 from kwire.simulation.cluster_checks import Books, setting
+from kwire.simulation.cluster_node import Process
 
 SETTING: Final = "retention.ms"
 PATIENCE_S: Final = (1.0, 15.0)
@@ -37,8 +40,16 @@ _AGAIN: Final = frozenset(
     )
 )
 
-Ask = Callable[[Any, Any], Awaitable[Any]]
-"""Sends a request to the active controller through one broker, and returns its reply."""
+
+class Result(Protocol):
+    """The result of one topic or setting in a response."""
+
+    error_code: int
+
+
+Q = TypeVar("Q")
+R = TypeVar("R")
+ResultT = TypeVar("ResultT", bound=Result)
 
 
 @attrs.define(eq=False)
@@ -48,7 +59,7 @@ class Client:
     name: str
     random: Random
     books: Books
-    brokers: Callable[[], list[Ask]]
+    brokers: Callable[[], list[Process]]
     """Returns the brokers that take requests at the moment."""
     acknowledged: int = 0
     _value: int = 1000
@@ -65,24 +76,24 @@ class Client:
                 await self._delete()
             await trio.sleep(self.random.random())
 
-    async def _until_answered(self, decide: Any, request: Any) -> tuple[int, Any]:
-        """Repeat a request until a broker answers; return the error code and the result."""
+    async def _insist(
+        self,
+        decide: "Decide[Q, R]",
+        request: Q,
+        results: Callable[[R], Sequence[ResultT]],
+    ) -> ResultT:
+        """Repeat a request with one item until a broker answers; return the item's result."""
         while True:
             brokers = self.brokers()
             if brokers:
                 with trio.move_on_after(self.random.uniform(*PATIENCE_S)):
-                    try:
-                        reply = await self.random.choice(brokers)(decide, request)
-                    except (OutOfReach, errors.KafkaError):
-                        reply = None
-                    if reply is not None:
-                        results = getattr(reply, "topics", None) or getattr(
-                            reply, "responses", None
-                        )
-                        result = results[0] if results else reply.results[0]
+                    broker = self.random.choice(brokers)
+                    with suppress(OutOfReach, errors.KafkaError):
+                        reply = await broker.ask_for_client(decide, request)
+                        (result,) = results(reply)
                         if result.error_code not in _AGAIN:
                             self.acknowledged += 1
-                            return result.error_code, result
+                            return result
             await trio.sleep(0.05 + 0.2 * self.random.random())
 
     def _demand(self, what: object, text: str) -> None:
@@ -95,14 +106,14 @@ class Client:
         creatable = CreateTopicsRequest.CreatableTopic
         topic = creatable(name=self.name, num_partitions=2, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
-        code, result = await self._until_answered(decide_create_topics, request)
-        there = self.books.image.topic(self.name)
+        result = await self._insist(decide_create_topics, request, lambda r: r.topics)
+        created, code = self.books.image.topic(self.name), result.error_code
         if code == errors.NONE:
-            is_it = there is not None and there.id == result.topic_id
-            self._demand(is_it, "created is the answer")
+            has_id = created is not None and created.id == result.topic_id
+            self._demand(has_id, "created is the answer")
         else:
             self._demand(code == errors.TopicAlreadyExists.code, f"creation fails with {code}")
-            self._demand(there is not None, "there already is the answer")
+            self._demand(created is not None, "there already is the answer")
 
     async def _alter(self) -> None:
         self._value += 1
@@ -112,7 +123,8 @@ class Client:
             resources=[resource(resource_type=TOPIC, resource_name=self.name, configs=[change])],
             validate_only=False,
         )
-        code, _ = await self._until_answered(decide_incremental_alter, request)
+        result = await self._insist(decide_incremental_alter, request, lambda r: r.responses)
+        code = result.error_code
         self._demand(code == errors.NONE, f"altering fails with {code}")
         is_set = setting(self.books.image, self.name, SETTING) == str(self._value)
         self._demand(is_set, "altered is the answer")
@@ -124,7 +136,8 @@ class Client:
             name=self.name, count=count, assignments=None
         )
         request = CreatePartitionsRequest(topics=[growth], timeout_ms=1000, validate_only=False)
-        code, _ = await self._until_answered(decide_create_partitions, request)
+        result = await self._insist(decide_create_partitions, request, lambda r: r.results)
+        code = result.error_code
         self._demand(
             code in (errors.NONE, errors.InvalidPartitions.code), f"growing fails with {code}"
         )
@@ -135,7 +148,8 @@ class Client:
     async def _delete(self) -> None:
         state = DeleteTopicsRequest.DeleteTopicState(name=self.name)
         request = DeleteTopicsRequest(topics=[state], timeout_ms=1000)
-        code, _ = await self._until_answered(decide_delete_topics, request)
+        result = await self._insist(decide_delete_topics, request, lambda r: r.responses)
+        code = result.error_code
         expected_codes = (errors.NONE, errors.UnknownTopicOrPartition.code)
         self._demand(code in expected_codes, f"deletion fails with {code}")
         self._demand(self.books.image.topic(self.name) is None, "deleted is the answer")

@@ -1,22 +1,28 @@
 """Mistakes between the parts of a cluster, which a simulation of one part alone cannot find."""
 
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from kwire.raftmeta.commits import PendingCommits
-from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.service import Controller, Decide
 from kwire.raftmeta.controller.state import ControllerState
 from kwire.raftmeta.delivery import Delivery
 from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
-from kwire.raftmeta.raft.events import Committed
+from kwire.raftmeta.raft.events import Committed, LeaderKnown, SnapshotLoaded
+from kwire.raftmeta.storage.records import SnapshotReader
 from kwire.simulation.raft_mutations import Mutation
 
+Q = TypeVar("Q")
+R = TypeVar("R")
 
-async def _answer_at_once(controller: Controller, decide: Any, request: Any, **_: Any) -> Any:
+
+async def _answer_at_once(
+    controller: Controller, decide: "Decide[Q, R]", request: Q, **_: object
+) -> R:
     return controller._decide(decide, request).reply
 
 
-def _deliver_appended(delivery: Delivery, item: Any) -> None:
+def _deliver_appended(delivery: Delivery, item: Committed | LeaderKnown | SnapshotLoaded) -> None:
     """Deliver everything in the log as committed."""
     if isinstance(item, Committed):
         item = Committed(delivery._state.log.end_offset)
@@ -41,7 +47,7 @@ def _keep_state(state: ControllerState, image: MetadataImage, next_offset: int) 
 _reset = ControllerState.reset
 
 
-def _ignore_snapshots(publisher: MetadataPublisher, reader: Any) -> None:
+def _ignore_snapshots(publisher: MetadataPublisher, reader: SnapshotReader) -> None:
     """Keep the current image."""
 
 

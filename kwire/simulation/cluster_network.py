@@ -6,14 +6,13 @@ answered, refused because no node listens, or left without an answer until it ti
 
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
 
 import attrs
 import trio
 
 from kwire.net.connection_pool import NobodyListens, OutOfReach
 
-Serve = Callable[[Any], Awaitable[Any]]
+Serve = Callable[[object], Awaitable[object]]
 """Answers a request; raises OutOfReach when the process ends meanwhile."""
 
 
@@ -31,7 +30,7 @@ class Wire:
     hidden: set[int] = attrs.field(factory=set)
     """Nodes that are unreachable for a while, independent of ``cut``."""
 
-    async def carry(self, source: int, host: str, request: Any) -> Any:
+    async def carry(self, source: int, host: str, request: object) -> object:
         """Deliver a request to a host and return its answer."""
         if host not in self.servers:
             await trio.sleep(self._delay())
@@ -76,7 +75,7 @@ class WirePool:
     source: int
     timeout_s: float
 
-    async def call(self, host: str, port: int, request: Any) -> Any:
+    async def call(self, host: str, port: int, request: object) -> object:
         """Send a request; OutOfReach if no answer comes."""
         with trio.move_on_after(self.timeout_s):
             return await self.wire.carry(self.source, host, request)

@@ -5,9 +5,9 @@ Quorum, publisher, controller, channel, snapshotter and broker lifecycle are the
 broker holds no data.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 import attrs
 import trio
@@ -40,57 +40,49 @@ from kwire.raftmeta.controller.brokers import (
 )
 from kwire.raftmeta.controller.features import SUPPORTED
 from kwire.raftmeta.controller.periodic_tasks import PeriodicTasks
-from kwire.raftmeta.controller.service import Controller
+from kwire.raftmeta.controller.service import Controller, Decide
 from kwire.raftmeta.controller.state import ControllerState
+from kwire.raftmeta.metadata.image import MetadataImage
 from kwire.raftmeta.metadata.publisher import MetadataPublisher
 from kwire.raftmeta.metadata.snapshot_cadence import SnapshotCadence
 from kwire.raftmeta.metadata.snapshotter import Snapshotter
 from kwire.raftmeta.raft.voters import Endpoint
 from kwire.raftmeta.service import RaftService
 from kwire.raftmeta.storage.levels import METADATA_VERSION, NEWEST
+from kwire.raftmeta.storage.records import Record
+from kwire.records.build import Payload
 from kwire.simulation.cluster_checks import Books, Watch
 from kwire.simulation.cluster_network import Wire, WirePool
 from kwire.simulation.raft_disk import SimStorage
 from kwire.simulation.raft_quorums import TestClock
 from kwire.storage_format.directories import Identity
 
+if TYPE_CHECKING:
+    from kwire.raftmeta.raft.events import RaftRequest
+
 CLUSTER_ID: Final = "simulated-cluster-0001"
 SNAPSHOT_BYTES: Final = 6000
 ASK_SECONDS: Final = 5.0
 """The time-out of a client's forwarded request."""
-_OWN: Final[dict[type, tuple[Any, Callable[..., Any]]]] = {
-    BrokerHeartbeatRequest: (
-        decide_heartbeat,
-        lambda code: BrokerHeartbeatResponse(
-            error_code=code, is_fenced=True, should_shut_down=False
-        ),
-    ),
-    BrokerRegistrationRequest: (
-        decide_register_broker,
-        lambda code: BrokerRegistrationResponse(error_code=code, broker_epoch=-1),
-    ),
-    ControllerRegistrationRequest: (
-        decide_register_controller,
-        lambda code: ControllerRegistrationResponse(error_code=code),
-    ),
-}
-"""Requests that nodes send for themselves: the decision function, and the maker of an error."""
+
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 
 @attrs.frozen
-class Forwarded:
+class Forwarded(Generic[Q, R]):
     """A client's request forwarded to the active controller; it replaces an Envelope."""
 
-    decide: Any
-    request: Any
+    decide: "Decide[Q, R]"
+    request: Q
 
 
 @attrs.frozen
-class ForwardedAnswer:
+class ForwardedAnswer(Generic[R]):
     """The answer to a forwarded request; the error code is of the forwarding, not of the reply."""
 
     error_code: int
-    reply: Any = None
+    reply: R | None = None
 
 
 @attrs.define(eq=False)
@@ -98,7 +90,7 @@ class _Waiting:
     """A request of another node that waits for an answer; None if the process ends first."""
 
     event: trio.Event = attrs.field(factory=trio.Event)
-    answer: Any = None
+    answer: object = None
 
 
 class WatchedQuorum(RaftService):
@@ -107,8 +99,14 @@ class WatchedQuorum(RaftService):
     books: Books
     node_id: int
 
-    def append_nowait(self, records: Any, epoch: int, *rest: Any) -> Commit:
-        commit = super().append_nowait(records, epoch, *rest)
+    def append_nowait(
+        self,
+        records: Sequence[Record],
+        epoch: int,
+        level: int = NEWEST,
+        packed: Payload | None = None,
+    ) -> Commit:
+        commit = super().append_nowait(records, epoch, level, packed)
         self.books.on_append(self.node_id, epoch)
         return commit
 
@@ -205,7 +203,7 @@ class Process:
             if self.wire.servers.get(host, (0, None))[1] == self.serve:
                 del self.wire.servers[host]
 
-    def _is_unfenced(self, image: Any) -> bool:
+    def _is_unfenced(self, image: MetadataImage) -> bool:
         own = image.brokers.get(self.config.node_id)
         return own is not None and own.epoch == self.lifecycle.epoch and not own.fenced
 
@@ -218,7 +216,7 @@ class Process:
                 await self.quorum.wait_successor()
 
     # Requests of other nodes ----------------------------------------------------------------
-    async def serve(self, request: Any) -> Any:
+    async def serve(self, request: object) -> object:
         """Answer a request; OutOfReach if this process ends meanwhile."""
         if self.nursery is None:
             raise OutOfReach(self.config.node_id)
@@ -229,39 +227,65 @@ class Process:
             raise OutOfReach(self.config.node_id)
         return waiting.answer
 
-    async def _answer(self, request: Any, waiting: _Waiting) -> None:
+    async def _answer(self, request: object, waiting: _Waiting) -> None:
         try:
             waiting.answer = await self._answer_of(request)
         finally:
             waiting.event.set()
 
-    async def _answer_of(self, request: Any) -> Any:
-        if isinstance(request, Forwarded):
-            try:
-                reply = await self.controller.call(request.decide, request.request)
-            except errors.NotController as error:
-                return ForwardedAnswer(error.code)
-            return ForwardedAnswer(errors.NONE, reply)
-        if type(request) in _OWN:
-            decide, refused = _OWN[type(request)]
-            try:
-                return await self.controller.call(decide, request)
-            except errors.KafkaError as error:
-                return refused(error.code)
-        if isinstance(request, ApiVersionsRequest):
-            return ApiVersionsResponse(api_keys=[])
-        return await self.quorum.handle(request)
+    async def _answer_of(self, request: object) -> object:
+        match request:
+            case Forwarded():
+                return await self._answer_forwarded(request)
+            case BrokerHeartbeatRequest():
+                return await self._decide(decide_heartbeat, request, _refuse_heartbeat)
+            case BrokerRegistrationRequest():
+                return await self._decide(decide_register_broker, request, _refuse_broker)
+            case ControllerRegistrationRequest():
+                return await self._decide(decide_register_controller, request, _refuse_controller)
+            case ApiVersionsRequest():
+                return ApiVersionsResponse(api_keys=[])
+            case _:
+                return await self.quorum.handle(cast("RaftRequest", request))
+
+    async def _answer_forwarded(self, forwarded: Forwarded[Q, R]) -> ForwardedAnswer[R]:
+        try:
+            reply = await self.controller.call(forwarded.decide, forwarded.request)
+        except errors.NotController as error:
+            return ForwardedAnswer(error.code)
+        return ForwardedAnswer(errors.NONE, reply)
+
+    async def _decide(self, decide: "Decide[Q, R]", request: Q, refuse: Callable[[int], R]) -> R:
+        """Decide a request that a node has sent for itself; ``refuse`` makes a response of an error
+        code."""
+        try:
+            return await self.controller.call(decide, request)
+        except errors.KafkaError as error:
+            return refuse(error.code)
 
     # Requests of clients --------------------------------------------------------------------
-    async def ask_for_client(self, decide: Any, request: Any) -> Any:
+    async def ask_for_client(self, decide: "Decide[Q, R]", request: Q) -> R:
         """Decide a client's request here if this controller is active; else forward it."""
         if self.controller.is_active:
             try:
                 return await self.controller.call(decide, request)
             except errors.NotController:
                 pass
-        answer: ForwardedAnswer = await self.channel.insist(Forwarded(decide, request))
+        answer: ForwardedAnswer[R] = await self.channel.insist(Forwarded(decide, request))
+        assert answer.reply is not None, "the channel repeats what no controller has decided"
         return answer.reply
+
+
+def _refuse_heartbeat(code: int) -> BrokerHeartbeatResponse:
+    return BrokerHeartbeatResponse(error_code=code, is_fenced=True, should_shut_down=False)
+
+
+def _refuse_broker(code: int) -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(error_code=code, broker_epoch=-1)
+
+
+def _refuse_controller(code: int) -> ControllerRegistrationResponse:
+    return ControllerRegistrationResponse(error_code=code)
 
 
 def host_of(node_id: int) -> str:

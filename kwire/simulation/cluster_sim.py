@@ -9,7 +9,7 @@ must be answered within a bound. :mod:`kwire.simulation.cluster_checks` keeps th
 
 from collections.abc import Callable, Collection
 from random import Random
-from typing import Any, Final
+from typing import Final, TypeVar, TypeVarTuple
 from unittest.mock import patch
 from zlib import crc32
 
@@ -24,6 +24,9 @@ from kwire.simulation.cluster_network import Wire
 from kwire.simulation.cluster_node import Process, config_of
 from kwire.simulation.raft_disk import SimStorage
 from kwire.simulation.raft_sim import SimFailure
+
+Arguments = TypeVarTuple("Arguments")
+R = TypeVar("R")
 
 PROGRESS_SECONDS: Final = 60.0
 """The time in which every client gets answers once a majority of the voters is connected.
@@ -79,9 +82,10 @@ class ClusterSim:
             sim.clients.append(client)
         return sim
 
-    def _brokers(self) -> list[Callable[[Any, Any], Any]]:
-        serving = [m.process for m in self.machines.values() if m.process is not None]
-        return [process.ask_for_client for process in serving if process.is_serving]
+    def _brokers(self) -> list[Process]:
+        """Return the processes whose brokers take requests."""
+        processes = [m.process for m in self.machines.values() if m.process is not None]
+        return [process for process in processes if process.is_serving]
 
     # Running --------------------------------------------------------------------------------
     def run(self, rounds: int) -> None:
@@ -90,7 +94,9 @@ class ClusterSim:
         with deterministic_trio(self.seed), threads:
             trio.run(self._main, rounds, clock=MockClock(autojump_threshold=0))
 
-    async def _in_a_thread(self, work: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+    async def _in_a_thread(
+        self, work: Callable[[*Arguments], R], *arguments: *Arguments, **_: object
+    ) -> R:
         """Do a thread's work after a random delay; cancelled during the delay, it is not done."""
         await trio.sleep(self.sync_max_s * self.random.random())
         return work(*arguments)

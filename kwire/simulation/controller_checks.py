@@ -5,7 +5,6 @@ hold everything committed, the target of each reassignment, and the ids that wer
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import attrs
 
@@ -16,14 +15,14 @@ from kwire.raftmeta.metadata.image import NO_LEADER, BrokerImage, MetadataImage,
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_loader import ImageLoader
 from kwire.raftmeta.metadata.image_records import image_records
-from kwire.raftmeta.storage.records import pack, unpack
+from kwire.raftmeta.storage.records import Record, pack, unpack
 from kwire.simulation.clockwork import Violation
 
 ELR = "eligible.leader.replicas.version"
 _EPOCHS = ("leader_epoch", "partition_epoch")
 
 
-def demand(holds: bool, *words: Any) -> None:
+def demand(holds: bool, *words: object) -> None:
     """Raise Violation with ``words`` unless the invariant holds."""
     if not holds:
         raise Violation(" ".join(map(str, words)))
@@ -77,7 +76,7 @@ class ControllerChecks:
 
     def on_written(
         self,
-        records: Iterable[Any],
+        records: Iterable[Record],
         written: "Written",
         vouched: frozenset[int] = frozenset(),
     ) -> None:
@@ -106,7 +105,7 @@ class ControllerChecks:
 
     # One record ------------------------------------------------------------------------------
 
-    def _on_record(self, record: Any, before: MetadataImage) -> None:
+    def _on_record(self, record: Record, before: MetadataImage) -> None:
         match record:
             case r.RemoveTopicRecord():
                 self.aims = {at: aim for at, aim in self.aims.items() if at[0] != record.topic_id}

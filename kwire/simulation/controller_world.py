@@ -11,7 +11,7 @@ for a while without knowing that, and must not answer.
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
@@ -26,6 +26,7 @@ from kwire.raftmeta.controller.state import ControllerState, Decision
 from kwire.raftmeta.metadata.image import Applied, MetadataImage, PartitionImage
 from kwire.raftmeta.metadata.image_change import apply
 from kwire.raftmeta.metadata.image_records import image_records
+from kwire.raftmeta.storage.records import Record
 from kwire.simulation.controller_checks import ControllerChecks, Written, demand
 
 Q = TypeVar("Q")
@@ -76,7 +77,7 @@ class SimBroker:
 class Batch:
     """Records that were written, and the controller's state with them."""
 
-    records: tuple[Any, ...]
+    records: tuple[Record, ...]
     applied: Applied
     written: Written
     commit: Commit
@@ -96,7 +97,7 @@ class World:
     brokers: dict[int, SimBroker]
     state: ControllerState
     checks: ControllerChecks
-    log: list[tuple[Applied, tuple[Any, ...]]] = attrs.field(factory=list)
+    log: list[tuple[Applied, tuple[Record, ...]]] = attrs.field(factory=list)
     lines: deque[tuple[float, int, tuple[object, ...]]] = attrs.field(
         factory=lambda: deque[tuple[float, int, tuple[object, ...]]](maxlen=300)
     )
@@ -108,7 +109,7 @@ class World:
     """The number of partitions that one decision handles."""
     under_way: "list[Batch] | None" = None
     """Batches that are written and not committed; None if batches are committed at once."""
-    pending_answers: list[tuple[Commit | None, Callable[[], Any]]] = attrs.field(factory=list)
+    pending_answers: list[tuple[Commit | None, Callable[[], object]]] = attrs.field(factory=list)
     """The commits that requests wait for, and the calls that repeat those requests."""
     old: ControllerState | None = None
     """The previous controller, while it does not know that it was replaced."""
@@ -175,7 +176,9 @@ class World:
         self,
         decide: Callable[[ControllerState, Q, float], Decision[R]],
         request: Q,
-        **how: Any,
+        *,
+        once: bool,
+        vouched: frozenset[int],
     ) -> None:
         """Decide without waiting for the commit.
 
@@ -185,9 +188,13 @@ class World:
         decision = self._decide(decide, request)
         if decision is None:
             return
-        self.write(decision.records, decide.__name__, vouched=how["vouched"])
+        self.write(decision.records, decide.__name__, vouched=vouched)
+
+        def repeat() -> object:
+            return self.ask(decide, request, once=once, vouched=vouched)
+
         last_commit = self.under_way[-1].commit if self.under_way else None
-        self.pending_answers.append((last_commit, lambda: self.ask(decide, request, **how)))
+        self.pending_answers.append((last_commit, repeat))
 
     def _ask_old(
         self, decide: Callable[[ControllerState, Q, float], Decision[R]], request: Q
@@ -224,7 +231,7 @@ class World:
             demand(self.state.image is before, decide.__name__, "changed the image by itself")
 
     def write(
-        self, records: Sequence[Any], why: str, *, vouched: frozenset[int] = frozenset()
+        self, records: Sequence[Record], why: str, *, vouched: frozenset[int] = frozenset()
     ) -> None:
         """Write one batch; commit it at once unless several are under way."""
         if not records:

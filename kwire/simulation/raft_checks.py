@@ -23,6 +23,7 @@ from zlib import crc32
 
 import attrs
 
+from kwire.codec.messages.metadata_records import FeatureLevelRecord
 from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft import messages
 from kwire.raftmeta.raft.events import (
@@ -281,7 +282,8 @@ class Checks:
         disk = node.storage.cache
         newest = max(disk.snapshots)
         reader = SnapshotReader(newest, disk.snapshots[newest])
-        names = [record.name for record in reader.records()]
+        records = reader.records()
+        names = [record.name for record in records if isinstance(record, FeatureLevelRecord)]
         if names != [str(self.chain.get(end_offset))]:
             raise Violation(f"n{node.id}: a snapshot at {end_offset} of something else")
         place = (node.id, node.incarnation)

@@ -4,7 +4,6 @@ end of the synced log."""
 import errno
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
 
 import attrs
 
@@ -38,7 +37,7 @@ class Files:
     directory = METADATA_DIRECTORY
 
     def __init__(self, disk: SimDisk | RealDisk) -> None:
-        self.disk: Any = disk
+        self.disk: SimDisk | RealDisk = disk
         self.cache = MemoryStorage()
         self.durable = Synced()
         self.has_rotted = False
@@ -105,9 +104,18 @@ class Files:
         self.files.store_snapshot(snapshot, pieces)
         self.cache.store_snapshot(snapshot, pieces)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the files; methods that only read are not wrapped."""
-        return getattr(self.files, name)
+    # Reads ----------------------------------------------------------------------------------
+    def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Bytes:
+        return self.files.read(start_offset, end_offset, max_bytes)
+
+    def log_size(self) -> int:
+        return self.files.log_size()
+
+    def snapshot_size(self, snapshot: SnapshotId) -> int:
+        return self.files.snapshot_size(snapshot)
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> Bytes:
+        return self.files.read_snapshot(snapshot, position, max_bytes)
 
     # Syncing, and the end -------------------------------------------------------------------
     def start_sync(self) -> Callable[[], None] | None:
@@ -135,29 +143,38 @@ class Files:
             self.files.close()
             self.is_dead = True
 
+    # Faults of a simulated disk -------------------------------------------------------------
+    @property
+    def sim_disk(self) -> SimDisk:
+        """The disk, which must be a simulated one."""
+        assert isinstance(self.disk, SimDisk)
+        return self.disk
+
     def die_after(self, changes: int | None) -> None:
         """Raise Killed after ``changes`` further changes to the disk; None: never."""
-        self.disk.changes_left = changes
+        self.sim_disk.changes_left = changes
 
     def fail(self, random: Random) -> None:
         """Make one of the next calls of some kind fail, or let the disk be full soon."""
+        disk = self.sim_disk
         if random.random() < 0.3:
-            self.disk.capacity = self.disk._used_bytes() + random.randrange(2000)
+            disk.capacity = disk._used_bytes() + random.randrange(2000)
             return
         kind = random.choice(["write", "sync", "rename", "remove", "create", "truncate"])
         error = OSError(random.choice([errno.EIO, errno.ENOSPC]), "the disk fails")
-        self.disk.fail_at(kind, error, after=random.randrange(4))
+        disk.fail_at(kind, error, after=random.randrange(4))
 
     def repair(self) -> bool:
         """Make the disk work again; return whether it has failed, so that the process must end."""
-        self.disk.mend()
-        self.disk.capacity, self.disk.changes_left = PLENTY, None
-        return self.disk.failed is not None
+        disk = self.sim_disk
+        disk.mend()
+        disk.capacity, disk.changes_left = PLENTY, None
+        return disk.failed is not None
 
     def crash(self, random: Random, *, power: bool = True) -> None:
         """Lose power, or end the process alone; a storage that was closed loses nothing."""
         ends = self.is_dead or not power
-        self.disk = self.disk.after_kill() if ends else self.disk.power_loss(random)
+        self.disk = self.sim_disk.after_kill() if ends else self.sim_disk.power_loss(random)
 
     # Damage ---------------------------------------------------------------------------------
     def tear(self, data: bytes) -> None:
@@ -189,7 +206,7 @@ class Files:
             return False
         path, position, size = random.choice(batches)
         position += random.randrange(CRC_POS, size)
-        self.disk.rot(path, position, 1 << random.randrange(8))
+        self.sim_disk.rot(path, position, 1 << random.randrange(8))
         return True
 
     def _paths(self, ending: str) -> list[str]:

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from kwire import errors
 from kwire.codec.messages.fetch import FetchResponse
 from kwire.codec.messages.fetch_snapshot import FetchSnapshotResponse
+from kwire.codec.messages.vote import VoteRequest, VoteResponse
 from kwire.raftmeta.raft import (
     cleaning,
     election,
@@ -25,8 +26,17 @@ from kwire.raftmeta.raft import (
     transitions,
     voting,
 )
-from kwire.raftmeta.raft.events import CleanLog, LogSlice, SnapshotSlice, SnapshotTaken, TruncateLog
+from kwire.raftmeta.raft.events import (
+    CleanLog,
+    LogSlice,
+    SnapshotLoaded,
+    SnapshotRefused,
+    SnapshotSlice,
+    SnapshotTaken,
+    TruncateLog,
+)
 from kwire.raftmeta.raft.log_state import LogState, SnapshotId, Valid
+from kwire.raftmeta.raft.quorum_state import ElectionState
 from kwire.raftmeta.raft.raft import Recovered
 from kwire.raftmeta.raft.roles import Leader, Role
 from kwire.raftmeta.raft.state import RaftState
@@ -41,11 +51,12 @@ from kwire.simulation.raft_disk import SimStorage
 
 @attrs.frozen
 class Mutation:
-    """One mistake: its description and the attributes it replaces."""
+    """One mistake: its description and the attributes that it replaces."""
 
     name: str
     mistake: str
-    patches: tuple[tuple[Any, str, Any], ...]
+    patches: tuple[tuple[object, str, object], ...]
+    """The attributes to replace: each with its owner, its name and the replacement."""
     invariants: tuple[int, ...] = ()
     """Numbers of the invariants that the mistake breaks."""
 
@@ -66,7 +77,9 @@ def _trust_page_cache(storage: DiskStorage) -> None:
     """Use what a killed process left without syncing it first."""
 
 
-def _vote_unsynced(storage: SimStorage, state: Any, voters: VoterSet, kraft_version: int) -> None:
+def _vote_unsynced(
+    storage: SimStorage, state: ElectionState, voters: VoterSet, kraft_version: int
+) -> None:
     storage.cache.save_election(state, voters, kraft_version)  # The platter never gets it.
 
 
@@ -82,7 +95,7 @@ def _vote_again(state: RaftState, candidate: ReplicaKey) -> bool:
     return state.leader_id is None
 
 
-def _forget_vote(state: RaftState, request: Any) -> Any:
+def _forget_vote(state: RaftState, request: VoteRequest) -> VoteResponse:
     """Grant a vote without comparing the logs."""
     response = _on_vote(state, request)
     partition = messages.partition_of(request)
@@ -117,7 +130,7 @@ def _to_own_mark(state: RaftState, epoch: int, end_offset: int) -> None:
         state.emit(TruncateLog(to))
 
 
-def _believe(state: RaftState, request: Any) -> Any:
+def _follow_candidate(state: RaftState, request: VoteRequest) -> VoteResponse:
     response = _on_vote(state, request)
     partition = messages.partition_of(request)
     if partition is None or partition.pre_vote:
@@ -214,7 +227,9 @@ def _no_way_back(self: VoterHistory, end_offset: int) -> None:
     """Keep the voter sets beyond the new end of the log."""
 
 
-def _install_unsynced(storage: DiskStorage, snapshot: SnapshotId) -> Any:
+def _install_unsynced(
+    storage: DiskStorage, snapshot: SnapshotId
+) -> SnapshotLoaded | SnapshotRefused:
     """Rename the snapshot into place without syncing its bytes."""
     sync = SimFile.sync
     SimFile.sync = _nothing  # type: ignore[method-assign]
@@ -231,15 +246,15 @@ def _nothing(self: SimFile) -> None:
 _install = DiskStorage.install_snapshot
 
 
-def _always_sound(*_: Any) -> bool:
+def _always_sound(*_: object) -> bool:
     return True
 
 
-def _no_damage(*_: Any) -> None:
+def _no_damage(*_: object) -> None:
     """Find no damage in anything."""
 
 
-def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: Any) -> None:
+def _fetch_unchecked(storage: MetadataStorage, response: FetchResponse, slices: object) -> None:
     """Serve batches as the disk has them."""
     for topic in response.responses:
         for part in topic.partitions:
@@ -322,7 +337,7 @@ MUTATIONS: Final = (
     Mutation(
         "believe-in-candidate",
         "the voter takes the candidate of its vote for the leader",
-        ((voting, "on_vote", _believe),),
+        ((voting, "on_vote", _follow_candidate),),
         (42,),
     ),
     Mutation(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -36,7 +36,7 @@ from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage import damage
 from kwire.raftmeta.storage.storage_turn import Outcome, write
 from kwire.records.header import Buffer, headers, parse
-from kwire.simulation.clockwork import Scheduler, Trace
+from kwire.simulation.clockwork import Scheduler, Trace, TraceLine
 from kwire.simulation.disk import Killed
 from kwire.simulation.network import SimNetwork
 from kwire.simulation.raft_disk import SimStorage
@@ -107,7 +107,7 @@ class SimNode:
             recovered = self.storage.load(self.configured)
         except CorruptMessage:
             self.is_refused = True
-            self.trace.add(self.scheduler.now, self.id, "down", 0, 0, 0, "finds damage")
+            self.note_down("finds damage")
             self.crash(power=False)
             return
         except (Killed, *DISK_ERRORS):
@@ -118,7 +118,7 @@ class SimNode:
 
     def die(self, *, power: bool = False) -> None:
         """End the process in the middle of a write to its disk."""
-        self.trace.add(self.scheduler.now, self.id, "down", 0, 0, 0, "dies at its disk")
+        self.note_down("dies at its disk")
         self.crash(power=power)
 
     def crash(self, *, power: bool = True) -> None:
@@ -164,14 +164,20 @@ class SimNode:
         assert self.raft is not None
         state = self.raft.state
         self.trace.add(
-            self.scheduler.now,
-            self.id,
-            type(state.role).__name__,
-            state.epoch,
-            state.log.end_offset,
-            -1 if state.high_watermark is None else state.high_watermark,
-            "timer" if event is None else brief(event),
+            TraceLine(
+                self.scheduler.now,
+                self.id,
+                type(state.role).__name__,
+                state.epoch,
+                state.log.end_offset,
+                -1 if state.high_watermark is None else state.high_watermark,
+                "timer" if event is None else brief(event),
+            )
         )
+
+    def note_down(self, event: str) -> None:
+        """Add an event to the trace that is not one of the state machine."""
+        self.trace.add(TraceLine(self.scheduler.now, self.id, "down", 0, 0, 0, event))
 
     def _set_alarm(self) -> None:
         if self.raft is None or self.is_paused:
@@ -328,7 +334,7 @@ def void(_: object) -> None:
     """Drop a result."""
 
 
-def brief(event: Any) -> str:
+def brief(event: Event) -> str:
     """Return a short description of an event."""
     match event:
         case Received(token, request):
@@ -345,7 +351,7 @@ def brief(event: Any) -> str:
             return repr(event)
 
 
-def _details(message: Any) -> str:
+def _details(message: object) -> str:
     topics = getattr(message, "topics", None) or getattr(message, "responses", None)
     if not topics or not getattr(topics[0], "partitions", None):
         return ""

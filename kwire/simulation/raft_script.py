@@ -6,7 +6,7 @@ so that the lower number's timers run out first.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -38,9 +38,12 @@ from kwire.raftmeta.raft.state import RaftConfig
 from kwire.raftmeta.raft.voters import VoterSet
 from kwire.raftmeta.storage.records import snapshot_chunks
 from kwire.raftmeta.storage.storage import MemoryStorage
-from kwire.raftmeta.storage.storage_turn import write
+from kwire.raftmeta.storage.storage_turn import Outcome, write
 from kwire.simulation.raft_node import brief
 from kwire.simulation.raft_quorums import config_of, directory_of, voters_of
+
+if TYPE_CHECKING:
+    from kwire.raftmeta.raft.events import RaftRequest, RaftResponse
 
 IN_FLIGHT_MAX = 10_000
 
@@ -238,7 +241,7 @@ class Script:
             case _:
                 pass
 
-    def _perform(self, number: int, outcome: Any) -> None:
+    def _perform(self, number: int, outcome: Outcome) -> None:
         match outcome:
             case Send(call_id, node, ApiVersionsRequest()):
                 feature = ApiVersionsResponse.SupportedFeatureKey
@@ -266,7 +269,7 @@ class Script:
             case _:
                 pass
 
-    def _answer(self, number: int, token: Hashable, response: Any) -> None:
+    def _answer(self, number: int, token: Hashable, response: "RaftResponse") -> None:
         if not isinstance(token, tuple):
             code = response.error_code
             self.out.append(f"  {token} hears {type(response).__name__} error={code}")
@@ -276,16 +279,18 @@ class Script:
         self.flying.append(Message(number, caller, event, _describe(response)))
 
 
-def _describe(message: Any) -> str:
+def _describe(message: object) -> str:
     """Return a message's type and its important fields."""
-    text = brief(Received("", message)) if "Request" in type(message).__name__ else ""
-    text = text.removeprefix("<- ").replace(" from tool", "") or type(message).__name__
+    name = type(message).__name__
+    text = brief(Received("", cast("RaftRequest", message))) if "Request" in name else ""
+    text = text.removeprefix("<- ").replace(" from tool", "") or name
     part = _part(message)
-    for name in ("vote_granted", "leader_id", "leader_epoch", "error_code", "high_watermark"):
-        if not text.startswith(("Vote ", "Fetch ", "Begin", "End")) and hasattr(part, name):
-            text += f" {name}={getattr(part, name)}"
-    if getattr(part, "records", b""):
-        text += f" records={len(part.records)}B"
+    for field in ("vote_granted", "leader_id", "leader_epoch", "error_code", "high_watermark"):
+        if not text.startswith(("Vote ", "Fetch ", "Begin", "End")) and hasattr(part, field):
+            text += f" {field}={getattr(part, field)}"
+    records = getattr(part, "records", b"")
+    if records:
+        text += f" records={len(records)}B"
     diverging = getattr(part, "diverging_epoch", None)
     if diverging is not None and diverging.epoch >= 0:
         text += f" diverging={diverging.epoch}@{diverging.end_offset}"
@@ -295,7 +300,8 @@ def _describe(message: Any) -> str:
     return text
 
 
-def _part(message: Any) -> Any:
+def _part(message: object) -> object:
+    """Return a message's data of its one partition; None if it has none."""
     topics = getattr(message, "topics", None) or getattr(message, "responses", None)
     return topics[0].partitions[0] if topics else None
 

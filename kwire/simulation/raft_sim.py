@@ -144,7 +144,7 @@ class RaftSim:
 
     def note(self, node: SimNode, what: str) -> None:
         """Add an external event of a node to the trace."""
-        self.trace.add(self.scheduler.now, node.id, "down", 0, 0, 0, what)
+        node.note_down(what)
 
     def chaos(self, seconds: float, dead: Collection[int] = ()) -> None:
         """Cause faults of all kinds for a time; with ``dead`` nodes, operators do nothing."""
