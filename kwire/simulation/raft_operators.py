@@ -5,8 +5,6 @@ voter set of at least three, and one voter moves at a time; the next change of e
 until the voter set has the node's current disk and address.
 """
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from kwire.codec.messages.add_raft_voter import AddRaftVoterRequest
@@ -14,11 +12,9 @@ from kwire.codec.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kwire.raftmeta.raft.events import Received, Resign, Shutdown, UpgradeKraftVersion
 from kwire.raftmeta.raft.leader_view import is_epoch_committed
 from kwire.raftmeta.raft.roles import Leader
-from kwire.raftmeta.raft.voters import Endpoint, ReplicaKey, VoterSet
+from kwire.raftmeta.raft.voters import ReplicaKey, VoterSet
 from kwire.simulation.raft_node import SimNode
-
-if TYPE_CHECKING:
-    from kwire.simulation.raft_sim import RaftSim
+from kwire.simulation.raft_world import RaftWorld, directory_of, endpoints_of
 
 ROTTEN_SNAPSHOTS = 0.3
 """The share of rot that is in a snapshot."""
@@ -32,7 +28,7 @@ STOP_SECONDS = 1.5
 class Operators:
     """The operators of one simulated quorum, and the changes that they have under way."""
 
-    sim: "RaftSim"
+    world: RaftWorld
     healing: int | None = None
     """A node whose disk was lost and that is not a voter again yet."""
     rotten: int | None = None
@@ -52,27 +48,27 @@ class Operators:
 
     def change_voters(self) -> None:
         """Continue a change of the voters, or begin one."""
-        leaders = self.sim.leaders()
+        leaders = self.world.leaders()
         if not leaders or self.rotten is not None:
             return
-        leader = self.sim.random.choice(leaders)
+        leader = self.world.random.choice(leaders)
         assert leader.raft is not None
         voters = leader.raft.state.voters
-        nodes = self.sim.nodes.values()
+        nodes = self.world.nodes.values()
         outsiders = [n for n in nodes if not voters.has(n.config.key)]
         if self.moving is not None:
             self._settle_move(leader, voters)
         elif self.healing is not None:
             self._heal(leader, voters)
-        elif outsiders and (len(voters) < 3 or self.sim.random.random() < 0.5):
-            self._ask_to_add(leader, self.sim.random.choice(outsiders))
+        elif outsiders and (len(voters) < 3 or self.world.random.random() < 0.5):
+            self._ask_to_add(leader, self.world.random.choice(outsiders))
         elif len(voters) > 1:
-            self.ask_to_remove(leader, self.sim.random.choice(list(voters)).key)
+            self.ask_to_remove(leader, self.world.random.choice(list(voters)).key)
 
     def _heal(self, leader: SimNode, voters: VoterSet) -> None:
         """Remove the lost replica and add its successor, one step per call."""
         assert self.healing is not None
-        node = self.sim.nodes[self.healing]
+        node = self.world.nodes[self.healing]
         voter = voters.get(node.id)
         if voter is None:
             self._ask_to_add(leader, node)
@@ -93,7 +89,7 @@ class Operators:
         )
 
     def _ask_to_add(self, leader: SimNode, node: SimNode) -> None:
-        self._add_requests[node.id] = self.sim.scheduler.now
+        self._add_requests[node.id] = self.world.scheduler.now
         listener = AddRaftVoterRequest.Listener
         request = AddRaftVoterRequest(
             cluster_id="sim",
@@ -104,13 +100,13 @@ class Operators:
                 listener(name=e.name, host=e.host, port=e.port) for e in node.config.endpoints
             ],
         )
-        leader.feed(Received(("tool", self.sim.scheduler.events), request))
+        leader.feed(Received(("tool", self.world.scheduler.events), request))
 
     def ask_to_remove(self, leader: SimNode, key: ReplicaKey) -> None:
         request = RemoveRaftVoterRequest(
             cluster_id="sim", voter_id=key.id, voter_directory_id=key.directory_id
         )
-        leader.feed(Received(("tool", self.sim.scheduler.events), request))
+        leader.feed(Received(("tool", self.world.scheduler.events), request))
 
     # Disks ----------------------------------------------------------------------------------
     def lose_disk(self, node: SimNode) -> None:
@@ -123,24 +119,24 @@ class Operators:
 
     def _settled_voters(self) -> VoterSet | None:
         """Return the voter set if exactly one leader has it committed; else None."""
-        leaders = [n for n in self.sim.leaders() if self.is_settled(n)]
+        leaders = [n for n in self.world.leaders() if self.is_settled(n)]
         if len(leaders) != 1 or leaders[0].raft is None:
             return None
         return leaders[0].raft.state.voters
 
     def finds_others(self, node: SimNode) -> bool:
         """Whether a node with an empty disk can find others, from its configuration."""
-        moved = max(self.sim.voter_ids) if self._addresses else None
-        return any(node_id not in (node.id, moved) for node_id in self.sim.voter_ids)
+        moved = max(self.world.voter_ids) if self._addresses else None
+        return any(node_id not in (node.id, moved) for node_id in self.world.voter_ids)
 
     def replace_disk(self, node: SimNode, *, is_voter: bool = True) -> None:
         """Crash a node and start it at once with an empty disk."""
-        sim = self.sim
-        sim.note(node, "disk lost")
+        world = self.world
+        node.note_down("disk lost")
         self._directories += 1
         node.crash()
-        sim.checks.lost[node.config.key] = node.storage.durable.end_offset
-        node.storage = sim.empty_disk()
+        world.checks.lost[node.config.key] = node.storage.durable.end_offset
+        node.storage = world.empty_disk()
         directory = directory_of(node.id, self._directories)
         node.config = attrs.evolve(node.config, directory_id=directory)
         if is_voter:
@@ -159,20 +155,20 @@ class Operators:
             return False
         if not self.finds_others(node) or node.config.auto_join:
             return False
-        if self.sim.scheduler.now < self._add_requests.get(node.id, -ADD_SECONDS) + ADD_SECONDS:
+        if self.world.scheduler.now < self._add_requests.get(node.id, -ADD_SECONDS) + ADD_SECONDS:
             return False
         is_voter = voters.get(node.id) is not None
-        is_able = self.sim.is_dynamic and voters.has(node.config.key) and len(voters) >= 3
+        is_able = self.world.is_dynamic and voters.has(node.config.key) and len(voters) >= 3
         if is_voter and not is_able:
             return False
-        random = self.sim.random
+        random = self.world.random
         if random.random() < snapshot_share:
             is_done = node.storage.rot_snapshot(random)
         else:
             is_done = node.storage.rot_batch(random, start_offset)
         if is_done:
             node.storage.has_rotted = True
-            self.sim.note(node, "disk rots")
+            node.note_down("disk rots")
             self.rotten, self._rots_voter = node.id, is_voter
             self._watch(node)
         return is_done
@@ -184,7 +180,7 @@ class Operators:
         if node.raft is None:
             self._start_or_replace(node)
         if self.rotten == node.id:
-            self.sim.scheduler.after(1, lambda: self._watch(node))
+            self.world.scheduler.after(1, lambda: self._watch(node))
 
     def _start_or_replace(self, node: SimNode) -> None:
         if not node.is_refused:
@@ -197,8 +193,8 @@ class Operators:
         """Restart a rotten node that nothing has noticed yet; whether there is one."""
         if self.rotten is None:
             return False
-        node = self.sim.nodes[self.rotten]
-        self.sim.note(node, "is started again for its disk")
+        node = self.world.nodes[self.rotten]
+        node.note_down("is started again for its disk")
         node.crash(power=False)
         self._start_or_replace(node)
         self.rotten = None
@@ -208,13 +204,13 @@ class Operators:
     def move(self) -> None:
         """Start the last of the initial voters at another address; no other voter ever moves."""
         voters = self._settled_voters()
-        node = self.sim.nodes[max(self.sim.voter_ids)]
+        node = self.world.nodes[max(self.world.voter_ids)]
         if voters is None or len(voters) < 3 or not self.is_idle:
             return
         if not voters.has(node.config.key) or node.raft is None:
             return
         self._addresses += 1
-        self.sim.note(node, "moves")
+        node.note_down("moves")
         node.crash()
         node.config = attrs.evolve(
             node.config, endpoints=endpoints_of(node.id, f"-moved-{self._addresses}")
@@ -224,7 +220,7 @@ class Operators:
 
     def _settle_move(self, leader: SimNode, voters: VoterSet) -> None:
         assert self.moving is not None
-        config = self.sim.nodes[self.moving].config
+        config = self.world.nodes[self.moving].config
         voter = voters.get(config.node_id)
         if voter is not None and voter.endpoints == config.endpoints and self.is_settled(leader):
             self.moving = None
@@ -232,34 +228,26 @@ class Operators:
     # Leaders --------------------------------------------------------------------------------
     def resign(self) -> None:
         """Let a leader resign, as when its controller cannot continue."""
-        for leader in self.sim.leaders()[:1]:
+        for leader in self.world.leaders()[:1]:
             assert leader.raft is not None
             leader.feed(Resign(leader.raft.state.epoch))
 
     def upgrade(self) -> None:
         """Raise kraft.version to 1, which moves the voter set into the log."""
-        for leader in self.sim.leaders()[:1]:
-            leader.feed(UpgradeKraftVersion(("upgrade", self.sim.scheduler.events), 1))
+        for leader in self.world.leaders()[:1]:
+            leader.feed(UpgradeKraftVersion(("upgrade", self.world.scheduler.events), 1))
 
     def stop(self, node: SimNode) -> None:
         """Shut a node down: it resigns, ends after STOP_SECONDS, and starts again later."""
         if node.raft is None or node.is_paused:
             return
-        self.sim.note(node, "stops")
+        node.note_down("stops")
         incarnation = node.incarnation
         node.feed(Shutdown())
-        self.sim.scheduler.after(STOP_SECONDS, lambda: self._end(node, incarnation))
+        self.world.scheduler.after(STOP_SECONDS, lambda: self._end(node, incarnation))
 
     def _end(self, node: SimNode, incarnation: int) -> None:
         if node.raft is None or node.incarnation != incarnation:
             return
         node.crash(power=False)
-        self.sim.start_later(node)
-
-
-def directory_of(node_id: int, life: int) -> bytes:
-    return bytes([0xD0]) + life.to_bytes(7, "big") + node_id.to_bytes(8, "big")
-
-
-def endpoints_of(node_id: int, suffix: str = "") -> tuple[Endpoint, ...]:
-    return (Endpoint("CONTROLLER", f"node-{node_id}{suffix}", 9093),)
+        self.world.start_later(node)

@@ -8,7 +8,7 @@ from kwire.simulation.cluster_mutations import MUTATIONS
 from kwire.simulation.cluster_sim import ClusterSim, simulate_cluster
 from kwire.simulation.raft_mutations import Mutation
 from kwire.simulation.raft_sim import SimFailure
-from kwire.simulation.seeds import todays_seeds
+from tests.support.sim.seeds import todays_seeds
 
 ROUNDS = int(os.environ.get("KWIRE_SIM_ROUNDS", "2"))
 FIRST = todays_seeds(1).start

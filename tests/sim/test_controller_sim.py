@@ -8,7 +8,7 @@ from kwire.simulation.controller_mutations import MUTATIONS
 from kwire.simulation.controller_sim import ControllerSim, simulate
 from kwire.simulation.raft_mutations import Mutation
 from kwire.simulation.raft_sim import SimFailure
-from kwire.simulation.seeds import todays_seeds
+from tests.support.sim.seeds import todays_seeds
 
 STEPS = int(os.environ.get("KWIRE_SIM_EVENTS", "600"))
 SEEDS = todays_seeds(12)

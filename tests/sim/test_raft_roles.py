@@ -3,7 +3,7 @@
 import pytest
 
 from kwire.simulation.raft_sim import simulate
-from kwire.simulation.raft_transitions import missing, recorded_changes
+from tests.support.sim.raft_transitions import missing, recorded_changes
 
 SEEDS = (31, 34, 38, 70, *range(1, 200))
 """The first four are enough; the others are for a simulation that draws otherwise."""

@@ -6,7 +6,7 @@ import pytest
 
 from kwire.simulation.raft_mutations import MUTATIONS, Mutation
 from kwire.simulation.raft_sim import RaftSim, SimFailure, simulate
-from kwire.simulation.seeds import todays_seeds
+from tests.support.sim.seeds import todays_seeds
 
 EVENTS = int(os.environ.get("KWIRE_SIM_EVENTS", "3000"))
 FIRST = todays_seeds(1).start
