@@ -58,9 +58,9 @@ class ControllerChecks:
     image: MetadataImage = attrs.field(factory=MetadataImage)
     safe: dict[Place, set[int]] = attrs.field(factory=dict)
     """The replicas that hold every record committed to a partition."""
-    aims: dict[Place, tuple[int, ...]] = attrs.field(factory=dict)
+    targets: dict[Place, tuple[int, ...]] = attrs.field(factory=dict)
     """The target replicas of reassignments under way."""
-    by_hand: set[Place] = attrs.field(factory=set)
+    requested_elections: set[Place] = attrs.field(factory=set)
     """Partitions for which an operator requested an unclean election."""
     move_offsets: dict[int, int] = attrs.field(factory=dict)
     """The last offset of the newest batch that moved a leadership off each stopping broker."""
@@ -108,7 +108,11 @@ class ControllerChecks:
     def _on_record(self, record: Record, before: MetadataImage) -> None:
         match record:
             case r.RemoveTopicRecord():
-                self.aims = {at: aim for at, aim in self.aims.items() if at[0] != record.topic_id}
+                self.targets = {
+                    place: target
+                    for place, target in self.targets.items()
+                    if place[0] != record.topic_id
+                }
             case r.TopicRecord():
                 demand(record.topic_id not in self._topic_ids, "topic id given twice")
                 self._topic_ids.add(record.topic_id)
@@ -166,15 +170,15 @@ class ControllerChecks:
         if not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
             self._check_unclean(name, place, old, new)
         if old.is_reassigning and not new.is_reassigning:
-            aim = self.aims.pop(place, None)
-            demand(new.replicas == aim, name, f"was to move to {aim}, is at {new.replicas}")
+            target = self.targets.pop(place, None)
+            demand(new.replicas == target, name, f"moved to {new.replicas} instead of {target}")
             self.completed += 1
 
     def _check_unclean(
         self, name: str, place: Place, old: PartitionImage, new: PartitionImage
     ) -> None:
         """Check that a change which adds an unreported replica to the ISR is allowed."""
-        allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.by_hand
+        allowed = self.is_unclean(name.rpartition("-")[0]) or place in self.requested_elections
         allowed = allowed or old.last_known_elr == new.isr
         demand(allowed, name, "joins its ISR, neither in sync nor eligible before:", old, "->", new)
         demand(new.recovering, name, "led uncleanly, and not marked as recovering")
@@ -204,8 +208,8 @@ class ControllerChecks:
     # The whole -------------------------------------------------------------------------------
 
     def end_step(self) -> None:
-        """Forget the operator's elections, whose records are written."""
-        self.by_hand.clear()
+        """Drop the operator's election requests, whose records are written."""
+        self.requested_elections.clear()
 
     def _check_partition(self, name: str, place: Place, partition: PartitionImage) -> None:
         elr = self.image.features.get(ELR, 0) > 0

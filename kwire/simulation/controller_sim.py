@@ -121,8 +121,8 @@ class ControllerSim:
                 demand(is_preferred, name, "not led as preferred", partition)
                 is_in_sync = set(partition.isr) == set(partition.replicas)
                 demand(is_in_sync, name, "not all in sync", partition)
-                demand(not partition.is_reassigning, name, "moves for ever", partition)
-        demand(not world.checks.aims, "a reassignment did not end", world.checks.aims)
+                demand(not partition.is_reassigning, name, "is still reassigned", partition)
+        demand(not world.checks.targets, "did not end:", world.checks.targets)
         world.checks.check_snapshot()
 
     def describe(self) -> str:

@@ -372,19 +372,19 @@ def reassign(world: World, process: SimBroker) -> None:
     target: list[int] | None = None
     if brokers and (not before.is_reassigning or world.random.random() < 0.6):
         target = world.random.sample(brokers, world.random.randrange(1, min(len(brokers), 3) + 1))
-    aim = [b for b in before.replicas if b not in before.adding] if target is None else target
-    aims, previous_aim = world.checks.aims, world.checks.aims.get(place)
-    aims[place] = tuple(aim)
+    replicas = [b for b in before.replicas if b not in before.adding] if target is None else target
+    targets, previous_target = world.checks.targets, world.checks.targets.get(place)
+    targets[place] = tuple(replicas)
     kind = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = kind.ReassignablePartition(partition_index=place[1], replicas=target)
     topic = kind(name=world.state.image.topics[place[0]].name, partitions=[partition])
     request = AlterPartitionReassignmentsRequest(topics=[topic])
     world.ask(decide_reassign, request, once=True)
     after = world.partition(place)
-    if after.is_reassigning and after == before and previous_aim is not None:
-        aims[place] = previous_aim  # The controller refused the request.
+    if after.is_reassigning and after == before and previous_target is not None:
+        targets[place] = previous_target  # The controller refused the request.
     elif not after.is_reassigning:
-        aims.pop(place, None)
+        targets.pop(place, None)
 
 
 def elect(world: World, process: SimBroker) -> None:
@@ -401,7 +401,7 @@ def request_election(world: World, topic: TopicImage, numbers: list[int], kind: 
     """Request an election as an operator, and check its result."""
     checks = world.checks
     if kind == UNCLEAN:
-        checks.by_hand.update((topic.id, number) for number in numbers)
+        checks.requested_elections.update((topic.id, number) for number in numbers)
     named = ElectLeadersRequest.TopicPartitions(topic=topic.name, partitions=numbers)
     request = ElectLeadersRequest(election_type=kind, topic_partitions=[named], timeout_ms=1000)
     brokers = world.state.image.brokers
