@@ -169,6 +169,9 @@ class ControllerChecks:
             self.safe[place] |= self._vouched
         if not set(new.isr) <= {*old.isr, *old.elr, *self._vouched}:
             self._check_unclean(name, place, old, new)
+        if old.is_reassigning and new.is_reassigning:
+            keeps_replicas = set(old.replicas) <= set(new.replicas)
+            demand(keeps_replicas, name, "drops replicas too early:", old, "->", new)
         if old.is_reassigning and not new.is_reassigning:
             target = self.targets.pop(place, None)
             demand(new.replicas == target, name, f"moved to {new.replicas} instead of {target}")
