@@ -90,7 +90,7 @@ class Machine(Protocol):
     def adopt(self, state: Any) -> None:
         """Adopt the :attr:`Decision.state` of a written decision."""
 
-    def loaded(self) -> Iterator[Step]:
+    def on_loaded(self) -> Iterator[Step]:
         """Yield the decisions to take after the replay, before requests are answered."""
 
     def due(self, name: Any, moment: Moment) -> Decision:

@@ -50,7 +50,7 @@ class Draft:
         last.count += 1
         return last.change
 
-    def encoded(self) -> list[tuple[bytes, Any]]:
+    def build_batches(self) -> list[tuple[bytes, Any]]:
         """Return each batch as it is to be appended, with its change."""
         return [
             (of_payload(batch.payload, batch.count, self.wall_ms), batch.change)

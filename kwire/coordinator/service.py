@@ -128,18 +128,18 @@ class CoordinatorService(Generic[M]):
 
     def on_elected(self, index: int, leader_epoch: int) -> None:
         """Load a partition that this node now leads, in ``leader_epoch``."""
-        known = self._shards.get(index)
-        if known is not None:
-            if known.leader_epoch >= leader_epoch:
+        current = self._shards.get(index)
+        if current is not None:
+            if current.leader_epoch >= leader_epoch:
                 return
-            self._wakes.wake(known.resign())
+            self._wakes.wake(current.resign())
         partition = TopicPartition(self.topic, index)
         shard = Shard(partition, leader_epoch, self.make(index))
         self._shards[index] = shard
         start, end = self.log.bounds(partition)
         if start == end:
             shard.written = end
-            for step in shard.machine.loaded():
+            for step in shard.machine.on_loaded():
                 self._perform(shard, step(self._moment()))
             shard.phase = Phase.ACTIVE
             self._keep_in_time(shard)
@@ -207,15 +207,15 @@ class CoordinatorService(Generic[M]):
         try:
             max_batch_bytes = self.log.max_batch_bytes(shard.partition)
         except KafkaError as error:
-            raise _as_coordinator(error) from error
+            raise _to_client_error(error) from error
         return Draft(self.clock.now_ms(), max_batch_bytes, new_change)
 
     async def read(self, index: int, look: Callable[[M], R]) -> R:
         """Return the result of ``look``, once the state it has read is committed."""
         shard = self._ready(index)
-        seen = look(shard.machine)
+        result = look(shard.machine)
         await self._wait_committed(shard, shard.written)
-        return seen
+        return result
 
     def each(self, steps_of: Callable[[M], Iterable[Step]]) -> None:
         """Schedule these steps in every partition that answers requests."""
@@ -244,11 +244,11 @@ class CoordinatorService(Generic[M]):
         try:
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         except KafkaError as error:
-            told = _as_coordinator(error)
+            client_error = _to_client_error(error)
             if decision.otherwise is None:
-                raise told from error
+                raise client_error from error
             log.warning("not written partition=%s error=%r", shard.partition, error)
-            decision = decision.otherwise(told, self._moment())
+            decision = decision.otherwise(client_error, self._moment())
             answered = shard.perform(decision, self.log, self.clock.now_ms())
         self._wakes.wake(answered)
         if decision.steps:
@@ -276,7 +276,7 @@ class CoordinatorService(Generic[M]):
             with trio.fail_after(self.commit_timeout_ms() / 1000):
                 await self.log.wait_committed(shard.partition, end_offset)
         except KafkaError as error:
-            raise _as_coordinator(error) from error
+            raise _to_client_error(error) from error
         except trio.TooSlowError:
             raise CoordinatorNotAvailable from None
         if self._shards.get(shard.partition.partition) is not shard:
@@ -387,7 +387,7 @@ class CoordinatorService(Generic[M]):
                 log.warning("log ends early partition=%s offset=%d", shard.partition, offset)
                 break
             offset = reached
-        for step in shard.machine.loaded():
+        for step in shard.machine.on_loaded():
             self._perform(shard, step(self._moment()))
             await slices.pause()
             if shard.phase is not Phase.LOADING:
@@ -402,7 +402,7 @@ class CoordinatorService(Generic[M]):
         )
 
 
-def _as_coordinator(error: KafkaError) -> KafkaError:
+def _to_client_error(error: KafkaError) -> KafkaError:
     """Return the error for the client when the partition cannot be written."""
-    told = _APPEND_ERRORS.get(type(error))
-    return error if told is None else told()
+    error_type = _APPEND_ERRORS.get(type(error))
+    return error if error_type is None else error_type()

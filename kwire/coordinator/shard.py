@@ -106,7 +106,7 @@ class Shard(Generic[M]):
         max_batch_bytes = to.max_batch_bytes(self.partition)
         batches_with_effect: list[tuple[bytes, Callable[[], None]]] = []
         if decision.draft is not None:
-            for stored, change in decision.draft.encoded():
+            for stored, change in decision.draft.build_batches():
                 batches_with_effect.append((stored, partial(self.machine.apply_change, change)))
         for piece in self._pieces(decision.records, max_batch_bytes):
             stored = batch([New(key, value) for key, value, _ in piece], timestamp_ms=wall_ms)

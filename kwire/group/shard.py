@@ -124,7 +124,7 @@ class GroupShard:
 
     # Deadlines
 
-    def loaded(self) -> Iterator[Step]:
+    def on_loaded(self) -> Iterator[Step]:
         """Yield the steps after a load; each member in the log gets a whole session timeout."""
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)

@@ -92,14 +92,14 @@ async def test_a_deadline_that_passes_during_the_loading_waits_for_its_end(
 ) -> None:
     """Invariant 10: the service does not poll for the deadline during the loading."""
 
-    def loaded(shard: GroupShard) -> Iterator[Step]:
+    def on_loaded(shard: GroupShard) -> Iterator[Step]:
         yield lambda moment: Decision(timers=((("sweep",), moment.now),))
         for _ in range(GROUPS):
             yield lambda moment: NOTHING
 
     one = await written()
     two = node(one.log, offsets_topic_num_partitions=1)
-    monkeypatch.setattr(GroupShard, "loaded", loaded)
+    monkeypatch.setattr(GroupShard, "on_loaded", on_loaded)
     steps = Steps()
     async with running(two, turns):
         trio.lowlevel.add_instrument(steps)

@@ -154,7 +154,7 @@ class Sim:
         """Another node takes over."""
         self.shard.resign()
         self.shard = self.replayed()
-        for step in self.groups.loaded():
+        for step in self.groups.on_loaded():
             self.perform(step(self.moment))
         self.shard.phase = Phase.ACTIVE
 
