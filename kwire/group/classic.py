@@ -35,11 +35,11 @@ from kwire.group.decision_builder import (
 )
 from kwire.group.model import ClassicGroup, Member, State
 from kwire.group.rebalance import (
-    assigned,
     complete,
     complete_if_joined,
     expel,
     prepare,
+    propagate_assignments,
     rebalance,
 )
 from kwire.group.records import group_record
@@ -47,7 +47,7 @@ from kwire.group.records import group_record
 log = logging.getLogger(__name__)
 
 Leaver = LeaveGroupRequest.MemberIdentity
-Left = LeaveGroupResponse.MemberResponse
+LeaveResult = LeaveGroupResponse.MemberResponse
 
 
 class Refused(Exception):
@@ -96,13 +96,13 @@ def _join(
     if instance_id is not None:
         current = group.instances.get(instance_id)
         if current is not None:
-            return _static_return(builder, group, request, current, fresh_id)
+            return _rejoin_static_member(builder, group, request, current, fresh_id)
     elif request.knows_member_id_required:
-        if len(group.pending) >= builder.settings.max_pending_members:
+        if len(group.pending_join) >= builder.settings.max_pending_members:
             raise Refused(GroupMaxSizeReached)
         builder.start_session(group, fresh_id, request.session_timeout_ms)
         builder.answer(builder.ticket, join_error(MemberIdRequired, fresh_id))
-        return group._replace(pending=group.pending.set(fresh_id, True))
+        return group._replace(pending_join=group.pending_join.set(fresh_id, True))
     return _admit(builder, group, request, client, fresh_id)
 
 
@@ -113,7 +113,7 @@ def _has_room(builder: DecisionBuilder, group: ClassicGroup, member_id: str) -> 
         return True
     if group.state is State.PREPARING:
         waits = member is not None and member.join_ticket is not None
-        return waits or group.joining < limit
+        return waits or group.joining_count < limit
     return member is not None or len(group.members) < limit
 
 
@@ -142,7 +142,7 @@ def _admit(
     )
     group = group.add(member, request.protocol_type)
     if group.initial_delay is not None:
-        group = group._replace(grown=True)
+        group = group._replace(has_new_member=True)
     builder.start_session(group, member_id, builder.settings.new_member_join_timeout_ms)
     return rebalance(builder, group, f"{member_id} joined")
 
@@ -152,7 +152,7 @@ def _join_again(
 ) -> ClassicGroup:
     """Join a member that has an id: for the first time with it, or for a new generation."""
     member_id = request.member_id
-    if member_id in group.pending:
+    if member_id in group.pending_join:
         if request.group_instance_id is not None:
             raise Refused(UnknownMemberId, member_id)
         return _admit(builder, group, request, client, member_id)
@@ -160,18 +160,18 @@ def _join_again(
         member = group.check_member(member_id, request.group_instance_id)
     except KafkaError as error:
         raise Refused(type(error), member_id) from error
-    same = member.protocols == _protocols(request)
-    settled = group.state is State.COMPLETING or (
+    is_unchanged = member.protocols == _protocols(request)
+    may_keep_generation = group.state is State.COMPLETING or (
         group.state is State.STABLE and group.leader != member_id
     )
-    if same and settled:
+    if is_unchanged and may_keep_generation:
         builder.answer(builder.ticket, join_response(group, member))
         return group
-    group = _updated(builder, group, member, request)
+    group = _update_member(builder, group, member, request)
     return rebalance(builder, group, f"{member_id} joined again")
 
 
-def _updated(
+def _update_member(
     builder: DecisionBuilder, group: ClassicGroup, member: Member, request: JoinGroupRequest
 ) -> ClassicGroup:
     """Set a member's new protocols and timeouts; it waits for the next generation."""
@@ -186,7 +186,7 @@ def _updated(
     )
 
 
-def _static_return(
+def _rejoin_static_member(
     builder: DecisionBuilder,
     group: ClassicGroup,
     request: JoinGroupRequest,
@@ -199,14 +199,14 @@ def _static_return(
     builder.answer(old.join_ticket, join_error(FencedInstanceId, old_id))
     builder.answer(old.sync_ticket, sync_error(FencedInstanceId))
     builder.end_session(group, old_id)
-    group = group.renamed(old_id, new_id)
+    group = group.replace_static_member(old_id, new_id)
     builder.restart_session(group, group.members[new_id])
-    group = _updated(builder, group, group.members[new_id], request)
+    group = _update_member(builder, group, group.members[new_id], request)
     if group.state is State.COMPLETING:
         return prepare(builder, group, f"static member {request.group_instance_id} returned")
     if group.state is not State.STABLE:
         return complete_if_joined(builder, group)
-    if group.chosen_protocol() != group.protocol:
+    if group.select_protocol() != group.protocol:
         return rebalance(builder, group, f"{request.group_instance_id} changes the protocol")
     group = group.replace(group.members[new_id]._replace(join_ticket=None))
     builder.records.append(group_record(group))
@@ -230,17 +230,17 @@ def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupReques
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise IllegalGeneration
-    for told, known in (
+    for requested, current in (
         (request.protocol_type, group.protocol_type),
         (request.protocol_name, group.protocol),
     ):
-        if told is not None and known is not None and told != known:
+        if requested is not None and current is not None and requested != current:
             raise InconsistentGroupProtocol
     if group.state is State.PREPARING:
         raise RebalanceInProgress
-    if member.member_id in group.unsynced:
-        group = group._replace(unsynced=group.unsynced.delete(member.member_id))
-        if not group.unsynced:
+    if member.member_id in group.pending_sync:
+        group = group._replace(pending_sync=group.pending_sync.delete(member.member_id))
+        if not group.pending_sync:
             builder.end_sync_timeout(group)
     if group.state is State.STABLE:
         builder.answer(builder.ticket, sync_response(group, member))
@@ -249,7 +249,8 @@ def sync(builder: DecisionBuilder, group: ClassicGroup, request: SyncGroupReques
     group = group.replace(member._replace(sync_ticket=builder.ticket))
     if group.leader != member.member_id:
         return group
-    return assigned(builder, group, {a.member_id: bytes(a.assignment) for a in request.assignments})
+    assignments = {a.member_id: bytes(a.assignment) for a in request.assignments}
+    return propagate_assignments(builder, group, assignments)
 
 
 # Staying and leaving
@@ -272,35 +273,35 @@ def leave(
     builder: DecisionBuilder, group: ClassicGroup, request: LeaveGroupRequest
 ) -> ClassicGroup:
     """Remove the members of a LeaveGroup; administrators send only instance ids."""
-    answers = []
+    results = []
     for leaver in request.members:
         try:
-            group = _one_leaves(builder, group, leaver)
+            group = _remove_leaver(builder, group, leaver)
         except KafkaError as error:
-            answers.append(_left(leaver, error.code))
+            results.append(_leave_result(leaver, error.code))
         else:
-            answers.append(_left(leaver, 0))
-    builder.answer(builder.ticket, LeaveGroupResponse(members=answers))
-    if any(not left.error_code for left in answers):
+            results.append(_leave_result(leaver, 0))
+    builder.answer(builder.ticket, LeaveGroupResponse(members=results))
+    if any(not result.error_code for result in results):
         if group.state in (State.STABLE, State.COMPLETING):
             return prepare(builder, group, "members left")
         return complete_if_joined(builder, group)
     return group
 
 
-def _left(leaver: Leaver, error_code: int) -> Left:
-    return Left(
+def _leave_result(leaver: Leaver, error_code: int) -> LeaveResult:
+    return LeaveResult(
         member_id=leaver.member_id,
         group_instance_id=leaver.group_instance_id,
         error_code=error_code,
     )
 
 
-def _one_leaves(builder: DecisionBuilder, group: ClassicGroup, leaver: Leaver) -> ClassicGroup:
+def _remove_leaver(builder: DecisionBuilder, group: ClassicGroup, leaver: Leaver) -> ClassicGroup:
     member_id, instance_id = leaver.member_id, leaver.group_instance_id
     if not member_id:
         member_id = group.instances.get(instance_id or "", "")
-    elif member_id in group.pending:
+    elif member_id in group.pending_join:
         builder.end_session(group, member_id)
         return group.remove(member_id)
     member = group.check_member(member_id, instance_id)
@@ -308,15 +309,17 @@ def _one_leaves(builder: DecisionBuilder, group: ClassicGroup, leaver: Leaver) -
     return expel(builder, group, member)
 
 
-def session_over(builder: DecisionBuilder, group: ClassicGroup, member_id: str) -> ClassicGroup:
+def on_session_timeout(
+    builder: DecisionBuilder, group: ClassicGroup, member_id: str
+) -> ClassicGroup:
     """Remove a member that sent no request for its session timeout.
 
     A member that waits for an answer is alive, unless it joined for the first time: such a client
     may have disconnected long ago.
     """
-    if member_id in group.pending:
+    if member_id in group.pending_join:
         log.info("pending member expired group=%s member=%s", group.group_id, member_id)
-        return _without(builder, group.remove(member_id))
+        return _complete_without_member(builder, group.remove(member_id))
     member = group.members.get(member_id)
     if member is None:
         return group
@@ -328,10 +331,10 @@ def session_over(builder: DecisionBuilder, group: ClassicGroup, member_id: str) 
     group = group.remove(member_id)
     if group.state in (State.STABLE, State.COMPLETING):
         return prepare(builder, group, f"{member_id} failed")
-    return _without(builder, group)
+    return _complete_without_member(builder, group)
 
 
-def _without(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
+def _complete_without_member(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete a rebalance if it waited only for a member that failed."""
     if group.state is State.PREPARING and group.all_joined:
         return complete(builder, group)

@@ -94,7 +94,7 @@ def join_response_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGro
             group_instance_id=member.instance_id,
             metadata=member.metadata(group.protocol),
         )
-        for member in group.ordered()
+        for member in group.members_by_arrival()
     ]
 
 

@@ -75,15 +75,15 @@ def _expire_offsets(
     retention_ms = shard.settings().offsets_retention_ms
 
     def is_over(partition: int, committed: Committed) -> bool:
-        old = committed.expired(since(committed), moment.wall_ms, retention_ms)
-        return old and not shard.offsets.unstable(group.group_id, topic, partition)
+        is_expired = committed.is_expired(since(committed), moment.wall_ms, retention_ms)
+        return is_expired and not shard.offsets.is_unstable(group.group_id, topic, partition)
 
     return _remove(shard, group.group_id, topic, partitions, is_over)
 
 
 def _expire_group(shard: "GroupShard", group_id: str, moment: Moment) -> Decision:
     group, offsets = shard.groups.get(group_id), shard.offsets
-    if group is None or group.state is not State.EMPTY or group.pending:
+    if group is None or group.state is not State.EMPTY or group.pending_join:
         return NOTHING
     if offsets.of(group_id) or offsets.has_open(group_id):
         return NOTHING

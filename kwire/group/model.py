@@ -76,23 +76,23 @@ class ClassicGroup(NamedTuple):
     members: Map[str, Member] = NONE
     instances: Map[str, str] = NONE
     """Member ids of the static members, by instance id."""
-    pending: Map[str, bool] = NONE
+    pending_join: Map[str, bool] = NONE
     """Member ids handed out (KIP-394) with which no member has joined yet."""
-    unsynced: Map[str, bool] = NONE
-    """Members of this generation that have not sent a SyncGroup yet."""
+    pending_sync: Map[str, bool] = NONE
+    """Ids of the members of this generation that have not sent a SyncGroup yet."""
     votes: Map[str, int] = NONE
     """The number of members that support a protocol, by its name."""
-    joining: int = 0
+    joining_count: int = 0
     """The number of members that wait for the next generation."""
     arrivals: int = 0
     initial_delay: tuple[int, int] | None = None
     """The delay of an empty group's first rebalance, and its possible extension, in ms."""
-    grown: bool = False
-    """Whether a member was added during that delay."""
+    has_new_member: bool = False
+    """Whether a member joined during that delay."""
 
     @property
     def all_joined(self) -> bool:
-        return self.joining == len(self.members) and not self.pending
+        return self.joining_count == len(self.members) and not self.pending_join
 
     @property
     def can_rebalance(self) -> bool:
@@ -102,11 +102,11 @@ class ClassicGroup(NamedTuple):
     def rebalance_timeout_ms(self) -> int:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
-    def ordered(self) -> list[Member]:
+    def members_by_arrival(self) -> list[Member]:
         """Return the members in their order of arrival."""
         return sorted(self.members.values(), key=_arrival)
 
-    def moved(self, state: State, now_ms: int) -> "ClassicGroup":
+    def transition_to(self, state: State, now_ms: int) -> "ClassicGroup":
         """Return the group in another state."""
         assert state in TRANSITIONS[self.state], f"{self.group_id}: {self.state} to {state}"
         return self._replace(state=state, since_ms=now_ms)
@@ -138,18 +138,18 @@ class ClassicGroup(NamedTuple):
 
     def add(self, member: Member, protocol_type: str) -> "ClassicGroup":
         """Return the group with another member."""
+        member = member._replace(order=self.arrivals)
         instances = self.instances
         if member.instance_id is not None:
             instances = instances.set(member.instance_id, member.member_id)
-        placed = member._replace(order=self.arrivals)
         return self._replace(
-            members=self.members.set(member.member_id, placed),
+            members=self.members.set(member.member_id, member),
             instances=instances,
-            pending=self.pending.delete(member.member_id)
-            if member.member_id in self.pending
-            else self.pending,
-            votes=_counted(self.votes, member, 1),
-            joining=self.joining + (member.join_ticket is not None),
+            pending_join=self.pending_join.delete(member.member_id)
+            if member.member_id in self.pending_join
+            else self.pending_join,
+            votes=_add_votes(self.votes, member, 1),
+            joining_count=self.joining_count + (member.join_ticket is not None),
             leader=self.leader or member.member_id,
             protocol_type=self.protocol_type if self.members else protocol_type,
             arrivals=self.arrivals + 1,
@@ -160,26 +160,27 @@ class ClassicGroup(NamedTuple):
         old = self.members[member.member_id]
         votes = self.votes
         if old.protocols != member.protocols:
-            votes = _counted(_counted(votes, old, -1), member, 1)
+            votes = _add_votes(_add_votes(votes, old, -1), member, 1)
+        joining_change = (member.join_ticket is not None) - (old.join_ticket is not None)
         return self._replace(
             members=self.members.set(member.member_id, member),
             votes=votes,
-            joining=self.joining + (member.join_ticket is not None) - (old.join_ticket is not None),
+            joining_count=self.joining_count + joining_change,
         )
 
     def remove(self, member_id: str) -> "ClassicGroup":
         """Return the group without a member or a pending member id."""
-        if member_id in self.pending:
-            return self._replace(pending=self.pending.delete(member_id))
+        if member_id in self.pending_join:
+            return self._replace(pending_join=self.pending_join.delete(member_id))
         member = self.members.get(member_id)
         if member is None:
             return self
         instances = self.instances
         if member.instance_id is not None and instances.get(member.instance_id) == member_id:
             instances = instances.delete(member.instance_id)
-        unsynced = self.unsynced
-        if member_id in unsynced:
-            unsynced = unsynced.delete(member_id)
+        pending_sync = self.pending_sync
+        if member_id in pending_sync:
+            pending_sync = pending_sync.delete(member_id)
         members = self.members.delete(member_id)
         leader = self.leader
         if leader == member_id:
@@ -188,34 +189,34 @@ class ClassicGroup(NamedTuple):
         return self._replace(
             members=members,
             instances=instances,
-            unsynced=unsynced,
-            votes=_counted(self.votes, member, -1),
-            joining=self.joining - (member.join_ticket is not None),
+            pending_sync=pending_sync,
+            votes=_add_votes(self.votes, member, -1),
+            joining_count=self.joining_count - (member.join_ticket is not None),
             leader=leader,
         )
 
-    def renamed(self, old_id: str, new_id: str) -> "ClassicGroup":
-        """Return the group after a static member returned under a new member id."""
+    def replace_static_member(self, old_id: str, new_id: str) -> "ClassicGroup":
+        """Return the group with a new member id for a static member that restarted."""
         old = self.members[old_id]
         assert old.instance_id is not None
         member = old._replace(member_id=new_id, join_ticket=None, sync_ticket=None)
-        unsynced = self.unsynced
-        if old_id in unsynced:
-            unsynced = unsynced.delete(old_id)
+        pending_sync = self.pending_sync
+        if old_id in pending_sync:
+            pending_sync = pending_sync.delete(old_id)
         return self._replace(
             members=self.members.delete(old_id).set(new_id, member),
             instances=self.instances.set(old.instance_id, new_id),
-            unsynced=unsynced,
-            joining=self.joining - (old.join_ticket is not None),
+            pending_sync=pending_sync,
+            joining_count=self.joining_count - (old.join_ticket is not None),
             leader=new_id if self.leader == old_id else self.leader,
         )
 
-    def chosen_protocol(self) -> str:
+    def select_protocol(self) -> str:
         """Return the protocol that all members support and most prefer."""
         count = len(self.members)
         candidates = {name for name, votes in self.votes.items() if votes == count}
         preferred: dict[str, int] = {}
-        for member in self.ordered():
+        for member in self.members_by_arrival():
             name = next(name for name, _ in member.protocols if name in candidates)
             preferred[name] = preferred.get(name, 0) + 1
         return max(preferred, key=lambda name: preferred[name])
@@ -225,14 +226,14 @@ def _arrival(member: Member) -> int:
     return member.order
 
 
-def _counted(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:
+def _add_votes(votes: Map[str, int], member: Member, step: int) -> Map[str, int]:
     """Return the votes after ``step`` is added to each of a member's protocols."""
-    with votes.mutate() as changing:
+    with votes.mutate() as mutation:
         for name, _ in member.protocols:
-            count = changing.get(name, 0) + step
+            count = mutation.get(name, 0) + step
             if count:
-                changing[name] = count
+                mutation[name] = count
             else:
-                changing.pop(name, None)
-        counted: Map[str, int] = changing.finish()
-    return counted
+                mutation.pop(name, None)
+        new_votes: Map[str, int] = mutation.finish()
+    return new_votes

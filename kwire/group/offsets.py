@@ -39,7 +39,7 @@ class Committed(NamedTuple):
             value.topic_id,
         )
 
-    def expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
+    def is_expired(self, since_ms: int, now_ms: int, retention_ms: int) -> bool:
         """Whether this offset has been unused for the retention time (KIP-211)."""
         if self.expire_ms != NO_EXPIRY:
             return now_ms >= self.expire_ms
@@ -82,7 +82,7 @@ class Offsets:
         """Return the groups that have committed offsets of a topic."""
         return list(self._by_topic.get(topic, ()))
 
-    def unstable(self, group_id: str, topic: str, partition: int) -> bool:
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may change this offset."""
         return (topic, partition) in self.open_spots(group_id)
 
@@ -181,7 +181,7 @@ class Offsets:
 
     def _overtake(self, spot: Spot, number: int) -> None:
         """A commit counts: those up to this number that stand aside no longer will."""
-        if not self.unstable(*spot):
+        if not self.is_unstable(*spot):
             return
         for pending in self._open.values():
             written, value = pending.get(spot, (0, None))
@@ -190,7 +190,7 @@ class Offsets:
 
     def _forget_open(self, spot: Spot) -> None:
         """A tombstone also removes what open transactions would commit."""
-        if not self.unstable(*spot):
+        if not self.is_unstable(*spot):
             return
         for pending in self._open.values():
             if pending.pop(spot, None) is not None:

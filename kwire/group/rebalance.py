@@ -35,21 +35,21 @@ def prepare(builder: DecisionBuilder, group: ClassicGroup, reason: str) -> Class
     """Start a rebalance in which every member has to join again."""
     if group.state is State.COMPLETING:
         group = _withdraw_assignments(builder, group)
-    group = group._replace(unsynced=Map())
+    group = group._replace(pending_sync=Map())
     builder.end_sync_timeout(group)
-    first = group.state is State.EMPTY
-    group = group.moved(State.PREPARING, builder.moment.wall_ms)
+    was_empty = group.state is State.EMPTY
+    group = group.transition_to(State.PREPARING, builder.moment.wall_ms)
     log.info(
         "rebalance starts group=%s generation=%d reason=%s",
         group.group_id,
         group.generation,
         reason,
     )
-    if first:
+    if was_empty:
         delay_ms = builder.settings.group_initial_rebalance_delay_ms
         builder.start_join_timeout(group, delay_ms)
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        return group._replace(initial_delay=(delay_ms, remaining_ms), grown=False)
+        return group._replace(initial_delay=(delay_ms, remaining_ms), has_new_member=False)
     if group.all_joined:
         return complete(builder, group)
     builder.start_join_timeout(group, group.rebalance_timeout_ms)
@@ -63,28 +63,30 @@ def complete_if_joined(builder: DecisionBuilder, group: ClassicGroup) -> Classic
     return group
 
 
-def join_deadline(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
+def on_join_timeout(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Complete the rebalance at the end of its join time, or extend an initial delay."""
     if group.state is not State.PREPARING:
         return group
     if group.initial_delay is None:
         return complete(builder, group)
     delay_ms, remaining_ms = group.initial_delay
-    if not group.grown or not remaining_ms:
+    if not group.has_new_member or not remaining_ms:
         return complete(builder, group)
     next_ms = min(builder.settings.group_initial_rebalance_delay_ms, remaining_ms)
     builder.start_join_timeout(group, next_ms)
-    return group._replace(grown=False, initial_delay=(next_ms, max(remaining_ms - delay_ms, 0)))
+    return group._replace(
+        has_new_member=False, initial_delay=(next_ms, max(remaining_ms - delay_ms, 0))
+    )
 
 
-def sync_deadline(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
+def on_sync_timeout(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Remove the members that sent no SyncGroup in time, and rebalance."""
-    if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
+    if group.state not in (State.COMPLETING, State.STABLE) or not group.pending_sync:
         return group
-    lost = [member for member in group.ordered() if member.member_id in group.unsynced]
-    for member in lost:
+    late_members = [m for m in group.members_by_arrival() if m.member_id in group.pending_sync]
+    for member in late_members:
         group = expel(builder, group, member)
-    return prepare(builder, group, f"{len(lost)} members did not sync in time")
+    return prepare(builder, group, f"{len(late_members)} members did not sync in time")
 
 
 def expel(builder: DecisionBuilder, group: ClassicGroup, member: Member) -> ClassicGroup:
@@ -101,100 +103,103 @@ def complete(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     group waits for the static ones once more.
     """
     builder.end_join_timeout(group)
-    for member in group.ordered() if group.joining < len(group.members) else ():
+    for member in group.members_by_arrival() if group.joining_count < len(group.members) else ():
         if member.join_ticket is None and member.instance_id is None:
             log.info("member did not rejoin group=%s member=%s", group.group_id, member.member_id)
             group = expel(builder, group, member)
-    group = group._replace(initial_delay=None, grown=False)
+    group = group._replace(initial_delay=None, has_new_member=False)
     if not group.members:
-        return _now_empty(builder, group)
-    if not group.joining:
+        return _become_empty(builder, group)
+    if not group.joining_count:
         builder.start_join_timeout(group, group.rebalance_timeout_ms)
         return group
-    return _next_generation(builder, _led_by_one_present(group))
+    return _start_generation(builder, _elect_joined_leader(group))
 
 
-def _led_by_one_present(group: ClassicGroup) -> ClassicGroup:
+def _elect_joined_leader(group: ClassicGroup) -> ClassicGroup:
     """Return the group with a leader that has joined this rebalance."""
     leader = group.members.get(group.leader or "")
     if leader is not None and leader.join_ticket is not None:
         return group
-    present = next(member for member in group.ordered() if member.join_ticket is not None)
-    return group._replace(leader=present.member_id)
+    new_leader = next(m for m in group.members_by_arrival() if m.join_ticket is not None)
+    return group._replace(leader=new_leader.member_id)
 
 
-def _now_empty(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
-    group = group.moved(State.EMPTY, builder.moment.wall_ms)._replace(
+def _become_empty(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
+    group = group.transition_to(State.EMPTY, builder.moment.wall_ms)._replace(
         generation=group.generation + 1,
         protocol=None,
         leader=None,
-        unsynced=Map(),
+        pending_sync=Map(),
     )
     builder.records.append(group_record(group))
     log.info("group is empty group=%s generation=%d", group.group_id, group.generation)
     return group
 
 
-def _next_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
+def _start_generation(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Answer every JoinGroup with the new generation, and wait for the leader's SyncGroup."""
-    group = group.moved(State.COMPLETING, builder.moment.wall_ms)._replace(
+    group = group.transition_to(State.COMPLETING, builder.moment.wall_ms)._replace(
         generation=group.generation + 1,
-        protocol=group.chosen_protocol(),
+        protocol=group.select_protocol(),
     )
-    for member in group.ordered():
+    for member in group.members_by_arrival():
         builder.answer(member.join_ticket, join_response(group, member))
         builder.restart_session(group, member)
-    settled = {
-        key: member._replace(join_ticket=None, is_new=False)
-        for key, member in group.members.items()
+    members = {
+        member_id: member._replace(join_ticket=None, is_new=False)
+        for member_id, member in group.members.items()
     }
     builder.start_sync_timeout(group, group.rebalance_timeout_ms)
     log.info(
         "generation starts group=%s generation=%d members=%d",
         group.group_id,
         group.generation,
-        len(settled),
+        len(members),
     )
     return group._replace(
-        members=Map(settled), unsynced=Map(dict.fromkeys(settled, True)), joining=0
+        members=Map(members), pending_sync=Map(dict.fromkeys(members, True)), joining_count=0
     )
 
 
 def _withdraw_assignments(builder: DecisionBuilder, group: ClassicGroup) -> ClassicGroup:
     """Clear the assignments, and answer each waiting SyncGroup with RebalanceInProgress."""
-    cleared = {}
-    for key, member in group.members.items():
-        cleared[key] = member._replace(assignment=b"", sync_ticket=None)
-    for member in group.ordered():
+    members = {}
+    for member_id, member in group.members.items():
+        members[member_id] = member._replace(assignment=b"", sync_ticket=None)
+    for member in group.members_by_arrival():
         if member.sync_ticket is not None:
             builder.answer(member.sync_ticket, sync_error(RebalanceInProgress))
             builder.restart_session(group, member)
-    return group._replace(members=Map(cleared))
+    return group._replace(members=Map(members))
 
 
-def assigned(
+def propagate_assignments(
     builder: DecisionBuilder, group: ClassicGroup, assignments: dict[str, bytes]
 ) -> ClassicGroup:
-    """Make the generation stable with the leader's assignments, and write it."""
-    settled = {
-        key: member._replace(assignment=assignments.get(key, b""), sync_ticket=None)
-        for key, member in group.members.items()
+    """Make the generation stable with the leader's assignments, and write it.
+
+    Each member that waits for its SyncGroup gets its assignment.
+    """
+    members = {
+        member_id: member._replace(assignment=assignments.get(member_id, b""), sync_ticket=None)
+        for member_id, member in group.members.items()
     }
-    waiting = [member for member in group.ordered() if member.sync_ticket is not None]
-    group = group.moved(State.STABLE, builder.moment.wall_ms)._replace(members=Map(settled))
-    for member in waiting:
-        builder.answer(member.sync_ticket, sync_response(group, settled[member.member_id]))
+    waiters = [member for member in group.members_by_arrival() if member.sync_ticket is not None]
+    group = group.transition_to(State.STABLE, builder.moment.wall_ms)._replace(members=Map(members))
+    for member in waiters:
+        builder.answer(member.sync_ticket, sync_response(group, members[member.member_id]))
         builder.restart_session(group, member)
     builder.records.append(group_record(group))
     return group
 
 
-def not_assigned(
+def fail_assignments(
     builder: DecisionBuilder, group: ClassicGroup, error: type[KafkaError]
 ) -> ClassicGroup:
     """Answer waiting members with an error and rebalance: the assignments could not be written."""
     builder.answer(builder.ticket, sync_error(error))
-    for member in group.ordered():
+    for member in group.members_by_arrival():
         if member.sync_ticket is not None:
             builder.answer(member.sync_ticket, sync_error(error))
             builder.restart_session(group, member)

@@ -85,10 +85,10 @@ def load(key: bytes, value: bytes | None) -> Record | None:
     if len(key) < _PREFIX.size or (value is not None and len(value) < _PREFIX.size):
         raise ValueError("record without a type")
     (kind,) = _PREFIX.unpack_from(key)
-    known = _VALUES.get(kind)
-    if known is None:
+    entry = _VALUES.get(kind)
+    if entry is None:
         return _load_foreign(kind, key, value)
-    key_type, value_type, _ = known
+    key_type, value_type, _ = entry
     decoded_key: Any = decode(key_type, key[2:], 0)
     if value is None:
         return Record(decoded_key)
@@ -99,10 +99,10 @@ def load(key: bytes, value: bytes | None) -> Record | None:
 
 
 def _load_foreign(kind: int, key: bytes, value: bytes | None) -> Record | None:
-    known = _FOREIGN.get(kind)
-    if known is None:
+    entry = _FOREIGN.get(kind)
+    if entry is None:
         return None
-    module, name, group_kind = known
+    module, name, group_kind = entry
     key_type = getattr(import_module(f"kwire.codec.messages.{module}"), name)
     decoded: Any = decode(key_type, key[2:], 0)
     return Record(ForeignGroup(decoded.group_id, group_kind), None if value is None else True)
@@ -127,7 +127,7 @@ def group_record(group: ClassicGroup) -> Record:
                 subscription=member.metadata(group.protocol),
                 assignment=member.assignment,
             )
-            for member in group.ordered()
+            for member in group.members_by_arrival()
         ],
     )
     return Record(GroupMetadataKey(group=group.group_id), value)

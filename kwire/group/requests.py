@@ -196,8 +196,8 @@ def read_offsets(
     else:
         committed = []
         for topic, partitions in topics:
-            known = stored.get(topic, {})
-            committed.append((topic, [(number, known.get(number)) for number in partitions]))
+            of_topic = stored.get(topic, {})
+            committed.append((topic, [(number, of_topic.get(number)) for number in partitions]))
     unstable: frozenset[tuple[str, int]] = frozenset()
     open_spots = shard.offsets.open_spots(group_id) if require_stable else ()
     if open_spots:
@@ -239,7 +239,7 @@ def delete_offsets(
     def answer(topic: str, partition: int) -> Deleted.OffsetDeleteResponsePartition:
         reads = topic in subscribed if subscribed is not None else group.protocol_type == CONSUMER
         spot = (request.group_id, topic, partition)
-        if not reads and (shard.offsets.get(*spot) or shard.offsets.unstable(*spot)):
+        if not reads and (shard.offsets.get(*spot) or shard.offsets.is_unstable(*spot)):
             builder.records.append(offset_tombstone(*spot))
         return Deleted.OffsetDeleteResponsePartition(
             partition_index=partition, error_code=GroupSubscribedToTopic.code if reads else 0
@@ -301,7 +301,7 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
 
 def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
     """End the sessions of the member ids that were handed out."""
-    for member_id in group.pending:
+    for member_id in group.pending_join:
         builder.end_session(group, member_id)
 
 
@@ -318,7 +318,7 @@ def describe(shard: GroupShard, group_id: str) -> Described:
             member_metadata=member.metadata(group.protocol) if stable else b"",
             member_assignment=member.assignment,
         )
-        for member in group.ordered()
+        for member in group.members_by_arrival()
     ]
     return Described(
         group_id=group_id,

@@ -36,7 +36,7 @@ from kwire.group import requests
 from kwire.group.decision_builder import Client
 from kwire.group.model import ClassicGroup
 from kwire.group.records import partition_for
-from kwire.group.settings import GroupSettings, following
+from kwire.group.settings import GroupSettings, follow_config
 from kwire.group.shard import GroupShard
 from kwire.types import CONSUMER_OFFSETS
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kwire.coordinator.draft import Draft
 
 
-Listed = ListGroupsResponse.ListedGroup
+ListedGroup = ListGroupsResponse.ListedGroup
 Described = DescribeGroupsResponse.DescribedGroup
 Deletion = DeleteGroupsResponse.DeletableGroupResult
 FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
@@ -88,7 +88,7 @@ class GroupCoordinator:
         topic_ids: Callable[[], Mapping[str, bytes] | None],
     ) -> "GroupCoordinator":
         """Return the coordinator with its service; the caller runs ``service.run``."""
-        settings = following(config)
+        settings = follow_config(config)
         service = CoordinatorService(
             topic=CONSUMER_OFFSETS,
             log=to,
@@ -200,21 +200,23 @@ class GroupCoordinator:
         )
         return reply
 
-    async def listed(self, states: Sequence[str], kinds: Sequence[str]) -> list[Listed]:
+    async def list_groups(self, states: Sequence[str], kinds: Sequence[str]) -> list[ListedGroup]:
         """Return the groups of the partitions led here."""
         if self.service.loading:
             raise CoordinatorLoadInProgress
-        found: list[Listed] = []
+        listing: list[ListedGroup] = []
         slices = Slices()
         for index in self.service.active:
             try:
-                groups = await self.service.read(index, lambda shard: shard.listed(states, kinds))
+                groups = await self.service.read(
+                    index, lambda shard: shard.list_groups(states, kinds)
+                )
             except NotCoordinator:
                 continue
             for group in groups:
-                found.append(_listed(group))
+                listing.append(_listed_group(group))
                 await slices.pause()
-        return found
+        return listing
 
     async def describe(self, group_id: str) -> Described:
         return await self.service.read(
@@ -274,8 +276,8 @@ def _commit(
     return requests.commit(shard, request, moment, ticket)
 
 
-def _listed(group: ClassicGroup) -> Listed:
-    return Listed(
+def _listed_group(group: ClassicGroup) -> ListedGroup:
+    return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         group_state=group.state.value,

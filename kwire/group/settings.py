@@ -45,16 +45,16 @@ class GroupSettings:
         )
 
 
-def following(config: "Callable[[], BrokerConfig]") -> Callable[[], GroupSettings]:
+def follow_config(config: "Callable[[], BrokerConfig]") -> Callable[[], GroupSettings]:
     """Return a function of the current settings, rebuilt only when the configuration changes."""
-    last = config()
-    made = GroupSettings.of(last)
+    last_config = config()
+    settings = GroupSettings.of(last_config)
 
-    def current() -> GroupSettings:
-        nonlocal last, made
-        now = config()
-        if now is not last:
-            last, made = now, GroupSettings.of(now)
-        return made
+    def current_settings() -> GroupSettings:
+        nonlocal last_config, settings
+        current_config = config()
+        if current_config is not last_config:
+            last_config, settings = current_config, GroupSettings.of(current_config)
+        return settings
 
-    return current
+    return current_settings

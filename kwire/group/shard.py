@@ -134,7 +134,7 @@ class GroupShard:
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
         group = self.groups[group_id]
-        for member in group.ordered():
+        for member in group.members_by_arrival():
             builder.restart_session(group, member)
         if len(group.members) > builder.settings.group_max_size:
             group = rebalance.prepare(builder, group, "group is over its maximum size")
@@ -150,11 +150,11 @@ class GroupShard:
         builder = DecisionBuilder(moment, self.settings())
         match name:
             case ("session", group_id, member_id):
-                return self._of(builder, group_id, classic.session_over, member_id)
+                return self._of(builder, group_id, classic.on_session_timeout, member_id)
             case ("join", group_id):
-                return self._of(builder, group_id, rebalance.join_deadline)
+                return self._of(builder, group_id, rebalance.on_join_timeout)
             case ("sync", group_id):
-                return self._of(builder, group_id, rebalance.sync_deadline)
+                return self._of(builder, group_id, rebalance.on_sync_timeout)
         return self._sweep(builder)
 
     def forget_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
@@ -206,35 +206,36 @@ class GroupShard:
         fresh_id = f"{request.group_instance_id or client.client_id}-{self.new_id()}"
         if group is not None:
             return builder.build(classic.join(builder, group, request, client, fresh_id))
-        created = self._created(builder, request.group_id)
+        created = self._create_group(builder, request.group_id)
         joined = classic.join(builder, created, request, client, fresh_id)
         if joined is created:
             return builder.build()
         builder.records.insert(0, group_record(created))
         return builder.build(joined)
 
-    def _created(self, builder: DecisionBuilder, group_id: str) -> ClassicGroup:
+    def _create_group(self, builder: DecisionBuilder, group_id: str) -> ClassicGroup:
         if not self.groups:
             self.sweep_later(builder)
         return ClassicGroup(group_id=group_id, since_ms=builder.moment.wall_ms)
 
     def sync(self, request: SyncGroupRequest, moment: Moment, ticket: int) -> Decision:
         builder = DecisionBuilder(moment, self.settings(), ticket)
-        group = self._known(request.group_id)
+        group = self._require_group(request.group_id)
         decision = builder.build(classic.sync(builder, group, request))
         if not decision.records:
             return decision
-        return attrs.evolve(decision, otherwise=partial(self._not_assigned, group, ticket))
+        return attrs.evolve(decision, otherwise=partial(self._fail_assignments, group, ticket))
 
-    def _not_assigned(
+    def _fail_assignments(
         self, group: ClassicGroup, ticket: int, error: KafkaError, moment: Moment
     ) -> Decision:
         builder = DecisionBuilder(moment, self.settings(), ticket)
-        return builder.build(rebalance.not_assigned(builder, group, type(error)))
+        return builder.build(rebalance.fail_assignments(builder, group, type(error)))
 
     def heartbeat(self, request: HeartbeatRequest, moment: Moment, ticket: int) -> Decision:
         builder = DecisionBuilder(moment, self.settings(), ticket)
-        return builder.build(classic.heartbeat(builder, self._known(request.group_id), request))
+        group = self._require_group(request.group_id)
+        return builder.build(classic.heartbeat(builder, group, request))
 
     def leave(self, request: LeaveGroupRequest, moment: Moment, ticket: int) -> Decision:
         group = self.groups.get(request.group_id)
@@ -251,7 +252,7 @@ class GroupShard:
         builder = DecisionBuilder(moment, self.settings(), ticket)
         return builder.build(classic.leave(builder, group, request))
 
-    def _known(self, group_id: str) -> ClassicGroup:
+    def _require_group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
             raise UnknownMemberId
@@ -259,16 +260,16 @@ class GroupShard:
 
     # Requests about all groups
 
-    def listed(self, states: Iterable[str], kinds: Iterable[str]) -> list[ClassicGroup]:
+    def list_groups(self, states: Iterable[str], kinds: Iterable[str]) -> list[ClassicGroup]:
         """Return the groups in any of these states and of any of these kinds; empty means all."""
-        wanted_states = {state.lower() for state in states}
-        wanted_kinds = {kind.lower() for kind in kinds}
-        if wanted_kinds and "classic" not in wanted_kinds:
+        state_filter = {state.lower() for state in states}
+        kind_filter = {kind.lower() for kind in kinds}
+        if kind_filter and "classic" not in kind_filter:
             return []
         return [
             group
             for group in self.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
+            if not state_filter or group.state.value.lower() in state_filter
         ]
 
 

@@ -228,14 +228,14 @@ async def test_a_new_leader_loads_first(autojump_clock: object) -> None:
         with pytest.raises(CoordinatorLoadInProgress):
             await two.groups.commit(committing(1))
         with pytest.raises(CoordinatorLoadInProgress):
-            await two.groups.listed([], [])
+            await two.groups.list_groups([], [])
         beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         assert (await two.groups.heartbeat(beat)).error_code == 0
         two.groups.on_topics_deleted({bytes(16): "other"})
         while two.service.loading:  # noqa: ASYNC110
             await trio.sleep(0.1)
         assert await fetched(two) == 99
-        assert [g.group_id for g in await two.groups.listed([], [])] == ["g"]
+        assert [g.group_id for g in await two.groups.list_groups([], [])] == ["g"]
         with pytest.raises(UnknownMemberId):
             await two.groups.heartbeat(beat)
         nursery.cancel_scope.cancel()
@@ -252,10 +252,10 @@ async def test_deadlines_fire_and_nothing_else_wakes(autojump_clock: object) -> 
         assert trio.current_time() == pytest.approx(3.0)
         # its session is over 10 s after the answer, and with it the group's life
         await trio.sleep(10.1)
-        (group,) = await one.groups.listed([], [])
+        (group,) = await one.groups.list_groups([], [])
         assert group.group_state == "Empty"
         await trio.sleep(86_400 * 8)
-        assert await one.groups.listed([], []) == []
+        assert await one.groups.list_groups([], []) == []
         assert one.service.statistics()["timers"] == 0
         nursery.cancel_scope.cancel()
 
@@ -268,11 +268,11 @@ async def test_a_deadline_that_cannot_be_kept_comes_again(autojump_clock: object
         await one.groups.join(joining(), OLD)
         one.log.failure = NotEnoughReplicas()
         await trio.sleep(11)
-        (group,) = await one.groups.listed([], [])
+        (group,) = await one.groups.list_groups([], [])
         assert group.group_state == "CompletingRebalance"
         one.log.failure = None
         await trio.sleep(2)
-        (group,) = await one.groups.listed([], [])
+        (group,) = await one.groups.list_groups([], [])
         assert group.group_state == "Empty"
         nursery.cancel_scope.cancel()
 

@@ -75,7 +75,7 @@ async def test_loading_gives_way(turns: Turns) -> None:
         two.service.on_elected(0, 2)
         await until(lambda: not two.service.loading)
         assert turns.count > GROUPS * 4 // 3, "replaying and waking the groups"
-        assert len(await two.groups.listed([], [])) == GROUPS
+        assert len(await two.groups.list_groups([], [])) == GROUPS
 
 
 class Steps(trio.abc.Instrument):

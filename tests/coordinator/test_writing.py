@@ -207,7 +207,7 @@ async def test_others_have_turns_during_a_commit_or_deletion_of_thousands_of_off
         assert turns > 100, "every 20 offsets"
         nursery.cancel_scope.cancel()
     assert await one.groups.fetch("g", None, require_stable=True) == []
-    assert await one.groups.listed([], []) == []
+    assert await one.groups.list_groups([], []) == []
 
 
 async def test_a_commit_of_thousands_of_offsets_is_fenced_as_a_whole(
@@ -292,7 +292,7 @@ async def test_a_deletion_takes_what_was_committed_meanwhile(
         (result,) = await one.groups.delete(["g"])
     assert result.error_code == 0
     assert await committed(one) == {}
-    assert await one.groups.listed([], []) == []
+    assert await one.groups.list_groups([], []) == []
 
 
 async def test_what_thousands_of_offsets_leave_is_found_again_in_the_log() -> None:

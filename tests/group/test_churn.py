@@ -167,7 +167,7 @@ def test_a_crowd_settles(seed: int) -> None:
     live = crowd.live()
     group = crowd.sim.groups.groups["g"]
     assert set(group.members) == {client.member_id for client in live}
-    assert not group.pending
+    assert not group.pending_join
     if live:
         assert group.state is State.STABLE
         assert sorted(p for client in live for p in client.owned) == list(range(PARTITIONS))

@@ -60,7 +60,7 @@ def test_who_is_assigned_nothing_owns_nothing_of_the_generation_before() -> None
     assert sim.reply(everything).assignment == b"everything"
     assert sim.reply(waiting).assignment == b""
     sim.restart()
-    owned = [member.assignment for member in sim.groups.groups["g"].ordered()]
+    owned = [member.assignment for member in sim.groups.groups["g"].members_by_arrival()]
     assert sorted(owned) == [b"", b"everything"]
 
 
@@ -84,12 +84,12 @@ def test_abandoned_joins_leave_no_ghosts() -> None:
     for _ in range(50):
         reply = sim.reply(sim.join("gone"))
         assert reply.error_code == 79, "MEMBER_ID_REQUIRED"
-    assert len(sim.groups.groups["g"].pending) == 50
+    assert len(sim.groups.groups["g"].pending_join) == 50
     assert set(sim.groups.groups["g"].members) == {ids["a"]}
     for _ in range(4):
         sim.advance(3)
         assert refused(sim, sim.heartbeat("a", ids["a"], generation_of(sim))) is None
-    assert not sim.groups.groups["g"].pending
+    assert not sim.groups.groups["g"].pending_join
     assert set(sim.groups.groups["g"].members) == {ids["a"]}
     assert sim.groups.groups["g"].state is State.STABLE
 

@@ -59,7 +59,7 @@ def test_the_commit_that_was_written_last_counts(seed: int) -> None:
                 open_commits.clear()
                 counts = None
         assert offset_in(offsets) == counts
-        assert offsets.unstable("g", "t", 0) == bool(open_commits)
+        assert offsets.is_unstable("g", "t", 0) == bool(open_commits)
         assert offsets.has_open("g") == bool(open_commits)
         assert list(offsets.open_spots("g")) == ([("t", 0)] if open_commits else [])
         assert offsets.count == (counts is not None)

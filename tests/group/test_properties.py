@@ -28,7 +28,7 @@ PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"
 def comparable(group: ClassicGroup) -> Any:
     """Return the persistent state of a group without the order in which members joined."""
     kept = persistent(group)
-    members = [member._replace(order=0) for member in kept.ordered()]
+    members = [member._replace(order=0) for member in kept.members_by_arrival()]
     return (
         kept.state,
         kept.generation,
@@ -180,7 +180,7 @@ class Groups(RuleBasedStateMachine):
     def books_balance(self) -> None:
         for group in self.sim.groups.groups.values():
             members = list(group.members.values())
-            assert group.joining == sum(m.join_ticket is not None for m in members)
+            assert group.joining_count == sum(m.join_ticket is not None for m in members)
             votes: dict[str, int] = {}
             for member in members:
                 for name, _ in member.protocols:
@@ -189,8 +189,8 @@ class Groups(RuleBasedStateMachine):
             assert {m.instance_id: m.member_id for m in members if m.instance_id} == dict(
                 group.instances
             )
-            assert set(group.unsynced) <= set(group.members)
-            assert not set(group.pending) & set(group.members)
+            assert set(group.pending_sync) <= set(group.members)
+            assert not set(group.pending_join) & set(group.members)
             assert bool(members) == bool(group.leader in group.members)
             if group.state is State.EMPTY:
                 assert not members

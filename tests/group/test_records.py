@@ -14,7 +14,7 @@ from kwire.group.records import (
     store,
     subscribed_topics,
 )
-from kwire.group.settings import GroupSettings, following
+from kwire.group.settings import GroupSettings, follow_config
 from tests.support.group.sim import Sim, subscription
 
 
@@ -107,7 +107,7 @@ def test_subscriptions(kind: str, metadata: bytes, topics: set[str] | None) -> N
 
 def test_settings_follow_the_configuration() -> None:
     configs = [BrokerConfig({}), BrokerConfig({"group.max.size": "3"})]
-    current = following(lambda: configs[0])
+    current = follow_config(lambda: configs[0])
     assert current() == GroupSettings()
     assert current() is current()
     configs.pop(0)

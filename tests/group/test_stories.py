@@ -109,9 +109,11 @@ class Player:
         lines = []
         for group in self.sim.groups.groups.values():
             members = ",".join(
-                m.member_id + ("*" if m.member_id == group.leader else "") for m in group.ordered()
+                m.member_id + ("*" if m.member_id == group.leader else "")
+                for m in group.members_by_arrival()
             )
-            pending = f" pending {','.join(sorted(group.pending))}" if group.pending else ""
+            pending_ids = ",".join(sorted(group.pending_join))
+            pending = f" pending {pending_ids}" if pending_ids else ""
             place = f"{group.group_id} {group.state.value} {group.generation}"
             lines.append(f"= {place} {members or '-'}{pending}")
         return lines
@@ -241,7 +243,7 @@ class Player:
     def do_list(self, _: list[str], options: dict[str, str]) -> list[str]:
         states = options["states"].split(",") if "states" in options else []
         kinds = options["types"].split(",") if "types" in options else []
-        return [group.group_id for group in self.sim.groups.listed(states, kinds)]
+        return [group.group_id for group in self.sim.groups.list_groups(states, kinds)]
 
     def do_wait(self, names: list[str], _: dict[str, str]) -> None:
         self.sim.advance(float(names[0]))
