@@ -10,16 +10,14 @@ that time.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from kwire.coordinator.decision import NOTHING, Decision, Moment, Step
 from kwire.group.model import CONSUMER, ClassicGroup, State
-from kwire.group.offsets import Committed
+from kwire.group.offsets import Committed, Offsets, is_of_deleted_topic
 from kwire.group.records import group_tombstone, offset_tombstone, subscribed_topics
+from kwire.group.settings import GroupSettings
 from kwire.types import ZERO_UUID
-
-if TYPE_CHECKING:
-    from kwire.group.shard import GroupShard
 
 STEP_OFFSETS: Final = 100
 """Offsets that one step checks, about 1 ms of work if all of them are removed."""
@@ -29,7 +27,23 @@ IsOver = Callable[[int, Committed], bool]
 """Whether the offset of a partition is to be removed."""
 
 
-def expire(shard: "GroupShard") -> Iterator[Step]:
+class ShardState(Protocol):
+    """The groups of one partition and their offsets, as the steps read them."""
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]: ...
+
+    @property
+    def offsets(self) -> Offsets: ...
+
+    @property
+    def settings(self) -> Callable[[], GroupSettings]: ...
+
+    @property
+    def topic_ids(self) -> Callable[[], Mapping[str, bytes] | None]: ...
+
+
+def expire(shard: ShardState) -> Iterator[Step]:
     """Remove the expired offsets of all groups, and the empty groups without offsets."""
     for group_id in list(shard.groups):
         group = shard.groups.get(group_id)
@@ -63,7 +77,7 @@ def _commit_time(committed: Committed) -> int:
 
 
 def _expire_offsets(
-    shard: "GroupShard",
+    shard: ShardState,
     group: ClassicGroup,
     since: Since,
     topic: str,
@@ -81,7 +95,7 @@ def _expire_offsets(
     return _remove(shard, group.group_id, topic, partitions, is_over)
 
 
-def _expire_group(shard: "GroupShard", group_id: str, moment: Moment) -> Decision:
+def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
     group, offsets = shard.groups.get(group_id), shard.offsets
     if group is None or group.state is not State.EMPTY or group.pending_join:
         return NOTHING
@@ -90,7 +104,7 @@ def _expire_group(shard: "GroupShard", group_id: str, moment: Moment) -> Decisio
     return Decision(records=(group_tombstone(group_id),))
 
 
-def forget_topics(shard: "GroupShard", names: Mapping[bytes, str]) -> Iterator[Step]:
+def forget_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iterator[Step]:
     """Remove the offsets of deleted topics, but not of later topics with the same names."""
     for topic_id, topic in names.items():
         for group_id in shard.offsets.groups_of(topic):
@@ -99,7 +113,7 @@ def forget_topics(shard: "GroupShard", names: Mapping[bytes, str]) -> Iterator[S
 
 
 def _forget(
-    shard: "GroupShard",
+    shard: ShardState,
     topic_id: bytes,
     group_id: str,
     topic: str,
@@ -110,7 +124,7 @@ def _forget(
     return _remove(shard, group_id, topic, partitions, lambda _, c: c.topic_id in ids)
 
 
-def forget_deleted(shard: "GroupShard") -> Iterator[Step]:
+def forget_deleted(shard: ShardState) -> Iterator[Step]:
     """Remove the offsets of topics that are no longer in the metadata."""
     for group_id in shard.offsets.groups():
         for topic in list(shard.offsets.of(group_id)):
@@ -119,19 +133,24 @@ def forget_deleted(shard: "GroupShard") -> Iterator[Step]:
 
 
 def _forget_deleted(
-    shard: "GroupShard", group_id: str, topic: str, partitions: list[int], moment: Moment
+    shard: ShardState, group_id: str, topic: str, partitions: list[int], moment: Moment
 ) -> Decision:
-    return _remove(shard, group_id, topic, partitions, lambda _, c: shard.is_of_deleted(topic, c))
+    topic_ids = shard.topic_ids()
+
+    def is_over(partition: int, committed: Committed) -> bool:
+        return is_of_deleted_topic(topic_ids, topic, committed)
+
+    return _remove(shard, group_id, topic, partitions, is_over)
 
 
-def _chunks(shard: "GroupShard", group_id: str, topic: str) -> Iterator[list[int]]:
+def _chunks(shard: ShardState, group_id: str, topic: str) -> Iterator[list[int]]:
     partitions = list(shard.offsets.of(group_id).get(topic, ()))
     for start in range(0, len(partitions), STEP_OFFSETS):
         yield partitions[start : start + STEP_OFFSETS]
 
 
 def _remove(
-    shard: "GroupShard", group_id: str, topic: str, partitions: list[int], is_over: IsOver
+    shard: ShardState, group_id: str, topic: str, partitions: list[int], is_over: IsOver
 ) -> Decision:
     committed = shard.offsets.of(group_id).get(topic, {})
     records = tuple(

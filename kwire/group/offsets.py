@@ -13,6 +13,7 @@ import attrs
 
 from kwire.codec.messages.offset_records import OffsetCommitKey, OffsetCommitValue
 from kwire.records.header import NO_PRODUCER
+from kwire.types import ZERO_UUID
 
 NO_EXPIRY: Final = -1
 
@@ -44,6 +45,19 @@ class Committed(NamedTuple):
         if self.expire_ms != NO_EXPIRY:
             return now_ms >= self.expire_ms
         return now_ms - since_ms >= retention_ms
+
+
+def is_of_deleted_topic(
+    topic_ids: Mapping[str, bytes] | None, topic: str, committed: Committed
+) -> bool:
+    """Whether an offset's topic was deleted; False while ``topic_ids`` are not known (None).
+
+    A later topic with the same name has another id. Old records have no id: they count for any.
+    """
+    if topic_ids is None:
+        return False
+    topic_id = topic_ids.get(topic)
+    return topic_id is None or committed.topic_id not in (topic_id, ZERO_UUID)
 
 
 Spot = tuple[str, str, int]

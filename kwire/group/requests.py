@@ -28,14 +28,14 @@ from kwire.errors import (
 )
 from kwire.group.decision_builder import DecisionBuilder
 from kwire.group.model import CONSUMER, ClassicGroup, State
-from kwire.group.offsets import NO_EXPIRY, Committed
+from kwire.group.offsets import NO_EXPIRY, Committed, is_of_deleted_topic
 from kwire.group.records import (
     OFFSET_WITH_EXPIRY_VERSION,
     group_tombstone,
     offset_tombstone,
     subscribed_topics,
 )
-from kwire.group.shard import GroupShard, is_of_deleted
+from kwire.group.shard import GroupShard
 from kwire.types import ZERO_UUID
 
 Commit = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -160,7 +160,7 @@ class OffsetsRead:
             for number, (partition, committed) in enumerate(offsets):
                 if number % YIELD_OFFSETS == 0:
                     yield
-                if committed is not None and is_of_deleted(self.topic_ids, topic, committed):
+                if committed is not None and is_of_deleted_topic(self.topic_ids, topic, committed):
                     if self.is_of_all:
                         continue
                     committed = None

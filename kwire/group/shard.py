@@ -33,11 +33,10 @@ from kwire.errors import InconsistentGroupProtocol, KafkaError, UnknownMemberId
 from kwire.group import classic, expiry, rebalance
 from kwire.group.decision_builder import Client, DecisionBuilder, join_error
 from kwire.group.model import ClassicGroup
-from kwire.group.offsets import Committed, Offsets
+from kwire.group.offsets import Offsets
 from kwire.group.records import ForeignGroup, group_from, group_record, load, store
 from kwire.group.settings import GroupSettings
 from kwire.records.header import NO_PRODUCER
-from kwire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from kwire.group.group_change import GroupChange
@@ -165,10 +164,6 @@ class GroupShard:
         """Remove the offsets of topics that are no longer in the metadata."""
         return expiry.forget_deleted(self)
 
-    def is_of_deleted(self, topic: str, committed: Committed) -> bool:
-        """Whether the topic that an offset was committed for is known to be deleted."""
-        return is_of_deleted(self.topic_ids(), topic, committed)
-
     def _of(
         self,
         builder: DecisionBuilder,
@@ -271,11 +266,3 @@ class GroupShard:
             for group in self.groups.values()
             if not state_filter or group.state.value.lower() in state_filter
         ]
-
-
-def is_of_deleted(ids: Mapping[str, bytes] | None, topic: str, committed: Committed) -> bool:
-    """Whether an offset's topic is known to be deleted, by the ids of all topics."""
-    if ids is None:
-        return False
-    current = ids.get(topic)
-    return current is None or committed.topic_id not in (current, ZERO_UUID)

@@ -15,7 +15,7 @@ MUTATIONS = (
         name="answer-offset-of-an-earlier-topic",
         invariants=(40,),
         path="kwire/group/requests.py",
-        old="committed is not None and is_of_deleted(self.topic_ids, topic, committed):",
+        old="committed is not None and is_of_deleted_topic(self.topic_ids, topic, committed):",
         new="committed is None:",
         test=f"{_OFFSETS}::test_an_offset_is_never_answered_for_a_later_topic_of_the_name",
     ),
@@ -46,9 +46,9 @@ MUTATIONS = (
     Mutation(
         name="forget-offsets-while-the-metadata-is-unknown",
         invariants=(11,),
-        path="kwire/group/shard.py",
-        old="    if ids is None:\n        return False\n",
-        new="    ids = ids or {}\n",
+        path="kwire/group/offsets.py",
+        old="    if topic_ids is None:\n        return False\n",
+        new="    topic_ids = topic_ids or {}\n",
         test=f"{_OFFSETS}::test_no_topic_counts_as_deleted_before_the_metadata_is_current",
     ),
     Mutation(
