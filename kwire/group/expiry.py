@@ -85,7 +85,7 @@ def _expire_offsets(
     moment: Moment,
 ) -> Decision:
     if shard.groups.get(group.group_id) is not group:
-        return NOTHING  # State or subscriptions may have changed; the next sweep checks it.
+        return NOTHING  # State or subscriptions may have changed; the next expiry checks it.
     retention_ms = shard.settings().offsets_retention_ms
 
     def is_over(partition: int, committed: Committed) -> bool:
@@ -104,15 +104,15 @@ def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
     return Decision(records=(group_tombstone(group_id),))
 
 
-def forget_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iterator[Step]:
+def remove_deleted_topics(shard: ShardState, names: Mapping[bytes, str]) -> Iterator[Step]:
     """Remove the offsets of deleted topics, but not of later topics with the same names."""
     for topic_id, topic in names.items():
         for group_id in shard.offsets.groups_of(topic):
             for partitions in _chunks(shard, group_id, topic):
-                yield partial(_forget, shard, topic_id, group_id, topic, partitions)
+                yield partial(_remove_deleted_topic, shard, topic_id, group_id, topic, partitions)
 
 
-def _forget(
+def _remove_deleted_topic(
     shard: ShardState,
     topic_id: bytes,
     group_id: str,
@@ -124,15 +124,15 @@ def _forget(
     return _remove(shard, group_id, topic, partitions, lambda _, c: c.topic_id in ids)
 
 
-def forget_deleted(shard: ShardState) -> Iterator[Step]:
+def remove_missing_topics(shard: ShardState) -> Iterator[Step]:
     """Remove the offsets of topics that are no longer in the metadata."""
     for group_id in shard.offsets.groups():
         for topic in list(shard.offsets.of(group_id)):
             for partitions in _chunks(shard, group_id, topic):
-                yield partial(_forget_deleted, shard, group_id, topic, partitions)
+                yield partial(_remove_missing_topic, shard, group_id, topic, partitions)
 
 
-def _forget_deleted(
+def _remove_missing_topic(
     shard: ShardState, group_id: str, topic: str, partitions: list[int], moment: Moment
 ) -> Decision:
     topic_ids = shard.topic_ids()

@@ -79,7 +79,7 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
     For a group without members any client may commit without a generation.
     """
     if not shard.groups:
-        shard.sweep_later(builder)
+        shard.schedule_expiry(builder)
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
     group = shard.groups.get(request.group_id)
     if request.group_id in shard.foreign:

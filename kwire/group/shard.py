@@ -2,7 +2,7 @@
 
 It serves classic groups.  Of a group of another protocol found in the log it stores the kind: the
 group's offsets are kept and can be read, but it can neither be joined nor deleted as a classic one.
-Invariant: the ``sweep`` deadline is set as long as there is any group.
+Invariant: the ``expiry`` deadline is set as long as there is any group.
 """
 
 import logging
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SWEEP: Final = ("sweep",)
+_EXPIRY: Final = ("expiry",)
 
 
 @attrs.define
@@ -128,7 +128,7 @@ class GroupShard:
         for group_id in list(self.groups):
             yield partial(self._wait_for_members, group_id)
         if self.groups:
-            yield self._look_for_deleted
+            yield self._check_topics
 
     def _wait_for_members(self, group_id: str, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
@@ -139,11 +139,11 @@ class GroupShard:
             group = rebalance.prepare(builder, group, "group is over its maximum size")
         return builder.build(group)
 
-    def _look_for_deleted(self, moment: Moment) -> Decision:
+    def _check_topics(self, moment: Moment) -> Decision:
         """Remove the offsets of topics that were deleted before this node led the partition."""
         builder = DecisionBuilder(moment, self.settings())
-        self.sweep_later(builder)
-        return attrs.evolve(builder.build(), steps=self.forget_deleted())
+        self.schedule_expiry(builder)
+        return attrs.evolve(builder.build(), steps=self.remove_missing_topics())
 
     def due(self, name: Any, moment: Moment) -> Decision:
         builder = DecisionBuilder(moment, self.settings())
@@ -154,15 +154,15 @@ class GroupShard:
                 return self._of(builder, group_id, rebalance.on_join_timeout)
             case ("sync", group_id):
                 return self._of(builder, group_id, rebalance.on_sync_timeout)
-        return self._sweep(builder)
+        return self._expire(builder)
 
-    def forget_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
+    def remove_deleted_topics(self, names: Mapping[bytes, str]) -> Iterator[Step]:
         """Remove the offsets of deleted topics, which are given by id."""
-        return expiry.forget_topics(self, names)
+        return expiry.remove_deleted_topics(self, names)
 
-    def forget_deleted(self) -> Iterator[Step]:
+    def remove_missing_topics(self) -> Iterator[Step]:
         """Remove the offsets of topics that are no longer in the metadata."""
-        return expiry.forget_deleted(self)
+        return expiry.remove_missing_topics(self)
 
     def _of(
         self,
@@ -174,16 +174,16 @@ class GroupShard:
         group = self.groups.get(group_id)
         return NOTHING if group is None else builder.build(decide(builder, group, *args))
 
-    def _sweep(self, builder: DecisionBuilder) -> Decision:
+    def _expire(self, builder: DecisionBuilder) -> Decision:
         """Expire the offsets of each group once, in steps."""
         if not self.groups:
             return NOTHING
-        self.sweep_later(builder)
+        self.schedule_expiry(builder)
         return attrs.evolve(builder.build(), steps=expiry.expire(self))
 
-    def sweep_later(self, builder: DecisionBuilder) -> None:
+    def schedule_expiry(self, builder: DecisionBuilder) -> None:
         interval_ms = builder.settings.offsets_retention_check_interval_ms
-        builder.timers.append((_SWEEP, builder.moment.now + interval_ms / 1000))
+        builder.timers.append((_EXPIRY, builder.moment.now + interval_ms / 1000))
 
     # Membership
 
@@ -210,7 +210,7 @@ class GroupShard:
 
     def _create_group(self, builder: DecisionBuilder, group_id: str) -> ClassicGroup:
         if not self.groups:
-            self.sweep_later(builder)
+            self.schedule_expiry(builder)
         return ClassicGroup(group_id=group_id, since_ms=builder.moment.wall_ms)
 
     def sync(self, request: SyncGroupRequest, moment: Moment, ticket: int) -> Decision:

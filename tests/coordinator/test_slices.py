@@ -93,7 +93,7 @@ async def test_a_deadline_that_passes_during_the_loading_waits_for_its_end(
     """Invariant 10: the service does not poll for the deadline during the loading."""
 
     def on_loaded(shard: GroupShard) -> Iterator[Step]:
-        yield lambda moment: Decision(timers=((("sweep",), moment.now),))
+        yield lambda moment: Decision(timers=((("expiry",), moment.now),))
         for _ in range(GROUPS):
             yield lambda moment: NOTHING
 
@@ -108,7 +108,7 @@ async def test_a_deadline_that_passes_during_the_loading_waits_for_its_end(
         trio.lowlevel.remove_instrument(steps)
         assert steps.count < 10
         timers = two.service._shards[0].timers
-        await until(lambda: (timers.at(("sweep",)) or 0) > trio.current_time() + 1)
+        await until(lambda: (timers.at(("expiry",)) or 0) > trio.current_time() + 1)
 
 
 async def test_removing_a_topic_of_many_groups_gives_way(turns: Turns) -> None:

@@ -95,7 +95,7 @@ def test_the_static_member_is_known() -> None:
     assert len(group.instances) == 1
     decisions = [step(Moment(5.0, 0)) for step in shard.on_loaded()]
     names = {timer[0] for decision in decisions for timer, _ in decision.timers}  # type: ignore[index]
-    assert names == {"session", "sweep"}
+    assert names == {"session", "expiry"}
     assert all(member.client_host.startswith("/") for member in group.members.values())
 
 

@@ -207,7 +207,7 @@ class Groups(RuleBasedStateMachine):
             if group.state is State.COMPLETING:
                 assert timers.at(("sync", group.group_id)) is not None
         if self.sim.groups.groups:
-            assert timers.at(("sweep",)) is not None
+            assert timers.at(("expiry",)) is not None
 
 
 TestGroups = Groups.TestCase

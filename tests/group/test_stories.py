@@ -209,7 +209,7 @@ class Player:
         ]
 
     def do_deltopic(self, names: list[str], _: dict[str, str]) -> None:
-        for step in self.sim.groups.forget_topics({bytes(16): names[0]}):
+        for step in self.sim.groups.remove_deleted_topics({bytes(16): names[0]}):
             self.sim.perform(step(self.sim.moment))
 
     def do_deloffset(self, names: list[str], options: dict[str, str]) -> list[str]:
