@@ -31,7 +31,7 @@ from kwire.handlers.shared.handler import handles
 from kwire.handlers.shared.leader_hints import add_leader_hint
 from kwire.log.cold import WouldWait
 from kwire.log.region import FileRegion
-from kwire.replica.fetch_sessions import Asked, Ref
+from kwire.replica.fetch_sessions import FetchPartition, Ref
 from kwire.replica.partition import Partition, Read
 from kwire.replica.purgatory import FetchIsolation, SharedReads
 from kwire.types import ZERO_UUID
@@ -73,8 +73,8 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     turn = sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
-        asked=_requested_partitions(request),
-        forgotten=_removed_partitions(request),
+        partitions=_requested_partitions(request),
+        removals=_removed_partitions(request),
         privileged=replica >= 0,
         now=now,
     )
@@ -122,9 +122,9 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     return response
 
 
-def _requested_partitions(request: FetchRequest) -> list[Asked]:
+def _requested_partitions(request: FetchRequest) -> list[FetchPartition]:
     return [
-        Asked(
+        FetchPartition(
             topic.topic,
             topic.topic_id,
             p.partition,
@@ -149,22 +149,22 @@ def _removed_partitions(request: FetchRequest) -> list[Ref]:
     ]
 
 
-def _group_by_topic(sent: list[tuple[Asked, Answer]]) -> list[TopicAnswer]:
+def _group_by_topic(sent: list[tuple[FetchPartition, Answer]]) -> list[TopicAnswer]:
     """Group the answers by topic, in the session's order; only neighbours share an entry."""
     topics: list[TopicAnswer] = []
-    before: Asked | None = None
+    previous: FetchPartition | None = None
     for requested, answer in sent:
         if (
-            before is not None
-            and requested.topic_id == before.topic_id
-            and requested.topic == before.topic
+            previous is not None
+            and requested.topic_id == previous.topic_id
+            and requested.topic == previous.topic
         ):
             topics[-1].partitions.append(answer)
         else:
             topics.append(
                 TopicAnswer(topic=requested.topic, topic_id=requested.topic_id, partitions=[answer])
             )
-        before = requested
+        previous = requested
     return topics
 
 
@@ -235,9 +235,9 @@ class _Reading:
         self.sizes: list[tuple[Partition, int]] = []
         self.regions: list[FileRegion] = []
         """The regions of the answers; each holds a file open until it is sent or dropped."""
-        self.refused: list[tuple[Asked, Answer, KafkaError]] = []
+        self.refused: list[tuple[FetchPartition, Answer, KafkaError]] = []
 
-    def all(self, requested: list[Asked]) -> list[Answer]:
+    def all(self, requested: list[FetchPartition]) -> list[Answer]:
         answers: list[Answer] = []
         try:
             answers.extend(map(self._answer_one, requested))
@@ -246,7 +246,7 @@ class _Reading:
             raise
         return answers
 
-    async def all_in_turns(self, requested: list[Asked]) -> list[Answer]:
+    async def all_in_turns(self, requested: list[FetchPartition]) -> list[Answer]:
         """Read many partitions and let other tasks run in between."""
         if len(requested) <= _TURN_PARTITIONS:
             return self.all(requested)
@@ -271,7 +271,7 @@ class _Reading:
             for partition, end in zip(self.partitions, self.ends, strict=True)
         )
 
-    def _answer_one(self, requested: Asked) -> Answer:
+    def _answer_one(self, requested: FetchPartition) -> Answer:
         try:
             replicas = self.context.replicas
             if requested.by_id:
@@ -298,7 +298,7 @@ class _Reading:
             return self._refuse_partition(requested, KafkaStorageError())
 
     def _read_shared(
-        self, shared_reads: SharedReads, partition: Partition, requested: Asked
+        self, shared_reads: SharedReads, partition: Partition, requested: FetchPartition
     ) -> Answer:
         """Return the answer to an equal request, or read and keep the answer for the others."""
         max_bytes = min(self.remaining_bytes, requested.max_bytes)
@@ -326,7 +326,7 @@ class _Reading:
             shared_reads.keep(key, _SharedRead(state, answer, len(data), self.ends[-1]))
         return answer
 
-    def _read(self, partition: Partition, requested: Asked) -> Answer:
+    def _read(self, partition: Partition, requested: FetchPartition) -> Answer:
         leader = partition.check_leader(requested.leader_epoch)
         if self.replica > _CONSUMER and self.replica not in leader.followers:
             raise NotLeaderOrFollower(f"broker {self.replica} holds no replica")
@@ -348,7 +348,7 @@ class _Reading:
             self._follower(partition, requested)
         return self._answer(partition, requested, result)
 
-    def _answer(self, partition: Partition, requested: Asked, result: Read) -> Answer:
+    def _answer(self, partition: Partition, requested: FetchPartition, result: Read) -> Answer:
         region = result.region
         size = 0 if region is None else len(region)
         if size:
@@ -381,7 +381,7 @@ class _Reading:
         self.remaining_bytes -= size
         self.sizes.append((partition, size))
 
-    def _follower(self, partition: Partition, requested: Asked) -> None:
+    def _follower(self, partition: Partition, requested: FetchPartition) -> None:
         self.context.replicas.on_follower_fetched(
             partition,
             self.replica,
@@ -393,7 +393,7 @@ class _Reading:
         if requested.known_high_watermark < partition.high_watermark:
             self.urgent = True
 
-    def _refuse_partition(self, requested: Asked, error: KafkaError) -> Answer:
+    def _refuse_partition(self, requested: FetchPartition, error: KafkaError) -> Answer:
         # A partition that does not exist is reported only when the wait ends, as in Kafka: nothing
         # else would slow down a client that fetches such a partition again and again.
         if not isinstance(error, _NOT_EVEN_LOOKED):

@@ -27,7 +27,7 @@ Ref = tuple[bytes | str, int]
 
 
 @attrs.define(eq=False)
-class Asked:
+class FetchPartition:
     """One partition of a fetch; in a session it also holds the last answer's offsets."""
 
     topic: str
@@ -49,7 +49,7 @@ class Asked:
         return (self.topic_id if self.by_id else self.topic), self.partition
 
 
-class Answered(Protocol):
+class PartitionAnswer(Protocol):
     """The fields of a partition's answer that a session reads."""
 
     error_code: int
@@ -61,7 +61,7 @@ class Answered(Protocol):
     def records(self) -> object: ...
 
 
-A = TypeVar("A", bound=Answered)
+A = TypeVar("A", bound=PartitionAnswer)
 
 
 @attrs.define(eq=False)
@@ -74,25 +74,26 @@ class Session:
     epoch: int
     created_at: float
     used_at: float
-    partitions: dict[Ref, Asked]
+    partitions: dict[Ref, FetchPartition]
 
-    def update(self, asked: Iterable[Asked], forgotten: Iterable[Ref]) -> None:
-        partitions = self.partitions
-        for new in asked:
-            old = partitions.get(new.ref)
+    def update(self, partitions: Iterable[FetchPartition], removals: Iterable[Ref]) -> None:
+        """Add or replace partitions, then remove some."""
+        current = self.partitions
+        for new in partitions:
+            old = current.get(new.ref)
             if old is not None:
                 new.sent_high_watermark = old.sent_high_watermark
                 new.sent_log_start = old.sent_log_start
-            partitions[new.ref] = new
-        for ref in forgotten:
-            partitions.pop(ref, None)
+            current[new.ref] = new
+        for ref in removals:
+            current.pop(ref, None)
 
 
 @attrs.define(eq=False)
 class Turn:
     """One request in its session: its partitions to read, then to answer."""
 
-    partitions: list[Asked]
+    partitions: list[FetchPartition]
     session: Session | None = None
     """The session of an incremental request."""
     opens: bool = False
@@ -122,24 +123,24 @@ class FetchSessions:
         *,
         session_id: int,
         epoch: int,
-        asked: list[Asked],
-        forgotten: list[Ref],
+        partitions: list[FetchPartition],
+        removals: list[Ref],
         privileged: bool,
         now: float,
     ) -> Turn:
         """Return the partitions to read for a request; raises an error of the whole request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
-            return Turn(asked, opens=epoch != FINAL_EPOCH, privileged=privileged)
+            return Turn(partitions, opens=epoch != FINAL_EPOCH, privileged=privileged)
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFound
         if session.epoch != epoch:
             raise InvalidFetchSessionEpoch
-        if asked and asked[0].by_id != session.by_id:
+        if partitions and partitions[0].by_id != session.by_id:
             raise FetchSessionTopicIdError
-        if asked or forgotten:
-            session.update(asked, forgotten)
+        if partitions or removals:
+            session.update(partitions, removals)
         del self._sessions[session_id]
         if not session.partitions:
             return Turn([])
@@ -148,7 +149,9 @@ class FetchSessions:
         self._sessions[session_id] = session
         return Turn(list(session.partitions.values()), session)
 
-    def finish(self, turn: Turn, answers: list[A], now: float) -> tuple[int, list[tuple[Asked, A]]]:
+    def finish(
+        self, turn: Turn, answers: list[A], now: float
+    ) -> tuple[int, list[tuple[FetchPartition, A]]]:
         """Return the session id to answer with, and the partitions' answers to send.
 
         ``answers`` have the order of ``turn.partitions``.
@@ -158,37 +161,37 @@ class FetchSessions:
         if session is None:
             return (self._open(turn, pairs, now) if turn.opens else NO_SESSION), pairs
         sent = []
-        several = len(pairs) > 1
+        has_others = len(pairs) > 1
         for pair in pairs:
-            asked, answer = pair
-            if not _news(asked, answer):
+            partition, answer = pair
+            if not _has_changed(partition, answer):
                 continue
             sent.append(pair)
-            _remember(asked, answer)
-            if several and answer.records:
-                ref = asked.ref
+            _record_sent(partition, answer)
+            if has_others and answer.records:
+                ref = partition.ref
                 if session.partitions.pop(ref, None) is not None:
-                    session.partitions[ref] = asked
+                    session.partitions[ref] = partition
         return session.id, sent
 
-    def _open(self, turn: Turn, pairs: list[tuple[Asked, A]], now: float) -> int:
+    def _open(self, turn: Turn, pairs: list[tuple[FetchPartition, A]], now: float) -> int:
         if len(self._sessions) >= self.slots and not self._evict(turn, now):
             return NO_SESSION
-        for asked, answer in pairs:
-            _remember(asked, answer)
-        number = self.new_id()
-        while number in self._sessions or number == NO_SESSION:
-            number = self.new_id()
-        self._sessions[number] = Session(
-            id=number,
+        for partition, answer in pairs:
+            _record_sent(partition, answer)
+        session_id = self.new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self.new_id()
+        self._sessions[session_id] = Session(
+            id=session_id,
             privileged=turn.privileged,
             by_id=bool(turn.partitions) and turn.partitions[0].by_id,
             epoch=INITIAL_EPOCH + 1,
             created_at=now,
             used_at=now,
-            partitions={asked.ref: asked for asked in turn.partitions},
+            partitions={partition.ref: partition for partition in turn.partitions},
         )
-        return number
+        return session_id
 
     def _evict(self, turn: Turn, now: float) -> bool:
         if not self._sessions:
@@ -198,7 +201,7 @@ class FetchSessions:
             del self._sessions[oldest.id]
             return True
         victim = min(
-            (s for s in self._sessions.values() if self._may_go(s, turn, now)),
+            (s for s in self._sessions.values() if self._may_evict(s, turn, now)),
             key=lambda session: (session.privileged, len(session.partitions)),
             default=None,
         )
@@ -210,28 +213,28 @@ class FetchSessions:
         del self._sessions[victim.id]
         return True
 
-    def _may_go(self, session: Session, turn: Turn, now: float) -> bool:
+    def _may_evict(self, session: Session, turn: Turn, now: float) -> bool:
         if turn.privileged and not session.privileged:
             return True
         return now - session.created_at > self.eviction_s
 
 
-def _news(asked: Asked, answer: Answered) -> bool:
+def _has_changed(partition: FetchPartition, answer: PartitionAnswer) -> bool:
     """Whether an answer differs from the partition's last one, so that it must be sent."""
     return bool(
         answer.records
-        or answer.high_watermark != asked.sent_high_watermark
-        or answer.log_start_offset != asked.sent_log_start
+        or answer.high_watermark != partition.sent_high_watermark
+        or answer.log_start_offset != partition.sent_log_start
         or answer.error_code
         or answer.preferred_read_replica >= 0
         or getattr(getattr(answer, "diverging_epoch", None), "end_offset", -1) >= 0
     )
 
 
-def _remember(asked: Asked, answer: Answered) -> None:
+def _record_sent(partition: FetchPartition, answer: PartitionAnswer) -> None:
     """Record the offsets sent; after an error the high watermark counts as unsent.
 
     So the first answer after the error is sent again.
     """
-    asked.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
-    asked.sent_log_start = answer.log_start_offset
+    partition.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
+    partition.sent_log_start = answer.log_start_offset

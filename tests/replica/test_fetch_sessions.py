@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import errors
-from kwire.replica.fetch_sessions import Asked, FetchSessions, Ref, Turn
+from kwire.replica.fetch_sessions import FetchPartition, FetchSessions, Ref, Turn
 
 
 @attrs.define
@@ -22,53 +22,58 @@ class Reply:
     records: bytes = b""
 
 
-def asked(topic: str, partition: int = 0, offset: int = 0, *, by_id: bool = False) -> Asked:
-    return Asked(topic, topic.encode() * 4, partition, offset, 1000, -1, -1, -1, by_id)
+def fetch_partition(
+    topic: str, partition: int = 0, offset: int = 0, *, by_id: bool = False
+) -> FetchPartition:
+    return FetchPartition(topic, topic.encode() * 4, partition, offset, 1000, -1, -1, -1, by_id)
 
 
-def cache(slots: int = 10, eviction_s: float = 120.0) -> FetchSessions:
+def session_cache(slots: int = 10, eviction_s: float = 120.0) -> FetchSessions:
     return FetchSessions(slots, eviction_s, itertools.count(1).__next__)
 
 
 def begin(
-    subject: FetchSessions,
+    sessions: FetchSessions,
     session_id: int = 0,
     epoch: int = 0,
-    wanted: tuple[Asked, ...] = (),
-    forgotten: tuple[Ref, ...] = (),
+    partitions: tuple[FetchPartition, ...] = (),
+    removals: tuple[Ref, ...] = (),
     *,
     privileged: bool = False,
     now: float = 0.0,
 ) -> Turn:
-    return subject.begin(
+    return sessions.begin(
         session_id=session_id,
         epoch=epoch,
-        asked=list(wanted),
-        forgotten=list(forgotten),
+        partitions=list(partitions),
+        removals=list(removals),
         privileged=privileged,
         now=now,
     )
 
 
-def opened(subject: FetchSessions, *topics: str, privileged: bool = False, now: float = 0.0) -> int:
-    turn = begin(subject, wanted=tuple(asked(t) for t in topics), privileged=privileged, now=now)
-    number, sent = subject.finish(turn, [Reply() for _ in topics], now)
+def open_session(
+    sessions: FetchSessions, *topics: str, privileged: bool = False, now: float = 0.0
+) -> int:
+    partitions = tuple(fetch_partition(topic) for topic in topics)
+    turn = begin(sessions, partitions=partitions, privileged=privileged, now=now)
+    session_id, sent = sessions.finish(turn, [Reply() for _ in topics], now)
     assert len(sent) == len(topics)
-    return number
+    return session_id
 
 
-def test_a_full_fetch_opens_a_session_and_increments_say_only_what_is_new():
-    subject = cache()
-    number = opened(subject, "a", "b")
-    turn = begin(subject, number, 1)
+def test_full_fetch_opens_session_and_incremental_answers_hold_only_changes():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a", "b")
+    turn = begin(sessions, session_id, 1)
     assert [p.topic for p in turn.partitions] == ["a", "b"]
-    assert subject.finish(turn, [Reply(), Reply()], 0.0) == (number, [])
-    turn = begin(subject, number, 2)
+    assert sessions.finish(turn, [Reply(), Reply()], 0.0) == (session_id, [])
+    turn = begin(sessions, session_id, 2)
     a, b = turn.partitions
     moved = Reply(high_watermark=5)
-    assert subject.finish(turn, [Reply(), moved], 0.0) == (number, [(b, moved)])
-    turn = begin(subject, number, 3)
-    assert subject.finish(turn, [Reply(), moved], 0.0) == (number, [])
+    assert sessions.finish(turn, [Reply(), moved], 0.0) == (session_id, [(b, moved)])
+    turn = begin(sessions, session_id, 3)
+    assert sessions.finish(turn, [Reply(), moved], 0.0) == (session_id, [])
     assert a.topic == "a"
 
 
@@ -82,93 +87,96 @@ def test_a_full_fetch_opens_a_session_and_increments_say_only_what_is_new():
         Reply(preferred_read_replica=2),
     ],
 )
-def test_what_is_news(reply: Reply):
-    subject = cache()
-    number = opened(subject, "a")
-    turn = begin(subject, number, 1)
-    assert len(subject.finish(turn, [reply], 0.0)[1]) == 1
+def test_incremental_answer_holds_partition_with_a_change(reply: Reply):
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    turn = begin(sessions, session_id, 1)
+    assert len(sessions.finish(turn, [reply], 0.0)[1]) == 1
 
 
-def test_the_end_of_an_error_is_news():
-    subject = cache()
-    number = opened(subject, "a")
-    turn = begin(subject, number, 1)
-    subject.finish(turn, [Reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
-    turn = begin(subject, number, 2)
-    assert len(subject.finish(turn, [Reply()], 0.0)[1]) == 1
+def test_first_answer_after_an_error_is_sent():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    turn = begin(sessions, session_id, 1)
+    sessions.finish(turn, [Reply(error_code=3, high_watermark=-1, log_start_offset=-1)], 0.0)
+    turn = begin(sessions, session_id, 2)
+    assert len(sessions.finish(turn, [Reply()], 0.0)[1]) == 1
 
 
-def test_partitions_are_added_changed_and_forgotten():
-    subject = cache()
-    number = opened(subject, "a", "b")
-    turn = begin(subject, number, 1, (asked("c"), asked("a", 0, 7)), (("b", 0),))
+def test_incremental_fetch_adds_changes_and_removes_partitions():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a", "b")
+    changes = (fetch_partition("c"), fetch_partition("a", 0, 7))
+    turn = begin(sessions, session_id, 1, changes, (("b", 0),))
     assert [(p.topic, p.fetch_offset) for p in turn.partitions] == [("a", 7), ("c", 0)]
-    # The new one is sent, the changed one is not: its answer was sent before.
-    _, sent = subject.finish(turn, [Reply(), Reply()], 0.0)
+    # The added partition is answered, the changed one is not: its answer was sent before.
+    _, sent = sessions.finish(turn, [Reply(), Reply()], 0.0)
     assert [p.topic for p, _ in sent] == ["c"]
 
 
-def test_who_gave_records_goes_to_the_end():
-    subject = cache()
-    number = opened(subject, "a", "b", "c")
-    turn = begin(subject, number, 1)
-    subject.finish(turn, [Reply(records=b"x"), Reply(), Reply()], 0.0)
-    assert [p.topic for p in begin(subject, number, 2).partitions] == ["b", "c", "a"]
+def test_partition_that_gave_records_moves_to_the_end():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a", "b", "c")
+    turn = begin(sessions, session_id, 1)
+    sessions.finish(turn, [Reply(records=b"x"), Reply(), Reply()], 0.0)
+    assert [p.topic for p in begin(sessions, session_id, 2).partitions] == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize(
-    ("session_id", "epoch", "wanted", "expected"),
+    ("session_id", "epoch", "partitions", "expected"),
     [
         (77, 1, (), errors.FetchSessionIdNotFound),
         (1, 2, (), errors.InvalidFetchSessionEpoch),
-        (1, 1, (asked("a", by_id=True),), errors.FetchSessionTopicIdError),
+        (1, 1, (fetch_partition("a", by_id=True),), errors.FetchSessionTopicIdError),
     ],
 )
-def test_errors(session_id: int, epoch: int, wanted: tuple[Asked, ...], expected: type):
-    subject = cache()
-    opened(subject, "a")
+def test_unknown_session_wrong_epoch_and_changed_topic_ids_are_refused(
+    session_id: int, epoch: int, partitions: tuple[FetchPartition, ...], expected: type
+):
+    sessions = session_cache()
+    open_session(sessions, "a")
     with pytest.raises(expected):
-        begin(subject, session_id, epoch, wanted)
+        begin(sessions, session_id, epoch, partitions)
 
 
-def test_no_session_is_opened_with_the_final_epoch_and_the_old_one_is_closed():
-    subject = cache()
-    number = opened(subject, "a")
-    turn = begin(subject, number, -1, (asked("a"),))
-    assert subject.finish(turn, [Reply()], 0.0)[0] == 0
-    assert len(subject) == 0
+def test_final_epoch_closes_the_session_and_opens_none():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    turn = begin(sessions, session_id, -1, (fetch_partition("a"),))
+    assert sessions.finish(turn, [Reply()], 0.0)[0] == 0
+    assert len(sessions) == 0
 
 
-def test_an_emptied_session_closes():
-    subject = cache()
-    number = opened(subject, "a")
-    turn = begin(subject, number, 1, (), (("a", 0),))
-    assert subject.finish(turn, [], 0.0) == (0, [])
-    assert len(subject) == 0
+def test_session_without_partitions_is_closed():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    turn = begin(sessions, session_id, 1, (), (("a", 0),))
+    assert sessions.finish(turn, [], 0.0) == (0, [])
+    assert len(sessions) == 0
 
 
-def test_a_full_fetch_replaces_its_session():
-    subject = cache()
-    number = opened(subject, "a")
-    turn = begin(subject, number, 0, (asked("b"),))
-    again, _ = subject.finish(turn, [Reply()], 0.0)
-    assert again not in (0, number)
-    assert len(subject) == 1
+def test_full_fetch_replaces_its_session():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    turn = begin(sessions, session_id, 0, (fetch_partition("b"),))
+    new_id, _ = sessions.finish(turn, [Reply()], 0.0)
+    assert new_id not in (0, session_id)
+    assert len(sessions) == 1
 
 
-def test_epochs_wrap_to_one():
-    subject = cache()
-    number = opened(subject, "a")
-    begin(subject, number, 1)
-    subject._sessions[number].epoch = 0x7FFFFFFF
-    begin(subject, number, 0x7FFFFFFF)
-    assert begin(subject, number, 1).session_id == number
+def test_session_epoch_wraps_to_one():
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    begin(sessions, session_id, 1)
+    sessions._sessions[session_id].epoch = 0x7FFFFFFF
+    begin(sessions, session_id, 0x7FFFFFFF)
+    assert begin(sessions, session_id, 1).session_id == session_id
 
 
 @pytest.mark.parametrize(
     ("old", "new", "now", "evicted"),
     [
-        # (privileged, partitions) of the session there is, and of the one that wants its slot
+        # (privileged, partitions) of the session in the slot, and of the session that needs it.
         ((False, 1), (False, 5), 10.0, False),  # young sessions of equals stay
         ((False, 1), (False, 5), 121.0, True),  # idle for longer than the eviction time
         ((False, 9), (True, 1), 10.0, True),  # followers come before consumers
@@ -176,24 +184,26 @@ def test_epochs_wrap_to_one():
         ((True, 1), (True, 9), 10.0, False),
     ],
 )
-def test_eviction(old: tuple[bool, int], new: tuple[bool, int], now: float, evicted: bool):
-    subject = cache(slots=1)
-    opened(subject, *"abcdefghi"[: old[1]], privileged=old[0])
-    number = opened(subject, *"abcdefghi"[: new[1]], privileged=new[0], now=now)
-    assert (number != 0) is evicted
-    assert len(subject) == 1
+def test_new_session_evicts_an_idle_or_a_lower_ranked_one(
+    old: tuple[bool, int], new: tuple[bool, int], now: float, evicted: bool
+):
+    sessions = session_cache(slots=1)
+    open_session(sessions, *"abcdefghi"[: old[1]], privileged=old[0])
+    session_id = open_session(sessions, *"abcdefghi"[: new[1]], privileged=new[0], now=now)
+    assert (session_id != 0) is evicted
+    assert len(sessions) == 1
 
 
-def test_an_old_session_in_use_gives_way_to_a_larger_one_only():
-    subject = cache(slots=1)
-    number = opened(subject, "a", "b")
-    begin(subject, number, 1, now=150.0)
-    assert opened(subject, "x", now=200.0) == 0
-    assert opened(subject, "x", "y", "z", now=200.0) != 0
+def test_old_session_in_use_is_evicted_only_by_a_larger_one():
+    sessions = session_cache(slots=1)
+    session_id = open_session(sessions, "a", "b")
+    begin(sessions, session_id, 1, now=150.0)
+    assert open_session(sessions, "x", now=200.0) == 0
+    assert open_session(sessions, "x", "y", "z", now=200.0) != 0
 
 
-def test_no_slots_no_sessions():
-    assert opened(cache(slots=0), "a") == 0
+def test_cache_without_slots_opens_no_session():
+    assert open_session(session_cache(slots=0), "a") == 0
 
 
 @settings(max_examples=40)
@@ -207,25 +217,27 @@ def test_no_slots_no_sessions():
         max_size=12,
     )
 )
-def test_a_client_that_keeps_what_it_heard_knows_every_high_watermark(turns):
-    """The point of a session: nothing is lost by what is left out."""
-    subject = cache()
-    number = opened(subject, "a")
-    wanted, known, truth = {"a"}, {"a": 0}, dict.fromkeys("abc", 0)
-    for epoch, (more, less, moves) in enumerate(turns, 1):
-        truth |= moves
-        wanted = (wanted | {t for t, _ in more}) - set(less)
-        known = {t: v for t, v in known.items() if t in wanted}
+def test_client_of_incremental_answers_has_every_high_watermark(requests):
+    """The point of a session: what an answer leaves out has not changed."""
+    sessions = session_cache()
+    session_id = open_session(sessions, "a")
+    topics = {"a"}
+    client_watermarks, broker_watermarks = {"a": 0}, dict.fromkeys("abc", 0)
+    for epoch, (additions, removals, new_watermarks) in enumerate(requests, 1):
+        broker_watermarks |= new_watermarks
+        topics = (topics | {topic for topic, _ in additions}) - set(removals)
+        client_watermarks = {t: v for t, v in client_watermarks.items() if t in topics}
         turn = begin(
-            subject,
-            number,
+            sessions,
+            session_id,
             epoch,
-            tuple(asked(t, 0, offset) for t, offset in more),
-            tuple((t, 0) for t in less),
+            tuple(fetch_partition(topic, 0, offset) for topic, offset in additions),
+            tuple((topic, 0) for topic in removals),
         )
-        assert {p.topic for p in turn.partitions} == wanted
-        _, sent = subject.finish(turn, [Reply(truth[p.topic]) for p in turn.partitions], 0.0)
-        if not wanted:
+        assert {p.topic for p in turn.partitions} == topics
+        replies = [Reply(broker_watermarks[p.topic]) for p in turn.partitions]
+        _, sent = sessions.finish(turn, replies, 0.0)
+        if not topics:
             return
-        known |= {p.topic: reply.high_watermark for p, reply in sent}
-        assert known == {t: truth[t] for t in wanted}
+        client_watermarks |= {p.topic: reply.high_watermark for p, reply in sent}
+        assert client_watermarks == {topic: broker_watermarks[topic] for topic in topics}
