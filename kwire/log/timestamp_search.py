@@ -30,8 +30,8 @@ _READ_HERE: Final = 16 * 1024
 _MAGIC: Final = 2
 
 
-class Spot(NamedTuple):
-    """A record found by its timestamp."""
+class OffsetAndTimestamp(NamedTuple):
+    """The offset and timestamp of the record that a search found."""
 
     offset: int
     timestamp: int
@@ -45,19 +45,19 @@ class Job(NamedTuple):
     """The disk that the call reads and may wait for; None of a call that only unpacks."""
 
 
-Search: TypeAlias = Generator[Job | None, bytes | None, Spot | None]
+Search: TypeAlias = Generator[Job | None, bytes | None, OffsetAndTimestamp | None]
 """A search in slices: it yields None for a pause, or a job for a thread whose result it is sent."""
 
 
-def run(search: Search) -> Spot | None:
+def run(search: Search) -> OffsetAndTimestamp | None:
     """Run a whole search without a pause, for callers that serve no other requests meanwhile."""
     answer = None
     while True:
         try:
             job = search.send(answer)
         except StopIteration as done:
-            found: Spot | None = done.value
-            return found
+            record: OffsetAndTimestamp | None = done.value
+            return record
         answer = None if job is None else job.call()
 
 
@@ -73,9 +73,9 @@ def first_at_least(log: PartitionLog, timestamp: int) -> Search:
             if not count % _SLICE_BATCHES:
                 yield None
             if header.max_timestamp >= timestamp and header.last_offset >= log.start_offset:
-                spot = yield from _in_batch(log, segment, at, header, timestamp)
-                if spot is not None:
-                    return spot
+                record = yield from _in_batch(log, segment, at, header, timestamp)
+                if record is not None:
+                    return record
     return None
 
 
@@ -135,10 +135,10 @@ def _in_batch(
             if not count % _SLICE_RECORDS:
                 yield None
             if time >= timestamp and offset >= log.start_offset:
-                return Spot(offset, time)
+                return OffsetAndTimestamp(offset, time)
     except BadRecords:
         # For records that cannot be read, the batch as a whole is the best answer.
-        return Spot(header.base_offset, header.max_timestamp)
+        return OffsetAndTimestamp(header.base_offset, header.max_timestamp)
     return None
 
 
@@ -161,7 +161,7 @@ def _times(
         finally:
             file.unpin()
         if packed is not None and header.compression:
-            plain = yield Job(partial(_unpacked, packed, header.compression), None)
+            plain = yield Job(partial(_unpack, packed, header.compression), None)
         else:
             plain = packed
     if plain is None:
@@ -176,7 +176,7 @@ def _payload(file: File, position: int, header: BatchHeader) -> bytes | None:
     return data if len(data) == size else None
 
 
-def _unpacked(packed: bytes, codec: int) -> bytes | None:
+def _unpack(packed: bytes, codec: int) -> bytes | None:
     """Unpack a payload; None when it is damaged or too large."""
     try:
         return bytes(decompress(codec, packed, PAYLOAD_MAX))
@@ -189,7 +189,7 @@ def _youngest_left(log: PartitionLog) -> Search:
 
     That is needed if the youngest batch of the segment is below the log start.
     """
-    best: Spot | None = None
+    best: OffsetAndTimestamp | None = None
     batches = log.segments.batches_from(log.start_offset)
     for count, (segment, position, header) in enumerate(batches, 1):
         if not count % _SLICE_BATCHES:
@@ -203,7 +203,7 @@ def _youngest_left(log: PartitionLog) -> Search:
 def _largest(
     log: PartitionLog, segment: Segment, position: int, header: BatchHeader, floor: int
 ) -> Search:
-    best: Spot | None = None
+    best: OffsetAndTimestamp | None = None
     try:
         for count, (offset, time) in enumerate(
             (yield from _times(log, segment, position, header)), 1
@@ -212,7 +212,7 @@ def _largest(
                 yield None
             if offset >= log.start_offset and time >= floor:
                 floor = time + 1
-                best = Spot(offset, time)
+                best = OffsetAndTimestamp(offset, time)
     except BadRecords:
         return best
     return best

@@ -37,15 +37,15 @@ class CoordinatorLog:
         return self.replicas.partitions.get_led(*partition).log.config.max_message_bytes
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        held = self.replicas.partitions.get(*partition)
-        return held.log.start_offset, held.log.end_offset
+        log = self.replicas.partitions.get(*partition).log
+        return log.start_offset, log.end_offset
 
     def high_watermark(self, partition: TopicPartition) -> int:
         return self.replicas.partitions.get(*partition).high_watermark
 
     async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
-        held = self.replicas.partitions.get_led(*partition)
-        await self.replicas.wait_committed(held, end_offset, COMMIT_TIMEOUT_S)
+        leader = self.replicas.partitions.get_led(*partition)
+        await self.replicas.wait_committed(leader, end_offset, COMMIT_TIMEOUT_S)
 
     async def read(self, partition: TopicPartition, offset: int) -> Buffer:
         """Return whole batches from the one with ``offset`` on; empty at the end."""

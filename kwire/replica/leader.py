@@ -205,12 +205,12 @@ class Leader:
 
     def propose(self, joins: Collection[int] = (), leaves: Collection[int] = ()) -> Proposal | None:
         """Begin and return an ISR proposal; None if one is in flight or nothing changes."""
-        wanted = (self.isr | frozenset(joins)) - frozenset(leaves)
-        if self.pending_isr is not None or wanted == self.isr:
+        isr = (self.isr | frozenset(joins)) - frozenset(leaves)
+        if self.pending_isr is not None or isr == self.isr:
             return None
-        self.pending_isr = wanted
-        epochs = {n: self.followers[n].broker_epoch for n in wanted if n != self.node}
-        return Proposal(wanted, self.partition_epoch, epochs)
+        self.pending_isr = isr
+        epochs = {n: self.followers[n].broker_epoch for n in isr if n != self.node}
+        return Proposal(isr, self.partition_epoch, epochs)
 
     def on_isr_committed(
         self, isr: Collection[int], partition_epoch: int, now: float

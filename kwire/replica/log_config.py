@@ -18,16 +18,16 @@ _SAME_NAME: Final = (
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     """Return the settings of a topic's logs; raises ConfigError if an override is invalid."""
-    return _made(overrides, broker) if overrides else _inherited(broker)
+    return _build(overrides, broker) if overrides else _default_config(broker)
 
 
 @lru_cache(maxsize=4)
-def _inherited(broker: BrokerConfig) -> LogConfig:
+def _default_config(broker: BrokerConfig) -> LogConfig:
     """Return the settings that all topics without overrides share."""
-    return _made({}, broker)
+    return _build({}, broker)
 
 
-def _made(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
+def _build(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     topic = TopicConfig(overrides, broker)
     same = {name: getattr(topic, name) for name in _SAME_NAME}
     return LogConfig(

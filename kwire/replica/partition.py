@@ -347,11 +347,14 @@ class Partition:
         return timestamp_search.first_at_least(self.log, timestamp) if timestamp >= 0 else None
 
     def locate(
-        self, timestamp: int, upto: FetchIsolation, found: timestamp_search.Spot | None = None
+        self,
+        timestamp: int,
+        upto: FetchIsolation,
+        record: timestamp_search.OffsetAndTimestamp | None = None,
     ) -> Located:
         """Return the offset of a timestamp, or of a special position with a negative number.
 
-        ``found`` is the result of :meth:`search`.
+        ``record`` is the result of :meth:`search`.
         """
         self.check_leader()
         log = self.log
@@ -365,10 +368,10 @@ class Partition:
         end = self._last_readable(upto)
         if timestamp == LATEST:
             return Located(end, -1, self.leader_epoch)
-        if found is None or not log.start_offset <= found.offset < end:
+        if record is None or not log.start_offset <= record.offset < end:
             return NOWHERE
-        epoch = log.epochs.at(found.offset)
-        return Located(found.offset, found.timestamp, NO_EPOCH if epoch is None else epoch)
+        epoch = log.epochs.at(record.offset)
+        return Located(record.offset, record.timestamp, NO_EPOCH if epoch is None else epoch)
 
     def _last_readable(self, upto: FetchIsolation) -> int:
         """Return the readable end offset.

@@ -24,6 +24,6 @@ class ProducerIds:
             # Another request may have received a block meanwhile: the newer one is dropped.
             if self._next >= self._end:
                 self._next, self._end = first, first + count
-        found = self._next
+        producer_id = self._next
         self._next += 1
-        return found
+        return producer_id

@@ -15,7 +15,8 @@ import attrs
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
-_FORGOTTEN_MIN: Final = 16
+_HEAP_SLACK: Final = 16
+"""Entries of ended waits that the heap of deadlines may always keep."""
 SHARED_MAX: Final = 16
 """Reads that fetches completed together share; most such fetches request the same."""
 
@@ -79,17 +80,17 @@ class ByteWaits(Generic[Key, T]):
         waits = self.watched.get(key)
         if waits is None:
             return []
-        enough = []
+        complete = []
         for wait in waits:
             if wait.upto is upto:
                 wait.missing_bytes -= size_bytes
                 if wait.missing_bytes <= 0:
-                    enough.append(wait)
-        together = SharedReads() if len(enough) > 1 else None
-        for wait in enough:
+                    complete.append(wait)
+        shared_reads = SharedReads() if len(complete) > 1 else None
+        for wait in complete:
             self.discard(wait)
-            wait.shared_reads = together
-        return [wait.waiter for wait in enough]
+            wait.shared_reads = shared_reads
+        return [wait.waiter for wait in complete]
 
     def pop_all(self, key: Key) -> list[T]:
         """Remove and return all waits of a partition whose role changed or that was removed.
@@ -139,7 +140,7 @@ class WaitTimes(Generic[T]):
     def discard(self, waiter: T) -> None:
         """End a wait; in constant time on average."""
         self._going_on.discard(waiter)
-        if len(self._heap) > 2 * len(self._going_on) + _FORGOTTEN_MIN:
+        if len(self._heap) > 2 * len(self._going_on) + _HEAP_SLACK:
             self._heap = [entry for entry in self._heap if entry[2] in self._going_on]
             heapq.heapify(self._heap)
 

@@ -97,18 +97,19 @@ class ReplicaService:
         size = header.size
         if config.cleanup_compact:
             await self._unpacker.check_keys(records, header)
-        wanted = config.compression_type
-        if wanted == "producer":
+        compression_type = config.compression_type
+        if compression_type == "producer":
             return records
-        codec = NONE if wanted == "uncompressed" else NAMES.index(wanted)
+        codec = NONE if compression_type == "uncompressed" else NAMES.index(compression_type)
         if codec == header.compression:
             return records
-        made = await self._unpacker.recompress(memoryview(records)[:size], header, codec)
-        if len(made) > config.max_message_bytes:
+        batch = await self._unpacker.recompress(memoryview(records)[:size], header, codec)
+        if len(batch) > config.max_message_bytes:
             raise MessageTooLarge(
-                f"{len(made)} bytes as {wanted}, at most {config.max_message_bytes} are allowed"
+                f"{len(batch)} bytes as {compression_type}, "
+                f"at most {config.max_message_bytes} are allowed"
             )
-        return made
+        return batch
 
     def append(
         self,
@@ -230,11 +231,11 @@ class ReplicaService:
             return partition.locate(timestamp, upto)
         epoch = partition.check_leader().leader_epoch
         try:
-            found = await self._unpacker.search(search)
+            record = await self._unpacker.search(search)
         except OSError as error:
             raise KafkaStorageError(str(error)) from error
         self._checked_leader(partition, epoch)
-        return partition.locate(timestamp, upto, found)
+        return partition.locate(timestamp, upto, record)
 
     def delete_before(self, partition: Partition, offset: int) -> int:
         """Delete records for DeleteRecords; return the low watermark of all replicas.

@@ -16,7 +16,7 @@ import trio
 from kwire.errors import InvalidRecord
 from kwire.log.disk import Disk
 from kwire.log.threads import DiskThreads
-from kwire.log.timestamp_search import Search, Spot
+from kwire.log.timestamp_search import OffsetAndTimestamp, Search
 from kwire.records import build, iterate
 from kwire.records.compression import BadPayload, decompress
 from kwire.records.header import HEADER_SIZE, BatchHeader, Buffer
@@ -47,7 +47,7 @@ class Unpacker:
     _reads: dict[Disk, trio.CapacityLimiter] = attrs.field(factory=dict)
     """Places of the searches that have read a payload of a disk: each may hold one in memory."""
 
-    async def search(self, search: Search) -> Spot | None:
+    async def search(self, search: Search) -> OffsetAndTimestamp | None:
         """Run a search, letting other tasks run between its slices."""
         answer: bytes | None = None
         async with AsyncExitStack() as read, AsyncExitStack() as unpacked:
@@ -56,8 +56,8 @@ class Unpacker:
                 try:
                     job = search.send(answer)
                 except StopIteration as done:
-                    found: Spot | None = done.value
-                    return found
+                    record: OffsetAndTimestamp | None = done.value
+                    return record
                 if job is None:
                     answer = None
                     await trio.lowlevel.checkpoint()
@@ -85,11 +85,11 @@ class Unpacker:
         """
         payload = memoryview(batch)[HEADER_SIZE : header.size]
         try:
-            plain = _unpacked_here(payload, header.compression)
+            plain = _unpack_small(payload, header.compression)
             if plain is not None:
                 return await _walk(plain, header)
             async with self._walks:
-                work = partial(_unpacked, payload, header.compression, PAYLOAD_MAX)
+                work = partial(_unpack, payload, header.compression, PAYLOAD_MAX)
                 plain = await trio.to_thread.run_sync(work, limiter=self.threads)
                 return await _walk(plain, header)
         except (BadPayload, iterate.BadRecords) as error:
@@ -109,18 +109,18 @@ class Unpacker:
             raise InvalidRecord(str(error)) from None
 
 
-def _unpacked(payload: memoryview, codec: int, limit: int) -> bytes:
+def _unpack(payload: memoryview, codec: int, limit: int) -> bytes:
     return bytes(decompress(codec, payload, limit))
 
 
-def _unpacked_here(payload: memoryview, codec: int) -> bytes | None:
+def _unpack_small(payload: memoryview, codec: int) -> bytes | None:
     """Unpack a payload that stays small; None if it is large or damaged."""
     if not codec:
         return bytes(payload)
     if len(payload) > HERE_BYTES:
         return None
     try:
-        return _unpacked(payload, codec, HERE_BYTES)
+        return _unpack(payload, codec, HERE_BYTES)
     except BadPayload:
         return None
 

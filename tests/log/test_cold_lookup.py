@@ -65,7 +65,7 @@ def test_segment_whose_index_is_gone_is_read_from_its_beginning(suffix: str, wai
     for offset in range(segment.base_offset, log.segments[2].base_offset):
         assert base_offset(log, offset, wait=wait) == offset
         found = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
-        assert found == timestamp_search.Spot(offset, TIME_MS + offset)
+        assert found == timestamp_search.OffsetAndTimestamp(offset, TIME_MS + offset)
     assert disk.failed is None
 
 
@@ -183,7 +183,7 @@ def test_time_index_that_vanished_before_its_first_use_is_rebuilt(number: int) -
     disk.remove(path)
     for offset in range(segment.base_offset, following.base_offset):
         spot = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
-        assert spot == timestamp_search.Spot(offset, TIME_MS + offset)
+        assert spot == timestamp_search.OffsetAndTimestamp(offset, TIME_MS + offset)
     assert segment.largest_timestamp() == TIME_MS + following.base_offset - 1
     assert disk.read(path) == index
 

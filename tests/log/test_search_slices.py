@@ -26,7 +26,7 @@ def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:
 
 def reads_and_jobs(
     disk: SimDisk, search: timestamp_search.Search
-) -> tuple[int, int, timestamp_search.Spot | None]:
+) -> tuple[int, int, timestamp_search.OffsetAndTimestamp | None]:
     """The most reads that the loop makes in one go, the jobs of threads, and what is found."""
     most, jobs, answer = 0, 0, None
     while True:
@@ -46,10 +46,10 @@ def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
     disk, log = log_of(200, b"." * 60)
     if kind == "at least":
         search = timestamp_search.first_at_least(log, TIME_MS + 150)
-        expected = timestamp_search.Spot(150, TIME_MS + 150)
+        expected = timestamp_search.OffsetAndTimestamp(150, TIME_MS + 150)
     else:
         search = timestamp_search.youngest(log)
-        expected = timestamp_search.Spot(199, TIME_MS + 199)
+        expected = timestamp_search.OffsetAndTimestamp(199, TIME_MS + 199)
     most, _, found = reads_and_jobs(disk, search)
     assert found == expected
     assert most < 12
@@ -58,7 +58,7 @@ def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
 def test_a_large_batch_is_read_in_a_thread() -> None:
     disk, log = log_of(2, b"." * 300_000)
     _, jobs, found = reads_and_jobs(disk, timestamp_search.first_at_least(log, TIME_MS))
-    assert found == timestamp_search.Spot(0, TIME_MS)
+    assert found == timestamp_search.OffsetAndTimestamp(0, TIME_MS)
     assert jobs == 1
 
 

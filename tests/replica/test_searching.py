@@ -95,7 +95,7 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
     """Invariant 98: a payload is in memory until its last record was looked at."""
     subject, partition = await filled(compression=compression.GZIP)
     active = most = finished = 0
-    unpack = timestamp_search._unpacked
+    unpack = timestamp_search._unpack
 
     def unpack_counted(*arguments: Any) -> bytes | None:
         nonlocal active, most
@@ -111,7 +111,7 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
         finished += 1
         assert found.offset == MANY - 1
 
-    monkeypatch.setattr(timestamp_search, "_unpacked", unpack_counted)
+    monkeypatch.setattr(timestamp_search, "_unpack", unpack_counted)
     async with trio.open_nursery() as nursery:
         for _ in range(4 * unpacking.THREADS):
             nursery.start_soon(search)
@@ -134,7 +134,7 @@ async def test_no_more_than_a_few_searches_hold_what_they_read(
     subject, partition = await filled(compression=compression.GZIP)
     subject.replicas._unpacker.readers = LoopThreads()
     released = threading.Event()
-    read, unpack = timestamp_search._payload, timestamp_search._unpacked
+    read, unpack = timestamp_search._payload, timestamp_search._unpack
     reads = 0
 
     def read_counted(*arguments: Any) -> bytes | None:
@@ -152,7 +152,7 @@ async def test_no_more_than_a_few_searches_hold_what_they_read(
         assert found.offset == MANY - 1
 
     monkeypatch.setattr(timestamp_search, "_payload", read_counted)
-    monkeypatch.setattr(timestamp_search, "_unpacked", unpack_late)
+    monkeypatch.setattr(timestamp_search, "_unpack", unpack_late)
     async with trio.open_nursery() as nursery:
         for _ in range(4 * unpacking.THREADS):
             nursery.start_soon(search)
@@ -175,7 +175,7 @@ async def test_searches_on_a_hung_disk_stop_no_others() -> None:
     def search(disk: SimDisk, read: Callable[[], bytes | None]) -> timestamp_search.Search:
         packed = yield timestamp_search.Job(read, disk)
         yield timestamp_search.Job(lambda: packed, None)
-        return timestamp_search.Spot(1, 2)
+        return timestamp_search.OffsetAndTimestamp(1, 2)
 
     async with trio.open_nursery() as nursery:
         for _ in range(2 * THREADS):
@@ -191,7 +191,7 @@ async def test_searches_on_a_hung_disk_stop_no_others() -> None:
                 await unpacker.recompress(batch, header.parse(batch), compression.ZSTD)
         finally:
             released.set()
-    assert found == timestamp_search.Spot(1, 2)
+    assert found == timestamp_search.OffsetAndTimestamp(1, 2)
 
 
 async def test_a_topic_that_goes_meanwhile():

@@ -57,8 +57,8 @@ def last_before(
             high = middle
     if not low:
         return None
-    found: tuple[int, int] = entry.unpack_from(data, (low - 1) * entry.size)
-    return found
+    last: tuple[int, int] = entry.unpack_from(data, (low - 1) * entry.size)
+    return last
 
 
 def entries(data: bytes | bytearray, base_offset: int) -> list[tuple[int, int]]:

@@ -47,9 +47,9 @@ def plausible(data: bytes, base_offset: int) -> bool:
     return True
 
 
-def overlapping(found: Iterable[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
+def overlapping(aborted: Iterable[Aborted], start_offset: int, end_offset: int) -> list[Aborted]:
     """Return the transactions that touch the range, sorted by first offset (invariant 19)."""
     return sorted(
-        (e for e in found if e.last_offset >= start_offset and e.first_offset < end_offset),
+        (e for e in aborted if e.last_offset >= start_offset and e.first_offset < end_offset),
         key=lambda entry: entry.first_offset,
     )
