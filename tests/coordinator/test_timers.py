@@ -17,25 +17,28 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-def test_same_as_looking_at_all_of_them(changes: list[tuple[str, int | None, int]]) -> None:
-    timers, twin, now = Timers(), dict[str, int](), 0
-    for name, at, passed in changes:
+def test_due_deadlines_are_those_of_a_naive_model(
+    changes: list[tuple[str, int | None, int]],
+) -> None:
+    timers, now = Timers(), 0
+    deadlines: dict[str, int] = {}
+    for name, at, elapsed in changes:
         timers.set(name, at)
-        twin.pop(name, None)
+        deadlines.pop(name, None)
         if at is not None:
-            twin[name] = at
-        assert timers.deadline <= min(twin.values(), default=inf)
-        now += passed
-        fired = set()
+            deadlines[name] = at
+        assert timers.deadline <= min(deadlines.values(), default=inf)
+        now += elapsed
+        due_names = set()
         while (due := timers.pop_due(now)) is not None:
-            fired.add(due)
-        assert fired == {name for name, at in twin.items() if at <= now}
-        twin = {name: at for name, at in twin.items() if at > now}
-        assert len(timers) == len(twin)
+            due_names.add(due)
+        assert due_names == {name for name, at in deadlines.items() if at <= now}
+        deadlines = {name: at for name, at in deadlines.items() if at > now}
+        assert len(timers) == len(deadlines)
         assert timers.deadline > now
 
 
-def test_without_deadlines_nothing_is_due() -> None:
+def test_cancelled_deadline_is_never_due() -> None:
     timers = Timers()
     timers.set("a", 1.0)
     timers.set("a", None)
@@ -43,14 +46,14 @@ def test_without_deadlines_nothing_is_due() -> None:
     assert timers.deadline == inf
 
 
-def test_heartbeats_do_not_pile_up() -> None:
+def test_postponed_deadline_keeps_one_heap_entry() -> None:
     timers = Timers()
     for step in range(10_000):
         timers.set(step % 10, 10.0 + step)
     assert len(timers._heap) == 10
 
 
-def test_setting_and_cancelling_does_not_pile_up() -> None:
+def test_cancelled_deadlines_leave_the_heap() -> None:
     timers = Timers()
     timers.set("other", 5.0)
     for step in range(10_000):

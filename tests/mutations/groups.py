@@ -65,7 +65,7 @@ MUTATIONS = (
         path="kwire/group/shard.py",
         old="        if not decision.records:\n            return decision\n",
         new="        if decision:\n            return decision\n",
-        test=f"{_WRITING}::test_every_member_learns_that_the_assignments_were_not_written",
+        test=f"{_WRITING}::test_all_members_get_an_error_if_the_assignments_cannot_be_written",
     ),
     Mutation(
         name="write-group-records-of-any-size",
@@ -73,7 +73,7 @@ MUTATIONS = (
         path="kwire/coordinator/shard.py",
         old="if any(len(stored) > max_batch_bytes for",
         new="if any(len(stored) > max_batch_bytes << 30 for",
-        test=f"{_WRITING}::test_records_above_max_message_bytes_are_refused_not_written",
+        test=f"{_WRITING}::test_records_above_max_message_bytes_are_refused",
     ),
     Mutation(
         name="format-before-the-address-is-taken",
@@ -114,7 +114,7 @@ MUTATIONS = (
         path="kwire/coordinator/shard.py",
         old="committed=control.type == ControlType.COMMIT",
         new="committed=True",
-        test=f"{_SERVICE}::test_offsets_of_transactions_found_in_the_log",
+        test=f"{_SERVICE}::test_loaded_transactional_offsets_follow_their_markers",
     ),
     Mutation(
         name="drop-the-offsets-of-a-committed-transaction",
@@ -122,7 +122,7 @@ MUTATIONS = (
         path="kwire/coordinator/shard.py",
         old="committed=control.type == ControlType.COMMIT",
         new="committed=False",
-        test=f"{_SERVICE}::test_offsets_of_transactions_found_in_the_log",
+        test=f"{_SERVICE}::test_loaded_transactional_offsets_follow_their_markers",
     ),
     Mutation(
         name="show-offsets-of-an-open-transaction",
@@ -130,7 +130,7 @@ MUTATIONS = (
         path="kwire/group/offsets.py",
         old="if producer_id != NO_PRODUCER and committed is not None:",
         new="if False and committed is not None:",
-        test=f"{_SERVICE}::test_a_marker_ends_a_transaction_that_the_coordinator_holds",
+        test=f"{_SERVICE}::test_transaction_marker_commits_or_drops_pending_offsets",
     ),
     Mutation(
         name="keep-an-assignment-of-the-generation-before",
@@ -251,7 +251,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="if shard.phase is Phase.LOADING:\n            raise",
         new="if False:\n            raise",
-        test=f"{_SERVICE}::test_a_new_leader_goes_on_with_generation_and_members",
+        test=f"{_SERVICE}::test_new_leader_keeps_generation_members_and_assignments",
     ),
     Mutation(
         name="begin-a-new-generation-after-a-load",
@@ -259,7 +259,7 @@ MUTATIONS = (
         path="kwire/group/records.py",
         old="        generation=value.generation,\n        protocol_type=value",
         new="        generation=value.generation + 1,\n        protocol_type=value",
-        test=f"{_SERVICE}::test_a_new_leader_goes_on_with_generation_and_members",
+        test=f"{_SERVICE}::test_new_leader_keeps_generation_members_and_assignments",
     ),
     Mutation(
         name="leave-waiting-members-with-the-old-coordinator",
@@ -267,7 +267,7 @@ MUTATIONS = (
         path="kwire/coordinator/shard.py",
         old="return _events(lost)",
         new="return []",
-        test=f"{_SERVICE}::test_resigning_answers_everyone",
+        test=f"{_SERVICE}::test_resignation_fails_the_waiting_requests",
     ),
     Mutation(
         name="expire-offsets-that-a-group-reads",
@@ -307,7 +307,7 @@ MUTATIONS = (
         path="kwire/group/requests.py",
         old="PIECE: Final = 200\n",
         new="PIECE: Final = 200_000\n",
-        test=f"{_WRITING}::test_others_have_turns_during_a_commit_or_deletion_of_thousands_of_offsets",
+        test=f"{_WRITING}::test_other_tasks_run_during_a_large_commit_or_deletion",
     ),
     Mutation(
         name="replay-a-partition-in-one-turn",
@@ -315,7 +315,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="reached = position\n                await slices.pause()\n",
         new="reached = position\n",
-        test=f"{_SLICES}::test_loading_gives_way",
+        test=f"{_SLICES}::test_other_tasks_run_while_a_partition_is_loaded",
     ),
     Mutation(
         name="wake-all-groups-of-a-partition-in-one-turn",
@@ -323,7 +323,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="            await slices.pause()\n            if shard.phase",
         new="            if shard.phase",
-        test=f"{_SLICES}::test_loading_gives_way",
+        test=f"{_SLICES}::test_other_tasks_run_while_a_partition_is_loaded",
     ),
     Mutation(
         name="forget-a-topic-in-one-turn",
@@ -331,7 +331,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="break\n                    await slices.pause()\n",
         new="break\n",
-        test=f"{_SLICES}::test_removing_a_topic_of_many_groups_gives_way",
+        test=f"{_SLICES}::test_other_tasks_run_while_offsets_of_a_deleted_topic_are_removed",
     ),
     Mutation(
         name="look-for-deadlines-of-what-is-loading",
@@ -339,7 +339,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="if shard.phase is Phase.ACTIVE and shard.timers",
         new="if shard.timers",
-        test=f"{_SLICES}::test_a_deadline_that_passes_during_the_loading_waits_for_its_end",
+        test=f"{_SLICES}::test_deadline_that_passes_during_a_load_fires_after_it",
     ),
     Mutation(
         name="keep-all-deadlines-in-one-turn",
@@ -347,7 +347,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="self._fire_one(shard):\n                    await slices.pause()",
         new="self._fire_one(shard):\n                    pass",
-        test=f"{_SLICES}::test_deadlines_of_many_members_give_way",
+        test=f"{_SLICES}::test_other_tasks_run_while_many_sessions_expire",
     ),
     Mutation(
         name="hand-out-any-number-of-member-ids",
@@ -364,7 +364,7 @@ MUTATIONS = (
         old="check_commit(shard, builder, self.request)\n"
         "        builder.answer(ticket, self.reply)",
         new="builder.answer(ticket, self.reply)",
-        test=f"{_WRITING}::test_a_commit_of_thousands_of_offsets_is_fenced_as_a_whole",
+        test=f"{_WRITING}::test_large_commit_is_refused_as_a_whole_if_a_member_joins_meanwhile",
     ),
     Mutation(
         name="delete-a-large-group-that-came-into-use",
@@ -372,7 +372,7 @@ MUTATIONS = (
         path="kwire/group/large_requests.py",
         old="group = deletable(shard, self.group_id)",
         new="group = shard.groups[self.group_id]",
-        test=f"{_WRITING}::test_a_deletion_that_is_refused_has_removed_nothing",
+        test=f"{_WRITING}::test_refused_deletion_of_a_large_group_removes_no_offset",
     ),
     Mutation(
         name="keep-offsets-committed-while-their-group-is-deleted",
@@ -380,7 +380,7 @@ MUTATIONS = (
         path="kwire/group/large_requests.py",
         old="missing = self._missing(shard)",
         new="missing = {} if self._encoded else self._missing(shard)",
-        test=f"{_WRITING}::test_a_deletion_takes_what_was_committed_meanwhile",
+        test=f"{_WRITING}::test_deletion_of_a_large_group_removes_offsets_committed_meanwhile",
     ),
     Mutation(
         name="let-an-older-transaction-overwrite-a-long-commit",
@@ -396,7 +396,7 @@ MUTATIONS = (
         path="kwire/coordinator/service.py",
         old="_WOKEN_AT_ONCE: Final = 16",
         new="_WOKEN_AT_ONCE: Final = 1 << 30",
-        test=f"{_SLICES}::test_members_of_a_large_group_are_answered_some_a_turn",
+        test=f"{_SLICES}::test_members_of_a_large_group_are_answered_a_few_at_a_time",
     ),
     Mutation(
         name="answer-all-offsets-in-one-turn",
@@ -404,7 +404,7 @@ MUTATIONS = (
         path="kwire/group/requests.py",
         old="YIELD_OFFSETS: Final = 32",
         new="YIELD_OFFSETS: Final = 1 << 30",
-        test=f"{_SLICES}::test_an_answer_of_thousands_of_offsets_is_made_in_slices",
+        test=f"{_SLICES}::test_fetch_of_thousands_of_offsets_is_answered_in_slices",
     ),
     Mutation(
         name="delete-any-number-of-groups-in-one-turn",

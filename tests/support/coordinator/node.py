@@ -21,7 +21,7 @@ from kwire.group.shard import GroupShard
 from kwire.records.header import parse
 from kwire.types import TopicPartition
 
-Spot = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
+CommitPartition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
 
 
 class Clock:
@@ -33,15 +33,17 @@ class Clock:
 
 @attrs.define(eq=False)
 class FakeLog:
-    """Partitions in memory; the high watermark follows at once unless ``held``."""
+    """Partitions in memory; the high watermark follows at once while no replica lags."""
 
     data: dict[int, list[bytes]] = attrs.field(factory=dict)
+    """The batches by partition."""
     ends: dict[int, int] = attrs.field(factory=dict)
-    marks: dict[int, int] = attrs.field(factory=dict)
-    held: bool = False
+    high_watermarks: dict[int, int] = attrs.field(factory=dict)
+    replicas_lag: bool = False
     failure: KafkaError | None = None
-    moved: trio.Event = attrs.field(factory=trio.Event)
-    gone: bool = False
+    """The error of the next appends."""
+    changed: trio.Event = attrs.field(factory=trio.Event)
+    is_leader: bool = True
     read_delay: float = 0.0
     read_failures: list[Exception] = attrs.field(factory=list)
     page_batches: int = 7
@@ -58,45 +60,50 @@ class FakeLog:
         header = parse(stored, 0)
         self.data.setdefault(index, []).append(base.to_bytes(8, "big") + stored[8:])
         self.ends[index] = base + header.last_offset_delta + 1
-        if not self.held:
-            self.marks[index] = self.ends[index]
+        if not self.replicas_lag:
+            self.high_watermarks[index] = self.ends[index]
         return self.ends[index]
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         return 0, self.ends.get(partition.partition, 0)
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        return self.marks.get(partition.partition, 0)
+        return self.high_watermarks.get(partition.partition, 0)
 
     async def wait_committed(self, partition: TopicPartition, end_offset: int) -> None:
         while self.high_watermark(partition) < end_offset:
-            await self.moved.wait()
-            if self.gone:
+            await self.changed.wait()
+            if not self.is_leader:
                 raise NotLeaderOrFollower
 
     async def read(self, partition: TopicPartition, offset: int) -> bytes:
         await trio.sleep(self.read_delay)
         if self.read_failures:
             raise self.read_failures.pop()
-        waiting = [
+        batches = [
             stored
             for stored in self.data.get(partition.partition, [])
             if parse(stored, 0).next_offset > offset
         ]
-        return b"".join(waiting[: self.page_batches])
+        return b"".join(batches[: self.page_batches])
 
-    def release(self) -> None:
-        """Replicas have caught up."""
-        self.held = False
-        self.marks = dict(self.ends)
+    def catch_up(self) -> None:
+        """Let the replicas catch up, so that the high watermarks reach the log ends."""
+        self.replicas_lag = False
+        self.high_watermarks = dict(self.ends)
+        self.wake()
+
+    def resign(self) -> None:
+        """Lose the leadership: the waits for commits fail."""
+        self.is_leader = False
         self.wake()
 
     def wake(self) -> None:
-        self.moved.set()
-        self.moved = trio.Event()
+        self.changed.set()
+        self.changed = trio.Event()
 
 
-def ids() -> Iterator[str]:
+def member_ids() -> Iterator[str]:
     number = 0
     while True:
         number += 1
@@ -105,33 +112,38 @@ def ids() -> Iterator[str]:
 
 @attrs.define(eq=False)
 class Node:
+    """A group coordinator and the log that it writes."""
+
     log: FakeLog
     service: CoordinatorService[GroupShard]
     groups: GroupCoordinator
     settings: GroupSettings
 
 
-def node(log: FakeLog | None = None, **settings: int) -> Node:
+def make_node(log: FakeLog | None = None, **overrides: int) -> Node:
+    """Return a node that leads no partition yet; with the log of another one as its successor."""
     log = log or FakeLog()
-    chosen = GroupSettings(
-        **{"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4} | settings
+    settings = GroupSettings(
+        **{"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 4} | overrides
     )
-    names = ids()
+    ids = member_ids()
     service = CoordinatorService(
         topic="__consumer_offsets",
         log=log,
         clock=Clock(),
-        make=lambda _: GroupShard(new_id=lambda: next(names), settings=lambda: chosen),
+        make=lambda _: GroupShard(new_id=lambda: next(ids), settings=lambda: settings),
     )
     groups = GroupCoordinator(
         service=service,
-        settings=lambda: chosen,
-        partitions=lambda: chosen.offsets_topic_num_partitions,
+        settings=lambda: settings,
+        partitions=lambda: settings.offsets_topic_num_partitions,
     )
-    return Node(log, service, groups, chosen)
+    return Node(log, service, groups, settings)
 
 
-def joining(member_id: str = "", *, session_ms: int = 10_000, group: str = "g") -> JoinGroupRequest:
+def join_request(
+    member_id: str = "", *, session_ms: int = 10_000, group: str = "g"
+) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session_ms,
@@ -143,17 +155,20 @@ def joining(member_id: str = "", *, session_ms: int = 10_000, group: str = "g") 
     )
 
 
-def committing(offset: int, group: str = "g") -> OffsetCommitRequest:
+def commit_request(offset: int, group: str = "g") -> OffsetCommitRequest:
     topic = OffsetCommitRequest.OffsetCommitRequestTopic(
         name="t",
-        partitions=[Spot(partition_index=0, committed_offset=offset, committed_metadata="")],
+        partitions=[
+            CommitPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        ],
     )
     return OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
 
 
-async def fetched(of: Node, group: str = "g") -> int:
-    (topic,) = await of.groups.fetch(group, [("t", [0])], require_stable=True)
+async def fetch_offset(node: Node, group: str = "g") -> int:
+    """Return the committed offset of the partition t-0."""
+    (topic,) = await node.groups.fetch(group, [("t", [0])], require_stable=True)
     return topic.partitions[0].committed_offset
 
 
-OLD = Client(client_id="c")
+CLIENT = Client(client_id="c")
