@@ -1,9 +1,9 @@
 """Many clients that join, leave and die; what they see must stay consistent.
 
-Invariant 66: in a generation each partition has one owner. Invariant 67: a member that is gone
-leaves no ghost. Invariant 70: after the last change the group is stable within a bounded time, and
-a live client never gets UNKNOWN_MEMBER_ID, not even while a new coordinator takes over a stable
-group.
+Invariant 66: in a generation each partition has one owner. Invariant 67: a client that is gone
+leaves no member behind. Invariant 70: after the last change the group is stable within a bounded
+time, and a live client never gets UNKNOWN_MEMBER_ID, not even while a new coordinator loads a
+stable group.
 """
 
 from random import Random
@@ -34,13 +34,13 @@ class Client:
     instance: str | None = None
     member_id: str = ""
     generation: int = -1
-    waits: bool = False
-    owned: tuple[int, ...] = ()
-    beat_at: float = 0.0
-    alive: bool = True
+    is_waiting: bool = False
+    partitions: tuple[int, ...] = ()
+    heartbeat_at: float = 0.0
+    is_alive: bool = True
 
     def join(self) -> None:
-        self.owned, self.waits = (), True
+        self.partitions, self.is_waiting = (), True
         self.sim.join(
             self.name,
             self.member_id,
@@ -49,133 +49,135 @@ class Client:
             rebalance_ms=REBALANCE_MS,
         )
 
-    def heard(self, reply: Any) -> None:
-        self.waits = False
+    def on_answer(self, reply: Any) -> None:
+        self.is_waiting = False
         code = reply.code if isinstance(reply, KafkaError) else reply.error_code
         if isinstance(reply, JoinGroupResponse) and reply.member_id:
             self.member_id = reply.member_id
         if code in (MemberIdRequired.code, RebalanceInProgress.code, IllegalGeneration.code):
             self.join()
             return
-        assert code == 0, f"{self.name} was told {code}"
+        assert code == 0, f"{self.name} got error {code}"
         match reply:
             case JoinGroupResponse():
-                self.generation, self.waits = reply.generation_id, True
+                self.generation, self.is_waiting = reply.generation_id, True
                 self.sim.sync(
                     self.name,
                     self.member_id,
                     self.generation,
-                    self.shares(reply),
+                    self.assign(reply),
                     instance=self.instance,
                 )
             case SyncGroupResponse():
-                self.owned = tuple(reply.assignment)
-                self.beat_at = self.sim.now + 3
+                self.partitions = tuple(reply.assignment)
+                self.heartbeat_at = self.sim.now + 3
             case HeartbeatResponse():
-                self.beat_at = self.sim.now + 3
+                self.heartbeat_at = self.sim.now + 3
 
-    def shares(self, reply: JoinGroupResponse) -> dict[str, bytes]:
+    def assign(self, reply: JoinGroupResponse) -> dict[str, bytes]:
+        """Assign the partitions as the leader; empty for a follower, which gets no members."""
         ids = [member.member_id for member in reply.members]
         return {
             member: bytes(range(place, PARTITIONS, len(ids))) for place, member in enumerate(ids)
         }
 
-    def tick(self) -> None:
-        if not self.waits and self.generation >= 0 and self.sim.now >= self.beat_at:
-            self.waits = True
+    def send_heartbeat_if_due(self) -> None:
+        if not self.is_waiting and self.generation >= 0 and self.sim.now >= self.heartbeat_at:
+            self.is_waiting = True
             self.sim.heartbeat(self.name, self.member_id, self.generation, instance=self.instance)
 
 
 @attrs.define
-class Crowd:
-    """All clients, and what happens to them."""
+class Churn:
+    """All clients of a group, and random changes of them."""
 
     random: Random
     sim: Sim
     clients: dict[str, Client] = attrs.field(factory=dict)
-    made: int = 0
+    client_count: int = 0
 
-    def live(self) -> list[Client]:
-        return [client for client in self.clients.values() if client.alive]
+    def live_clients(self) -> list[Client]:
+        return [client for client in self.clients.values() if client.is_alive]
 
-    def listen(self) -> None:
+    def deliver_answers(self) -> None:
         rounds = 0
-        while answers := self.sim.answered():
+        while answers := self.sim.take_answers():
             rounds += 1
-            assert rounds < 100, "clients and coordinator talk without end"
-            for who, reply in answers:
-                client = self.clients.get(who)
-                if client is not None and client.alive:
-                    client.heard(reply)
-            self.sim.settle()
+            assert rounds < 100, "clients and coordinator exchange requests without end"
+            for name, reply in answers:
+                client = self.clients.get(name)
+                if client is not None and client.is_alive:
+                    client.on_answer(reply)
+            self.sim.fire_due()
 
-    def second(self) -> None:
+    def run_second(self) -> None:
         self.sim.advance(1)
-        self.listen()
-        for client in self.live():
-            client.tick()
-        self.listen()
+        self.deliver_answers()
+        for client in self.live_clients():
+            client.send_heartbeat_if_due()
+        self.deliver_answers()
         self.check()
 
     def check(self) -> None:
         group = self.sim.groups.groups.get("g")
         if group is None or group.state is not State.STABLE:
             return
-        owned = [
+        partitions = [
             partition
-            for client in self.live()
+            for client in self.live_clients()
             if client.generation == group.generation
-            for partition in client.owned
+            for partition in client.partitions
         ]
-        assert len(owned) == len(set(owned))
+        assert len(partitions) == len(set(partitions)), "a partition has two owners"
 
-    def happen(self) -> None:
-        live = self.live()
-        match self.random.choice(["come", "come", "static", "die", "leave", "lost", "calm"]):
-            case "come" | "static" as how if len(live) < 8:
-                self.made += 1
-                name = f"c{self.made}"
-                instance = f"i{self.made}" if how == "static" else None
+    def change_membership(self) -> None:
+        live = self.live_clients()
+        events = ["join", "join", "join static", "die", "leave", "lose answer", "none"]
+        match self.random.choice(events):
+            case "join" | "join static" as event if len(live) < 8:
+                self.client_count += 1
+                name = f"c{self.client_count}"
+                instance = f"i{self.client_count}" if event == "join static" else None
                 client = self.clients[name] = Client(name, self.sim, instance)
                 client.join()
             case "die" if live:
-                self.random.choice(live).alive = False
+                self.random.choice(live).is_alive = False
             case "leave" if live:
                 client = self.random.choice(live)
-                client.alive = False
+                client.is_alive = False
                 if client.member_id:
-                    self.sim.leave("nobody", (client.member_id, None))
-            case "lost" if live:
-                # the answer was lost with the connection: it asks again
+                    self.sim.leave("admin", (client.member_id, None))
+            case "lose answer" if live:
+                # The answer is lost with the connection: the client sends its request again.
                 client = self.random.choice(live)
-                if client.waits and client.generation < 0 and client.member_id:
-                    self.sim.forget(client.name)
+                if client.is_waiting and client.generation < 0 and client.member_id:
+                    self.sim.disconnect(client.name)
                     client.join()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_crowd_settles(seed: int) -> None:
+def test_group_of_changing_clients_becomes_stable(seed: int) -> None:
     random = Random(seed)
     delay_ms = random.choice([0, 3_000])
-    crowd = Crowd(random, Sim(GroupSettings(group_initial_rebalance_delay_ms=delay_ms)))
+    churn = Churn(random, Sim(GroupSettings(group_initial_rebalance_delay_ms=delay_ms)))
     for _ in range(90):
-        crowd.happen()
-        crowd.listen()
-        crowd.second()
+        churn.change_membership()
+        churn.deliver_answers()
+        churn.run_second()
     for _ in range((SESSION_MS + 3 * REBALANCE_MS + 2 * delay_ms) // 1000):
-        crowd.second()
-    live = crowd.live()
-    group = crowd.sim.groups.groups["g"]
+        churn.run_second()
+    live = churn.live_clients()
+    group = churn.sim.groups.groups["g"]
     assert set(group.members) == {client.member_id for client in live}
     assert not group.pending_join
     if live:
         assert group.state is State.STABLE
-        assert sorted(p for client in live for p in client.owned) == list(range(PARTITIONS))
+        assert sorted(p for client in live for p in client.partitions) == list(range(PARTITIONS))
         generation = group.generation
-        crowd.sim.restart()
+        churn.sim.restart()
         for client in live:
-            client.waits = False
+            client.is_waiting = False
         for _ in range(30):
-            crowd.second()
-        assert crowd.sim.groups.groups["g"].generation == generation
-        assert crowd.sim.groups.groups["g"].state is State.STABLE
+            churn.run_second()
+        assert churn.sim.groups.groups["g"].generation == generation
+        assert churn.sim.groups.groups["g"].state is State.STABLE

@@ -1,4 +1,4 @@
-"""Records that a real broker wrote to `__consumer_offsets` have the same meaning for kwire."""
+"""Records that Apache Kafka wrote to `__consumer_offsets` have the same meaning for kwire."""
 
 import gzip
 import json
@@ -24,8 +24,8 @@ TOPIC = "__consumer_offsets"
 
 @cache
 def logs(name: str) -> dict[int, bytes]:
-    """The bytes of each partition, its segments one after the other."""
-    found: dict[int, bytes] = {}
+    """Return the bytes of each partition, its segments one after the other."""
+    partitions: dict[int, bytes] = {}
     with tarfile.open(HOME / f"{name}.tar.gz") as tar:
         for member in sorted(tar.getmembers(), key=lambda m: m.name):
             *_, directory, file = ("", *member.name.split("/"))
@@ -33,44 +33,45 @@ def logs(name: str) -> dict[int, bytes]:
                 data = tar.extractfile(member)
                 assert data is not None
                 index = int(directory.rpartition("-")[2])
-                found[index] = found.get(index, b"") + data.read()
-    return found
+                partitions[index] = partitions.get(index, b"") + data.read()
+    return partitions
 
 
-def observed(name: str) -> dict[str, Any]:
+def kafka_groups(name: str) -> dict[str, Any]:
+    """Return the groups by id as Apache Kafka described them."""
     with gzip.open(HOME / f"{name}.json.gz") as file:
-        stated: dict[str, Any] = json.load(file)["observed"]["groups"]
-    return stated
+        groups: dict[str, Any] = json.load(file)["observed"]["groups"]
+    return groups
 
 
-def loaded(index: int, data: bytes) -> GroupShard:
+def load_shard(index: int, data: bytes) -> GroupShard:
     shard = Shard(TopicPartition(TOPIC, index), 1, GroupShard(new_id=lambda: "x"))
     for _ in shard.replay(data, 0):
         pass
     return shard.machine
 
 
-def test_groups_of_a_clean_directory(caplog: pytest.LogCaptureFixture) -> None:
-    stated = observed("clean")
+def test_groups_that_kafka_wrote_have_the_same_state(caplog: pytest.LogCaptureFixture) -> None:
+    expected_groups = kafka_groups("clean")
     data = logs("clean")
-    shards = {index: loaded(index, data[index]) for index in data}
+    shards = {index: load_shard(index, data[index]) for index in data}
     assert len(shards) == 50
     assert not caplog.records
-    checked = []
-    for group_id, told in stated.items():
+    prefixes = []
+    for group_id, expected in expected_groups.items():
         shard = shards[partition_for(group_id, 50)]
-        if told["type"] == "Classic":
+        if expected["type"] == "Classic":
             group = shard.groups[group_id]
-            assert group.state.value == told["state"]
-            assert (group.protocol_type or "") == told["protocol"]
+            assert group.state.value == expected["state"]
+            assert (group.protocol_type or "") == expected["protocol"]
         else:
-            assert shard.foreign[group_id] == told["type"].lower()
-        if told["type"] != "Share":
-            assert offsets(shard, group_id) == told["offsets"]
-        checked.append(group_id.partition("-")[0])
-    assert sorted(checked) == ["classic", "modern", "regex", "share", "simple", "txn"]
-    known = {group for shard in shards.values() for group in (*shard.groups, *shard.foreign)}
-    assert known == set(stated)
+            assert shard.foreign[group_id] == expected["type"].lower()
+        if expected["type"] != "Share":
+            assert offsets(shard, group_id) == expected["offsets"]
+        prefixes.append(group_id.partition("-")[0])
+    assert sorted(prefixes) == ["classic", "modern", "regex", "share", "simple", "txn"]
+    group_ids = {group for shard in shards.values() for group in (*shard.groups, *shard.foreign)}
+    assert group_ids == set(expected_groups)
 
 
 def offsets(shard: GroupShard, group_id: str) -> dict[str, Any]:
@@ -85,12 +86,13 @@ def offsets(shard: GroupShard, group_id: str) -> dict[str, Any]:
     }
 
 
-def test_the_static_member_is_known() -> None:
-    """It keeps its place when it comes back after the restart."""
+def test_static_member_that_kafka_wrote_has_a_session_after_the_load() -> None:
+    """Its session starts with the load, so it keeps its assignment when it returns in time."""
     data = logs("clean")
-    (group_id,) = (g for g, told in observed("clean").items() if told["state"] == "Stable")
+    groups = kafka_groups("clean")
+    (group_id,) = (g for g, group in groups.items() if group["state"] == "Stable")
     index = partition_for(group_id, 50)
-    shard = loaded(index, data[index])
+    shard = load_shard(index, data[index])
     group = shard.groups[group_id]
     assert len(group.instances) == 1
     decisions = [step(Moment(5.0, 0)) for step in shard.on_loaded()]
@@ -100,9 +102,9 @@ def test_the_static_member_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ["clean", "killed", "three"])
-def test_records_are_written_as_kafka_does(name: str) -> None:
-    """Every offset and classic group record comes back byte for byte."""
-    seen = {1: 0, 2: 0}
+def test_offset_and_group_records_are_encoded_as_by_kafka(name: str) -> None:
+    """Each offset and each classic group, decoded and encoded, has Kafka's bytes."""
+    counts = {1: 0, 2: 0}
     for data in logs(name).values():
         for pos, header in batches(data):
             if header.is_control:
@@ -111,16 +113,16 @@ def test_records_are_written_as_kafka_does(name: str) -> None:
                 assert stored.key is not None
                 kind = int.from_bytes(stored.key[:2], "big")
                 record = load(stored.key, stored.value)
-                if kind not in seen or record is None:
+                if kind not in counts or record is None:
                     continue
-                seen[kind] += 1
+                counts[kind] += 1
                 assert store(record._replace(version=None)) == (stored.key, stored.value)
-    assert seen[1]
-    assert seen[2] or name == "three"
+    assert counts[1]
+    assert counts[2] or name == "three"
 
 
-def test_deleted_groups_are_gone() -> None:
+def test_groups_that_kafka_deleted_are_not_loaded() -> None:
     assert GroupSettings().offsets_retention_ms == 7 * 24 * 3600 * 1000
     data = logs("clean")
     for index in data:
-        assert not any(name.startswith("gone") for name in loaded(index, data[index]).groups)
+        assert not any(name.startswith("gone") for name in load_shard(index, data[index]).groups)

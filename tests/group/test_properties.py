@@ -1,7 +1,7 @@
-"""Random actions of members: the written records give the same state as the one in memory.
+"""Random actions of members: a replay of the written records gives the state in memory.
 
-Also after every step: no member owns two answers, the counts kept beside the members agree with
-them, and a generation's members are those that joined it.
+After every step also the counts of a group agree with its members, and every request that waits
+has a deadline.
 """
 
 from typing import Any
@@ -27,15 +27,15 @@ PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"
 
 def comparable(group: ClassicGroup) -> Any:
     """Return the persistent state of a group without the order in which members joined."""
-    kept = persistent(group)
-    members = [member._replace(order=0) for member in kept.members_by_arrival()]
+    stored = persistent(group)
+    members = [member._replace(order=0) for member in stored.members_by_arrival()]
     return (
-        kept.state,
-        kept.generation,
-        kept.protocol_type,
-        kept.protocol,
-        kept.leader,
-        kept.since_ms,
+        stored.state,
+        stored.generation,
+        stored.protocol_type,
+        stored.protocol,
+        stored.leader,
+        stored.since_ms,
         members,
     )
 
@@ -51,8 +51,8 @@ class Groups(RuleBasedStateMachine):
         self.stable: dict[str, Any] = {}
 
     def take_answers(self) -> None:
-        for who, reply in self.sim.answered():
-            group, name = who.split("/")
+        for client, reply in self.sim.take_answers():
+            group, name = client.split("/")
             if isinstance(reply, JoinGroupResponse):
                 if reply.member_id:
                     self.ids[group, name] = reply.member_id
@@ -63,7 +63,7 @@ class Groups(RuleBasedStateMachine):
     @rule(
         name=NAMES,
         group=GROUPS,
-        known=st.booleans(),
+        has_id=st.booleans(),
         static=st.booleans(),
         protocols=PROTOCOLS,
         version=st.sampled_from([3, 8, 9]),
@@ -72,14 +72,14 @@ class Groups(RuleBasedStateMachine):
         self,
         name: str,
         group: str,
-        known: bool,
+        has_id: bool,
         static: bool,
         protocols: tuple[str, ...],
         version: int,
     ) -> None:
         self.sim.join(
             f"{group}/{name}",
-            self.ids.get((group, name), "") if known else "",
+            self.ids.get((group, name), "") if has_id else "",
             group=group,
             instance=f"i{name}" if static else None,
             protocols={p: subscription("t") for p in protocols},
@@ -97,7 +97,7 @@ class Groups(RuleBasedStateMachine):
             {member: member.encode() for (g, _), member in self.ids.items() if g == group},
             group=group,
         )
-        for _, reply in list(self.sim.answered()):
+        for _, reply in list(self.sim.take_answers()):
             if isinstance(reply, SyncGroupResponse) and not reply.error_code:
                 assert reply.protocol_type == "consumer"
 
@@ -129,10 +129,10 @@ class Groups(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def delete(self, group: str) -> None:
-        self.sim.ask(
+        self.sim.send(
             f"{group}/admin", lambda shard, *when: requests.delete_group(shard, group, *when)
         )
-        self.sim.answered()
+        self.sim.take_answers()
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 11.0, 70.0, 700_000.0]))
     def wait(self, seconds: float) -> None:
@@ -140,18 +140,18 @@ class Groups(RuleBasedStateMachine):
         self.take_answers()
 
     @rule(name=NAMES, group=GROUPS)
-    def join_and_fail_to_write(self, name: str, group: str) -> None:
-        """A decision that could not be written has left no trace."""
-        before = dict(self.sim.groups.groups)
+    def fail_to_write_commit(self, name: str, group: str) -> None:
+        """Commit while the log refuses appends: no group changes."""
+        groups = dict(self.sim.groups.groups)
         self.sim.log.failure = NotEnoughReplicas()
-        written = self.sim.log.end
+        end_offset = self.sim.log.end
         ticket = self.sim.commit(f"{group}/{name}", {("t", 0): 1}, group=group)
         self.sim.log.failure = None
         _, wait = self.sim.waits.pop(ticket)
         self.sim.shard.waiting.pop(ticket)
         assert isinstance(wait.error, KafkaError)
-        assert self.sim.log.end == written
-        assert self.sim.groups.groups == before
+        assert self.sim.log.end == end_offset
+        assert self.sim.groups.groups == groups
 
     @rule()
     def restart(self) -> None:
@@ -159,25 +159,25 @@ class Groups(RuleBasedStateMachine):
         self.sim.waits.clear()
 
     @invariant()
-    def replay_says_the_same(self) -> None:
-        """Invariants 11, 72: another node would know the same offsets and members."""
-        again = self.sim.replayed().machine
+    def replay_gives_same_state(self) -> None:
+        """Invariants 11 and 72: another coordinator would have the same offsets and members."""
+        replayed = self.sim.replay().machine
         live = self.sim.groups
         for group_id, group in live.groups.items():
-            other = again.groups[group_id]
+            other = replayed.groups[group_id]
             if group.state in (State.EMPTY, State.STABLE):
                 assert comparable(other) == comparable(group)
             else:
                 assert other.generation <= group.generation
-            assert again.offsets.of(group_id).keys() == live.offsets.of(group_id).keys()
+            assert replayed.offsets.of(group_id).keys() == live.offsets.of(group_id).keys()
             for topic, partitions in live.offsets.of(group_id).items():
                 assert {p: c.offset for p, c in partitions.items()} == {
-                    p: c.offset for p, c in again.offsets.of(group_id)[topic].items()
+                    p: c.offset for p, c in replayed.offsets.of(group_id)[topic].items()
                 }
-        assert again.groups.keys() == live.groups.keys()
+        assert replayed.groups.keys() == live.groups.keys()
 
     @invariant()
-    def books_balance(self) -> None:
+    def counts_agree_with_members(self) -> None:
         for group in self.sim.groups.groups.values():
             members = list(group.members.values())
             assert group.joining_count == sum(m.join_ticket is not None for m in members)
@@ -198,7 +198,7 @@ class Groups(RuleBasedStateMachine):
                 assert all(m.sync_ticket is None for m in members)
 
     @invariant()
-    def nobody_waits_for_ever(self) -> None:
+    def every_wait_has_a_deadline(self) -> None:
         """Every request that waits for an answer has a deadline that ends the wait."""
         timers = self.sim.shard.timers
         for group in self.sim.groups.groups.values():
@@ -217,6 +217,6 @@ TestGroups.settings = hypothesis_settings(
 TestGroups = pytest.mark.slow(TestGroups)
 
 
-def test_every_state_can_be_left_but_the_last() -> None:
+def test_only_a_dead_group_has_no_next_state() -> None:
     assert set(TRANSITIONS) == set(State)
     assert [state for state, after in TRANSITIONS.items() if not after] == [State.DEAD]

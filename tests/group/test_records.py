@@ -28,12 +28,14 @@ from tests.support.group.sim import Sim, subscription
         ("\U0001f600", 1_000_003, (31 * 0xD83D + 0xDE00) % 1_000_003),  # counts as two units
     ],
 )
-def test_partition(group: str, partitions: int, expected: int) -> None:
+def test_partition_of_a_group_is_its_java_hash_modulo_the_partition_count(
+    group: str, partitions: int, expected: int
+) -> None:
     assert partition_for(group, partitions) == expected
 
 
-def test_negative_hashes_are_made_positive_not_masked() -> None:
-    """Trap 34."""
+def test_negative_hash_counts_as_its_absolute_value() -> None:
+    """The rule of Kafka's Utils.abs; clearing the sign bit would give another partition."""
     value = 0
     for letter in "a-group-with-a-long-name":
         value = (31 * value + ord(letter)) & 0xFFFFFFFF
@@ -42,7 +44,7 @@ def test_negative_hashes_are_made_positive_not_masked() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_stored_version_of_a_group_is_read(version: int) -> None:
+def test_group_records_of_every_version_are_decoded(version: int) -> None:
     value = GroupMetadataValue(
         protocol_type="consumer", generation=7, protocol=None, leader=None, members=[]
     )
@@ -52,28 +54,28 @@ def test_every_stored_version_of_a_group_is_read(version: int) -> None:
     assert (group.generation, group.protocol_type, group.leader) == (7, "consumer", None)
 
 
-def test_types_nobody_knows_are_passed_over() -> None:
+def test_records_of_unknown_types_are_ignored() -> None:
     assert load(b"\x00\x63", b"\0\0") is None
     with pytest.raises(ValueError, match="type"):
         load(b"", b"")
 
 
-def test_a_group_of_another_protocol_is_carried() -> None:
+def test_group_of_another_protocol_keeps_its_offsets_and_cannot_be_joined() -> None:
     """It cannot be joined or deleted as a classic one; its offsets can be read."""
     sim = Sim()
     sim.commit("c", {("t", 0): 5})
     key = b"\0\3\0\1g"
-    found = load(key, b"\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0")
-    assert found is not None
-    assert found.key == ForeignGroup("g", "consumer")
-    sim.groups.apply(found)
+    record = load(key, b"\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0")
+    assert record is not None
+    assert record.key == ForeignGroup("g", "consumer")
+    sim.groups.apply(record)
     assert sim.groups.foreign == {"g": "consumer"}
     assert "g" not in sim.groups.groups
-    assert sim.fetched() == {"t-0": 5}
+    assert sim.fetch_offsets() == {"t-0": 5}
     assert sim.reply(sim.join("c")).error_code == 23
-    gone = load(key, None)
-    assert gone is not None
-    sim.groups.apply(gone)
+    tombstone = load(key, None)
+    assert tombstone is not None
+    sim.groups.apply(tombstone)
     assert sim.groups.foreign == {}
     assert sim.groups.groups["g"].state.value == "Empty"
 
@@ -100,15 +102,15 @@ def member(metadata: bytes) -> Member:
         ("connect", subscription("t"), None),
     ],
 )
-def test_subscriptions(kind: str, metadata: bytes, topics: set[str] | None) -> None:
+def test_topics_of_a_subscription(kind: str, metadata: bytes, topics: set[str] | None) -> None:
     group = ClassicGroup(group_id="g", protocol="range").add(member(metadata), kind)
     assert subscribed_topics(group) == topics
 
 
 def test_settings_follow_the_configuration() -> None:
     configs = [BrokerConfig({}), BrokerConfig({"group.max.size": "3"})]
-    current = follow_config(lambda: configs[0])
-    assert current() == GroupSettings()
-    assert current() is current()
+    settings = follow_config(lambda: configs[0])
+    assert settings() == GroupSettings()
+    assert settings() is settings()
     configs.pop(0)
-    assert current().group_max_size == 3
+    assert settings().group_max_size == 3

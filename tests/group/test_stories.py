@@ -1,9 +1,9 @@
-"""The stories in tests/golden/group: what clients do, and all that can be seen of it.
+"""The stories in tests/golden/group: commands of clients, and all effects that can be observed.
 
-A story is blocks of a command, ``----`` and what it led to: answers, records (``+``), and the
-group afterwards (``=``).  ``KWIRE_REWRITE=1`` writes down what happens now, to be read in review.
-Played against Apache Kafka 4.3.1 the stories gave the same answers, as far as they need neither
-changed settings nor hours.
+A story is a list of blocks: a command, ``----`` and its effects, which are answers, records
+(``+``), and the group afterwards (``=``).  ``KWIRE_REWRITE=1`` rewrites the stories with the
+effects of the present code, for review.  Apache Kafka 4.3.1 gave the same answers to the stories
+that need neither other settings nor hours.
 
 They show invariants 66, 67, 68, 69, 71, 72, 73 and 76: cooperative (66), errors (67, 69, 71, 76),
 leave_expire (67), static and static_absent (68, 69), rebalance_timeout and initial_delay (71),
@@ -28,81 +28,83 @@ from kwire.group import requests
 from kwire.group.records import load
 from kwire.records.header import headers
 from kwire.records.iterate import records
-from tests.support.group.sim import Sim, name_of, subscription
+from tests.support.group.sim import Sim, error_name, subscription
 
 STORIES = sorted((Path(__file__).parent.parent / "golden" / "group").glob("*.txt"))
 
 
 @attrs.define
 class Player:
-    """Plays a story: knows each client by name, with its member id and generation."""
+    """Plays a story; it stores each client's member id and generation by the client's name."""
 
     sim: Sim = attrs.field(factory=Sim)
     ids: dict[str, str] = attrs.field(factory=dict)
     generations: dict[str, int] = attrs.field(factory=dict)
     rosters: dict[str, list[str]] = attrs.field(factory=dict)
-    shown: int = 0
+    shown_end: int = 0
+    """The end offset of the records that were shown."""
 
     def play(self, command: str) -> str:
         word, *rest = command.split()
         options = dict(part.split("=", 1) for part in rest if "=" in part)
         names = [part for part in rest if "=" not in part]
-        said = getattr(self, f"do_{word}")(names, options) or []
+        output = getattr(self, f"do_{word}")(names, options) or []
         if word != "wait":
-            self.sim.settle()
-        return "\n".join([*said, *self.answers(), *self.written(), *self.state()])
+            self.sim.fire_due()
+        return "\n".join([*output, *self.answers(), *self.new_records(), *self.state()])
 
-    # What is seen
+    # Effects
 
     def answers(self) -> list[str]:
-        return [f"{who}: {self.told(who, reply)}" for who, reply in self.sim.answered()]
+        answers = self.sim.take_answers()
+        return [f"{client}: {self.describe(client, reply)}" for client, reply in answers]
 
-    def told(self, who: str, reply: Any) -> str:
+    def describe(self, client: str, reply: Any) -> str:
         if isinstance(reply, KafkaError):
-            return name_of(reply)
+            return error_name(reply)
         match reply:
             case JoinGroupResponse():
-                return self.told_join(who, reply)
+                return self.describe_join(client, reply)
             case SyncGroupResponse():
-                return name_of(reply) or f"assigned {reply.assignment.decode() or '-'}"
+                return error_name(reply) or f"assigned {reply.assignment.decode() or '-'}"
             case HeartbeatResponse():
-                return name_of(reply) or "alive"
+                return error_name(reply) or "alive"
             case LeaveGroupResponse():
                 return ", ".join(
-                    f"{m.member_id or m.group_instance_id} {name_of(m) or 'left'}"
+                    f"{m.member_id or m.group_instance_id} {error_name(m) or 'left'}"
                     for m in reply.members
                 )
             case OffsetCommitResponse():
                 return ", ".join(
-                    f"{t.name}-{p.partition_index} {name_of(p) or 'committed'}"
+                    f"{t.name}-{p.partition_index} {error_name(p) or 'committed'}"
                     for t in reply.topics
                     for p in t.partitions
                 )
         return str(reply)
 
-    def told_join(self, who: str, reply: JoinGroupResponse) -> str:
-        if reply.member_id and name_of(reply) in ("", "MEMBER_ID_REQUIRED"):
-            self.ids[who] = reply.member_id
+    def describe_join(self, client: str, reply: JoinGroupResponse) -> str:
+        if reply.member_id and error_name(reply) in ("", "MEMBER_ID_REQUIRED"):
+            self.ids[client] = reply.member_id
         if reply.error_code:
-            return f"{name_of(reply)} {reply.member_id}".rstrip()
-        self.generations[who] = reply.generation_id
-        self.rosters[who] = [m.member_id for m in reply.members]
-        leads = f" leads {','.join(self.rosters[who])}" if reply.members else ""
+            return f"{error_name(reply)} {reply.member_id}".rstrip()
+        self.generations[client] = reply.generation_id
+        self.rosters[client] = [m.member_id for m in reply.members]
+        leads = f" leads {','.join(self.rosters[client])}" if reply.members else ""
         skips = " skips assignment" if reply.skip_assignment else ""
         place = f"{reply.member_id} in generation {reply.generation_id} {reply.protocol_name}"
         return f"{place}{leads}{skips}"
 
-    def written(self) -> list[str]:
+    def new_records(self) -> list[str]:
         data = self.sim.log.data
         lines = []
         for pos, header in headers(data):
-            if header.base_offset < self.shown:
+            if header.base_offset < self.shown_end:
                 continue
             for stored in records(data, pos, header):
                 record = load(stored.key or b"", stored.value)
                 assert record is not None
                 lines.append(f"+ {_record(record)}")
-            self.shown = header.next_offset
+            self.shown_end = header.next_offset
         return lines
 
     def state(self) -> list[str]:
@@ -126,12 +128,12 @@ class Player:
         )
 
     def do_join(self, names: list[str], options: dict[str, str]) -> None:
-        who = names[0]
+        client = names[0]
         protocols = options.get("protocols", "range").split(",")
         topics = options.get("topics", "t").split(",")
-        member = "" if "anew" in names else self.ids.get(who, "")
+        member = "" if "anew" in names else self.ids.get(client, "")
         self.sim.join(
-            who,
+            client,
             options.get("member", member),
             group=options.get("group", "g"),
             instance=options.get("instance"),
@@ -143,23 +145,23 @@ class Player:
         )
 
     def do_sync(self, names: list[str], options: dict[str, str]) -> None:
-        who = names[0]
-        shares = dict(part.split(":") for part in options.get("assign", "").split(",") if part)
+        client = names[0]
+        assignments = dict(part.split(":") for part in options.get("assign", "").split(",") if part)
         self.sim.sync(
-            who,
-            self.ids[who],
-            int(options.get("generation", self.generations.get(who, 0))),
-            {self.ids[name]: share.encode() for name, share in shares.items()},
+            client,
+            self.ids[client],
+            int(options.get("generation", self.generations.get(client, 0))),
+            {self.ids[name]: partitions.encode() for name, partitions in assignments.items()},
             instance=options.get("instance"),
             protocol=options.get("protocol"),
         )
 
     def do_heartbeat(self, names: list[str], options: dict[str, str]) -> None:
-        for who in names:
+        for client in names:
             self.sim.heartbeat(
-                who,
-                options.get("member", self.ids.get(who, who)),
-                int(options.get("generation", self.generations.get(who, 0))),
+                client,
+                options.get("member", self.ids.get(client, client)),
+                int(options.get("generation", self.generations.get(client, 0))),
                 instance=options.get("instance"),
                 group=options.get("group", "g"),
             )
@@ -171,27 +173,28 @@ class Player:
         self.sim.leave("leave", *members)
 
     def do_commit(self, names: list[str], options: dict[str, str]) -> None:
-        who = names[0]
+        client = names[0]
         topic, offset = options.get("offset", "t-0:1").split(":")
         name, _, partition = topic.rpartition("-")
         self.sim.commit(
-            who,
+            client,
             {(name, int(partition)): int(offset)},
-            self.ids.get(who, ""),
-            int(options.get("generation", self.generations.get(who, -1))),
+            self.ids.get(client, ""),
+            int(options.get("generation", self.generations.get(client, -1))),
             group=options.get("group", "g"),
             instance=options.get("instance"),
             metadata="m" * int(options.get("metadata", 0)),
         )
 
     def do_fetch(self, names: list[str], _: dict[str, str]) -> list[str]:
-        return [f"{spot} {offset}" for spot, offset in self.sim.fetched(*names).items()]
+        offsets = self.sim.fetch_offsets(*names)
+        return [f"{partition} {offset}" for partition, offset in offsets.items()]
 
     def do_describe(self, names: list[str], _: dict[str, str]) -> list[str]:
         try:
             group = requests.describe(self.sim.groups, *names)
         except KafkaError as error:
-            return [f"{name_of(error)} {error.text}"]
+            return [f"{error_name(error)} {error.text}"]
         lines = [f"{group.group_state} {group.protocol_type or '-'} {group.protocol_data or '-'}"]
         lines += [
             f"{m.member_id} {m.group_instance_id} {m.client_id} {m.client_host} "
@@ -202,10 +205,10 @@ class Player:
 
     def do_delete(self, names: list[str], _options: dict[str, str]) -> list[str]:
         for name in names:
-            self.sim.ask(name, lambda shard, *w, name=name: requests.delete_group(shard, name, *w))
+            self.sim.send(name, lambda shard, *w, name=name: requests.delete_group(shard, name, *w))
         return [
-            f"{name} {name_of(reply) if isinstance(reply, KafkaError) else 'deleted'}"
-            for name, reply in self.sim.answered()
+            f"{name} {error_name(reply) if isinstance(reply, KafkaError) else 'deleted'}"
+            for name, reply in self.sim.take_answers()
         ]
 
     def do_deltopic(self, names: list[str], _: dict[str, str]) -> None:
@@ -230,12 +233,12 @@ class Player:
                 for name in names
             ],
         )
-        self.sim.ask("delete", lambda shard, *w: requests.delete_offsets(shard, request, *w))
-        ((_, reply),) = self.sim.answered()
+        self.sim.send("delete", lambda shard, *w: requests.delete_offsets(shard, request, *w))
+        ((_, reply),) = self.sim.take_answers()
         if isinstance(reply, KafkaError):
-            return [name_of(reply)]
+            return [error_name(reply)]
         return [
-            f"{t.name}-{p.partition_index} {name_of(p) or 'deleted'}"
+            f"{t.name}-{p.partition_index} {error_name(p) or 'deleted'}"
             for t in reply.topics
             for p in t.partitions
         ]
@@ -253,8 +256,8 @@ class Player:
         seconds, *alive = names
         for _step in range(int(seconds) // 3):
             self.sim.advance(3)
-            for who in alive:
-                self.sim.heartbeat(who, self.ids[who], self.generations.get(who, 0))
+            for client in alive:
+                self.sim.heartbeat(client, self.ids[client], self.generations.get(client, 0))
                 self.sim.waits.popitem()
 
     def do_restart(self, _: list[str], __: dict[str, str]) -> None:
@@ -273,31 +276,32 @@ def _record(record: Any) -> str:
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Comments (``#``) belong to the command below them."""
-    found = []
+    """Return command and effects of each block; comments (``#``) belong to the command below."""
+    pairs = []
     for block in text.strip().split("\n\n"):
         command, _, expected = block.partition("\n----")
-        found.append((command, expected.strip("\n")))
-    return found
+        pairs.append((command, expected.strip("\n")))
+    return pairs
 
 
-def played(text: str, play: Callable[[str], str]) -> str:
-    told = []
+def play_story(text: str, play: Callable[[str], str]) -> str:
+    """Return the story with the effects that its commands have now."""
+    story = []
     for command, _ in blocks(text):
         line = command.splitlines()[-1]
-        told.append(f"{command}\n----\n{play(line)}".rstrip())
-    return "\n\n".join(told) + "\n"
+        story.append(f"{command}\n----\n{play(line)}".rstrip())
+    return "\n\n".join(story) + "\n"
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_story(path: Path) -> None:
+def test_clients_observe_the_effects_of_the_story(path: Path) -> None:
     text = path.read_text()
-    seen = played(text, Player().play)
+    story = play_story(text, Player().play)
     if os.environ.get("KWIRE_REWRITE"):
-        path.write_text(seen)
-    assert seen == text
+        path.write_text(story)
+    assert story == text
 
 
-def test_there_are_stories() -> None:
+def test_all_stories_are_there() -> None:
     assert len(STORIES) >= 10
     assert kafka_name(BY_CODE[25]) == "UNKNOWN_MEMBER_ID"

@@ -106,7 +106,7 @@ MUTATIONS = (
         path="kwire/group/offsets.py",
         old="if value is not None and written <= number:",
         new="if False:",
-        test="tests/group/test_offsets.py::test_the_commit_that_was_written_last_counts",
+        test="tests/group/test_offsets.py::test_committed_offset_is_the_latest_written_commit",
     ),
     Mutation(
         name="commit-the-offsets-of-an-aborted-transaction",
@@ -138,7 +138,7 @@ MUTATIONS = (
         path="kwire/group/rebalance.py",
         old='assignment=assignments.get(member_id, b"")',
         new='assignment=assignments.get(member_id, b"a")',
-        test=f"{_MEMBERS}::test_who_is_assigned_nothing_owns_nothing_of_the_generation_before",
+        test=f"{_MEMBERS}::test_member_that_is_assigned_nothing_loses_its_previous_assignment",
     ),
     Mutation(
         name="take-assignments-of-an-old-generation",
@@ -154,7 +154,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="        builder.start_session(group, fresh_id, request.session_timeout_ms)\n",
         new="",
-        test=f"{_MEMBERS}::test_abandoned_joins_leave_no_ghosts",
+        test=f"{_MEMBERS}::test_member_ids_that_no_client_uses_expire",
     ),
     Mutation(
         name="make-a-second-member-of-a-repeated-join",
@@ -162,7 +162,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="if member_id in group.pending_join:\n        if req",
         new="if member_id in {**group.members, **group.pending_join}:\n        if req",
-        test=f"{_MEMBERS}::test_a_join_that_is_repeated_makes_one_member",
+        test=f"{_MEMBERS}::test_repeated_join_makes_one_member",
     ),
     Mutation(
         name="let-a-static-double-go-on",
@@ -170,7 +170,7 @@ MUTATIONS = (
         path="kwire/group/model.py",
         old="                raise FencedInstanceId\n",
         new="                pass\n",
-        test=f"{_MEMBERS}::test_a_static_member_that_returns_keeps_its_place_and_fences_its_double",
+        test=f"{_MEMBERS}::test_returning_static_member_keeps_assignment_and_fences_older_process",
     ),
     Mutation(
         name="rebalance-when-a-static-member-returns",
@@ -178,7 +178,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="if group.select_protocol() != group.protocol:",
         new="if group.select_protocol():",
-        test=f"{_MEMBERS}::test_a_static_member_that_returns_keeps_its_place_and_fences_its_double",
+        test=f"{_MEMBERS}::test_returning_static_member_keeps_assignment_and_fences_older_process",
     ),
     Mutation(
         name="take-commits-of-old-generations",
@@ -186,7 +186,7 @@ MUTATIONS = (
         path="kwire/group/requests.py",
         old="    if generation != group.generation:\n        raise IllegalGeneration\n",
         new="",
-        test=f"{_MEMBERS}::test_commits_of_old_generations_and_strangers_do_not_land",
+        test=f"{_MEMBERS}::test_commits_of_old_generations_and_strangers_are_refused",
     ),
     Mutation(
         name="take-commits-of-strangers-for-groups-in-use",
@@ -194,7 +194,7 @@ MUTATIONS = (
         path="kwire/group/requests.py",
         old="if generation < 0 and group.state is State.EMPTY:",
         new="if generation < 0:",
-        test=f"{_MEMBERS}::test_commits_of_old_generations_and_strangers_do_not_land",
+        test=f"{_MEMBERS}::test_commits_of_old_generations_and_strangers_are_refused",
     ),
     Mutation(
         name="expel-members-that-wait-for-an-answer",
@@ -202,7 +202,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="if waits and not member.is_new:",
         new="if False:",
-        test="tests/group/test_churn.py::test_a_crowd_settles",
+        test="tests/group/test_churn.py::test_group_of_changing_clients_becomes_stable",
     ),
     Mutation(
         name="forget-who-failed-while-a-rebalance-waits",
@@ -210,7 +210,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="if group.state is State.PREPARING and group.all_joined:",
         new="if group.state is State.DEAD:",
-        test=f"{_MEMBERS}::test_a_rebalance_goes_on_when_the_member_it_waits_for_has_failed",
+        test=f"{_MEMBERS}::test_rebalance_completes_when_the_session_of_the_missing_member_ends",
     ),
     Mutation(
         name="prolong-no-session-by-a-heartbeat",
@@ -218,7 +218,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="    builder.restart_session(group, member)\n    code = RebalanceInProgress",
         new="    code = RebalanceInProgress",
-        test=f"{_MEMBERS}::test_a_silent_member_is_out_after_its_session",
+        test=f"{_MEMBERS}::test_member_without_heartbeats_is_removed_after_its_session_timeout",
     ),
     Mutation(
         name="wait-twice-as-long-for-members-to-join",
@@ -227,7 +227,7 @@ MUTATIONS = (
         old="    builder.start_join_timeout(group, group.rebalance_timeout_ms)\n    return group\n",
         new="    builder.start_join_timeout(group, 2 * group.rebalance_timeout_ms)\n"
         "    return group\n",
-        test=f"{_MEMBERS}::test_a_rebalance_waits_no_longer_than_its_timeout",
+        test=f"{_MEMBERS}::test_rebalance_ends_at_its_timeout_without_members_that_did_not_rejoin",
     ),
     Mutation(
         name="bound-no-synchronisation",
@@ -235,7 +235,7 @@ MUTATIONS = (
         path="kwire/group/rebalance.py",
         old="    builder.start_sync_timeout(group, group.rebalance_timeout_ms)\n",
         new="",
-        test=f"{_MEMBERS}::test_who_does_not_fetch_its_assignment_in_time_is_out",
+        test=f"{_MEMBERS}::test_member_that_sends_no_sync_in_time_is_removed",
     ),
     Mutation(
         name="let-groups-grow-over-their-size",
@@ -243,7 +243,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="    if not _has_room(builder, group, member_id):\n",
         new="    if False:\n",
-        test=f"{_MEMBERS}::test_no_group_grows_over_its_largest_size",
+        test=f"{_MEMBERS}::test_group_never_exceeds_its_maximum_size",
     ),
     Mutation(
         name="answer-before-the-partition-is-loaded",
@@ -275,7 +275,7 @@ MUTATIONS = (
         path="kwire/group/expiry.py",
         old="                if topic not in topics_in_use:",
         new="                if topic:",
-        test=f"{_MEMBERS}::test_offsets_expire_only_where_nobody_uses_them",
+        test=f"{_MEMBERS}::test_offsets_expire_only_where_they_are_not_in_use",
     ),
     Mutation(
         name="count-an-empty-groups-age-from-the-commit",
@@ -283,7 +283,7 @@ MUTATIONS = (
         path="kwire/group/expiry.py",
         old="(_commit_time if since_ms < 0 else lambda _: since_ms)",
         new="_commit_time",
-        test=f"{_MEMBERS}::test_offsets_expire_only_where_nobody_uses_them",
+        test=f"{_MEMBERS}::test_offsets_expire_only_where_they_are_not_in_use",
     ),
     Mutation(
         name="delete-groups-in-use",
@@ -355,7 +355,7 @@ MUTATIONS = (
         path="kwire/group/classic.py",
         old="if len(group.pending_join) >= builder.settings.max_pending_members:",
         new="if len(group.pending_join) < 0:",
-        test=f"{_MEMBERS}::test_ids_handed_out_are_bounded",
+        test=f"{_MEMBERS}::test_number_of_unused_member_ids_is_limited",
     ),
     Mutation(
         name="fence-a-long-commit-only-before-it-is-encoded",
@@ -388,7 +388,7 @@ MUTATIONS = (
         path="kwire/group/offsets.py",
         old="            if self._unstable:\n                for partition in committed:",
         new="            if False:\n                for partition in committed:",
-        test="tests/group/test_offsets.py::test_records_taken_in_together_count_as_one_by_one",
+        test="tests/group/test_offsets.py::test_batched_changes_have_the_effect_of_single_records",
     ),
     Mutation(
         name="answer-all-members-in-one-turn",
@@ -436,6 +436,6 @@ MUTATIONS = (
         "            if group == group_id\n"
         "        ]\n",
         test="tests/group/test_offsets.py"
-        "::test_stable_offsets_are_read_without_a_look_at_other_groups",
+        "::test_fetch_of_stable_offsets_does_not_search_other_groups",
     ),
 )

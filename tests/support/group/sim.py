@@ -19,7 +19,7 @@ from kwire.group import requests
 from kwire.group.decision_builder import Client
 from kwire.group.settings import GroupSettings
 from kwire.group.shard import GroupShard
-from kwire.records.header import headers, parse
+from kwire.records.header import parse
 from kwire.types import TopicPartition
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
@@ -28,7 +28,7 @@ START_MS = 1_700_000_000_000
 
 @attrs.define
 class MemoryLog:
-    """Batches one after the other; ``failure`` is what the next append raises."""
+    """A log of batches in a list; ``failure`` is the error that the next append raises."""
 
     batches: list[bytes] = attrs.field(factory=list)
     end: int = 0
@@ -52,6 +52,7 @@ class MemoryLog:
 
 
 def subscription(*topics: str) -> bytes:
+    """Return the metadata of a consumer that subscribes to these topics."""
     from kwire.codec.compile import encode
 
     return b"\0\0" + encode(ConsumerProtocolSubscription(topics=list(topics)), 0)
@@ -59,7 +60,7 @@ def subscription(*topics: str) -> bytes:
 
 @attrs.define
 class Sim:
-    """One shard; requests answer at once or leave a ticket to look at later."""
+    """One shard and its clients; a request has a ticket, by which its reply can be read later."""
 
     settings: GroupSettings = attrs.field(
         factory=lambda: GroupSettings(group_initial_rebalance_delay_ms=0)
@@ -72,10 +73,10 @@ class Sim:
     tickets: Iterator[int] = attrs.field(factory=count)
 
     def __attrs_post_init__(self) -> None:
-        self.shard = self.fresh()
+        self.shard = self.new_shard()
         self.shard.phase = Phase.ACTIVE
 
-    def fresh(self) -> Shard[GroupShard]:
+    def new_shard(self) -> Shard[GroupShard]:
         machine = GroupShard(new_id=lambda: str(next(self.ids)), settings=lambda: self.settings)
         return Shard(PARTITION, 1, machine)
 
@@ -97,11 +98,11 @@ class Sim:
         for step in decision.steps:
             self.perform(step(self.moment))
 
-    def ask(self, who: str, decide: Callable[[GroupShard, Moment, int], Decision]) -> int:
-        """Send a request; its ticket."""
+    def send(self, client: str, decide: Callable[[GroupShard, Moment, int], Decision]) -> int:
+        """Send a request of a client; return its ticket."""
         ticket = next(self.tickets)
         wait = self.shard.waiting[ticket] = Wait()
-        self.waits[ticket] = (who, wait)
+        self.waits[ticket] = (client, wait)
         try:
             self.perform(decide(self.groups, self.moment, ticket))
         except KafkaError as error:
@@ -109,51 +110,51 @@ class Sim:
         return ticket
 
     def reply(self, ticket: int) -> Any:
-        """The reply to a request that was answered."""
+        """Return the reply to a request, None while it waits; raise its error."""
         _, wait = self.waits[ticket]
         if wait.error is not None:
             raise wait.error
         return wait.reply if wait.answered else None
 
-    def answered(self) -> list[tuple[str, Any]]:
-        """Return the requests answered since the last call, each with its answer."""
-        done = [(t, who, w) for t, (who, w) in self.waits.items() if w.answered]
-        for ticket, _, _ in done:
+    def take_answers(self) -> list[tuple[str, Any]]:
+        """Return client and answer of the requests answered since the last call."""
+        answers = [(t, client, w) for t, (client, w) in self.waits.items() if w.answered]
+        for ticket, _, _ in answers:
             del self.waits[ticket]
             self.shard.waiting.pop(ticket, None)
-        return [(who, w.error or w.reply) for _, who, w in done]
+        return [(client, w.error or w.reply) for _, client, w in answers]
 
-    def forget(self, who: str) -> None:
-        """A client's connection is gone: what it waits for will not reach it."""
-        for ticket in [ticket for ticket, (name, _) in self.waits.items() if name == who]:
+    def disconnect(self, client: str) -> None:
+        """Close a client's connection: the answers for which it waits are lost."""
+        for ticket in [ticket for ticket, (name, _) in self.waits.items() if name == client]:
             del self.waits[ticket]
             del self.shard.waiting[ticket]
 
     def advance(self, seconds: float) -> None:
         """Let time pass; every deadline fires at its time."""
-        until = self.now + seconds
-        while self.shard.timers.deadline <= until:
+        end = self.now + seconds
+        while self.shard.timers.deadline <= end:
             self.now = max(self.now, self.shard.timers.deadline)
             name = self.shard.timers.pop_due(self.now)
             if name is not None:
                 self.perform(self.groups.due(name, self.moment))
-        self.now = until
+        self.now = end
 
-    def settle(self) -> None:
-        """Fire what is due now."""
+    def fire_due(self) -> None:
+        """Fire the deadlines that are due now."""
         self.advance(0)
 
-    def replayed(self) -> Shard[GroupShard]:
-        """A shard that read the log from its start."""
-        shard = self.fresh()
+    def replay(self) -> Shard[GroupShard]:
+        """Return a new shard that has replayed the log."""
+        shard = self.new_shard()
         for _ in shard.replay(self.log.data, 0):
             pass
         return shard
 
     def restart(self) -> None:
-        """Another node takes over."""
+        """Let another node become the coordinator."""
         self.shard.resign()
-        self.shard = self.replayed()
+        self.shard = self.replay()
         for step in self.groups.on_loaded():
             self.perform(step(self.moment))
         self.shard.phase = Phase.ACTIVE
@@ -162,7 +163,7 @@ class Sim:
 
     def join(
         self,
-        who: str,
+        client: str,
         member_id: str = "",
         *,
         group: str = "g",
@@ -173,7 +174,8 @@ class Sim:
         rebalance_ms: int = 60_000,
         version: int = 9,
     ) -> int:
-        chosen = {"range": subscription("t")} if protocols is None else protocols
+        if protocols is None:
+            protocols = {"range": subscription("t")}
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session_ms,
@@ -183,16 +185,16 @@ class Sim:
             protocol_type=kind,
             protocols=[
                 JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
-                for name, metadata in chosen.items()
+                for name, metadata in protocols.items()
             ],
         )
         request = widen_request(request, version)
-        by = Client(client_id=who.rpartition("/")[2])
-        return self.ask(who, lambda shard, *when: shard.join(request, by, *when))
+        sender = Client(client_id=client.rpartition("/")[2])
+        return self.send(client, lambda shard, *when: shard.join(request, sender, *when))
 
     def sync(
         self,
-        who: str,
+        client: str,
         member_id: str,
         generation: int,
         assignments: dict[str, bytes] | None = None,
@@ -212,11 +214,11 @@ class Sim:
                 for key, value in (assignments or {}).items()
             ],
         )
-        return self.ask(who, lambda shard, *when: shard.sync(request, *when))
+        return self.send(client, lambda shard, *when: shard.sync(request, *when))
 
     def heartbeat(
         self,
-        who: str,
+        client: str,
         member_id: str,
         generation: int,
         *,
@@ -229,9 +231,9 @@ class Sim:
             member_id=member_id,
             group_instance_id=instance,
         )
-        return self.ask(who, lambda shard, *when: shard.heartbeat(request, *when))
+        return self.send(client, lambda shard, *when: shard.heartbeat(request, *when))
 
-    def leave(self, who: str, *members: tuple[str, str | None], group: str = "g") -> int:
+    def leave(self, client: str, *members: tuple[str, str | None], group: str = "g") -> int:
         request = LeaveGroupRequest(
             group_id=group,
             members=[
@@ -239,12 +241,12 @@ class Sim:
                 for member, instance in members
             ],
         )
-        return self.ask(who, lambda shard, *when: shard.leave(request, *when))
+        return self.send(client, lambda shard, *when: shard.leave(request, *when))
 
     def commit(
         self,
-        who: str,
-        spots: dict[tuple[str, int], int],
+        client: str,
+        offsets: dict[tuple[str, int], int],
         member_id: str = "",
         generation: int = -1,
         *,
@@ -257,7 +259,7 @@ class Sim:
         by_topic: dict[
             str, list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition]
         ] = {}
-        for (topic, partition), offset in spots.items():
+        for (topic, partition), offset in offsets.items():
             by_topic.setdefault(topic, []).append(
                 OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
                     partition_index=partition,
@@ -278,20 +280,21 @@ class Sim:
                 for topic, partitions in by_topic.items()
             ],
         )
-        return self.ask(who, lambda shard, *when: requests.commit(shard, request, *when))
+        return self.send(client, lambda shard, *when: requests.commit(shard, request, *when))
 
-    def fetched(self, group: str = "g", *, stable: bool = False) -> dict[str, int]:
+    def fetch_offsets(self, group: str = "g", *, stable: bool = False) -> dict[str, int]:
+        """Return the committed offset, or the error code, of each partition."""
         read = requests.read_offsets(self.groups, group, None, require_stable=stable)
         for _ in read.answer():
             pass
         return {
-            f"{topic.name}-{spot.partition_index}": spot.error_code or spot.committed_offset
+            f"{topic.name}-{p.partition_index}": p.error_code or p.committed_offset
             for topic in read.topics
-            for spot in topic.partitions
+            for p in topic.partitions
         }
 
-    def steady(self, *names: str, group: str = "g") -> dict[str, str]:
-        """A stable group of these members; their ids."""
+    def form_group(self, *names: str, group: str = "g") -> dict[str, str]:
+        """Make a stable group of these members; return their ids by name."""
         ids = {}
         for name in names:
             ids[name] = self.reply(self.join(name, group=group)).member_id
@@ -302,23 +305,20 @@ class Sim:
                 raise AssertionError(f"{name} still waits")
         answers = {name: self.reply(waits[name]) for name in names}
         generation = answers[names[0]].generation_id
-        shares = {member: name.encode() for name, member in ids.items()}
+        assignments = {member: name.encode() for name, member in ids.items()}
         leader = next(n for n in names if answers[n].leader == ids[n])
         for name in sorted(names, key=lambda n: n != leader):
-            self.sync(name, ids[name], generation, shares if name == leader else None, group=group)
-        self.answered()
+            leaders = assignments if name == leader else None
+            self.sync(name, ids[name], generation, leaders, group=group)
+        self.take_answers()
         return ids
 
 
-def name_of(error: Any) -> str:
-    """An answer's error as Kafka names it; empty if there is none."""
+def error_name(answer: Any) -> str:
+    """Return Kafka's name of an answer's error, empty if there is none."""
     from kwire.errors import BY_CODE
 
-    if isinstance(error, KafkaError):
-        return kafka_name(type(error))
-    code = error.error_code
+    if isinstance(answer, KafkaError):
+        return kafka_name(type(answer))
+    code = answer.error_code
     return kafka_name(BY_CODE[code]) if code else ""
-
-
-def offsets_in(log: MemoryLog) -> int:
-    return sum(header.record_count for _, header in headers(log.data))
