@@ -39,7 +39,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="async with self._walks:",
         new="if True:",
-        test="tests/replica/test_bombs.py::test_no_more_than_a_few_are_held_while_they_are_walked",
+        test="tests/replica/test_bombs.py::test_number_of_payloads_in_memory_is_limited_while_keys_are_checked",
     ),
     Mutation(
         name="name-every-record-without-a-key",
@@ -47,7 +47,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="if len(bad) == KEYLESS_MAX:",
         new="if False:",
-        test="tests/replica/test_bombs.py::test_only_the_first_of_many_records_without_a_key_are_named",
+        test="tests/replica/test_bombs.py::test_error_names_only_the_first_records_without_a_key",
     ),
     Mutation(
         name="unpack-headers-to-look-for-times",
@@ -56,7 +56,7 @@ MUTATIONS = (
         old="    return times(plain, header)\n",
         new="    from kwire.records.iterate import unpacked_records\n"
         "    return ((r.offset, r.timestamp) for r in unpacked_records(plain, header))\n",
-        test="tests/replica/test_searching.py::test_headers_are_passed_over_by_a_search",
+        test="tests/replica/test_searching.py::test_search_skips_the_headers_of_records",
     ),
     Mutation(
         name="any-number-of-searches-hold-a-payload",
@@ -64,7 +64,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="                    await unpacked.enter_async_context(self._searches)\n",
         new="",
-        test="tests/replica/test_searching.py::test_no_more_than_a_few_searches_hold_a_payload",
+        test="tests/replica/test_searching.py::test_number_of_searches_with_a_decompressed_payload_is_limited",
     ),
     Mutation(
         name="any-number-of-searches-hold-what-they-read",
@@ -73,7 +73,7 @@ MUTATIONS = (
         old="                    await read.enter_async_context(self._places(job.disk))\n",
         new="",
         test="tests/replica/test_searching.py"
-        "::test_no_more_than_a_few_searches_hold_what_they_read",
+        "::test_number_of_searches_with_a_compressed_payload_is_limited",
     ),
     Mutation(
         name="payloads-are-read-by-the-threads-that-unpack",
@@ -82,7 +82,7 @@ MUTATIONS = (
         old="                answer = await self.readers.run(job.disk, job.call)\n",
         new="                run = trio.to_thread.run_sync\n"
         "                answer = await run(job.call, limiter=self.threads)\n",
-        test="tests/replica/test_searching.py::test_searches_on_a_hung_disk_stop_no_others",
+        test="tests/replica/test_searching.py::test_searches_on_a_hung_disk_delay_no_other_disk",
     ),
     Mutation(
         name="unpack-headers-to-look-for-keys",
@@ -92,7 +92,7 @@ MUTATIONS = (
         new="for index, has_key in enumerate(\n"
         "        r.key is not None for r in iterate.unpacked_records(plain, header)\n"
         "    ):",
-        test="tests/replica/test_bombs.py::test_headers_of_a_record_are_passed_over",
+        test="tests/replica/test_bombs.py::test_key_check_skips_the_headers_of_a_record",
     ),
     Mutation(
         name="batches-of-any-size-in-a-turn",

@@ -60,7 +60,7 @@ MUTATIONS = (
         path="kwire/replica/metadata_applier.py",
         old="delete(topic, index)\n                await slices.pause()",
         new="delete(topic, index)",
-        test="tests/replica/test_service.py::TestTurns::test_when_a_large_topic_is_deleted",
+        test="tests/replica/test_service.py::TestTurns::test_other_tasks_run_while_a_large_topic_is_deleted",
     ),
     Mutation(
         name="large-topic-decided-in-one-turn",
@@ -231,7 +231,7 @@ MUTATIONS = (
         path="kwire/replica/purgatory.py",
         old="or len(self.reads) < SHARED_MAX",
         new="or True",
-        test="tests/replica/test_purgatory.py::test_reads_kept_for_others_are_few",
+        test="tests/replica/test_purgatory.py::test_number_of_shared_reads_is_limited",
     ),
     Mutation(
         name="end-no-long-poll-before-the-first",

@@ -106,7 +106,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="return build.recompress(batch, header, codec, HERE_BYTES)",
         new="return build.recompress(batch, header, codec, PAYLOAD_MAX)",
-        test=f"{BOMBS}::test_payload_that_grows_does_so_in_a_thread",
+        test=f"{BOMBS}::test_payload_of_high_ratio_is_decompressed_in_a_thread",
     ),
     Mutation(
         name="all-payloads-unpack-at-once",
@@ -114,7 +114,7 @@ MUTATIONS = (
         path="kwire/replica/unpacking.py",
         old="threads: trio.CapacityLimiter = attrs.field(factory=lambda:",
         new="threads: trio.CapacityLimiter = attrs.field(factory=lambda THREADS=40:",
-        test=f"{BOMBS}::test_no_more_than_a_few_are_unpacked_at_once",
+        test=f"{BOMBS}::test_number_of_payloads_decompressed_at_once_is_limited",
     ),
     Mutation(
         name="gzip-members-without-end",

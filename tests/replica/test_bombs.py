@@ -5,7 +5,7 @@ import gzip
 import threading
 import tracemalloc
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 import trio
@@ -24,88 +24,101 @@ CODECS: Final = range(1, 5)
 RECORD: Final = build.New(b"key", bytes(100), (), 1_700_000_000_000)
 
 
-def batch_of(size: int, codec: int) -> tuple[bytes, header.BatchHeader]:
-    """One record whose value unpacks to so many bytes, but packs to next to nothing."""
+class Decompression(NamedTuple):
+    """One call of the codec."""
+
+    on_loop: bool
+    """Whether it ran on the event loop's thread."""
+    size_bytes: int
+    """The size of the payload, or the limit that it exceeds."""
+
+
+def bomb_batch(size: int, codec: int) -> tuple[bytes, header.BatchHeader]:
+    """Return a batch whose record has a value of ``size`` bytes that compress to almost none."""
     record = build.New(b"key", bytes(size), (), 1_700_000_000_000)
-    made = build.batch([record], timestamp_ms=1_700_000_000_000, compression=codec)
-    return made, header.parse(made)
+    batch = build.batch([record], timestamp_ms=1_700_000_000_000, compression=codec)
+    return batch, header.parse(batch)
 
 
 @pytest.fixture
-def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
-    """Whether each payload was unpacked on the loop's thread, and to how many bytes."""
-    seen: list[tuple[bool, int]] = []
+def decompressions(monkeypatch: pytest.MonkeyPatch) -> list[Decompression]:
+    """Record the decompressions of the test, in their order."""
+    calls: list[Decompression] = []
     loop, original = threading.get_ident(), compression.decompress
 
     def decompress(codec: int, data: Any, limit: int) -> Any:
         try:
             plain = original(codec, data, limit)
         except compression.BadPayload:
-            seen.append((threading.get_ident() == loop, limit))
+            calls.append(Decompression(threading.get_ident() == loop, limit))
             raise
-        seen.append((threading.get_ident() == loop, len(plain)))
+        calls.append(Decompression(threading.get_ident() == loop, len(plain)))
         return plain
 
     for module in (unpacking, compression):
         monkeypatch.setattr(module, "decompress", decompress)
-    return seen
+    return calls
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("what", ["keys", "codec"])
-async def test_payload_that_grows_does_so_in_a_thread(
-    unpacked: list[tuple[bool, int]], codec: int, what: str
+@pytest.mark.parametrize("purpose", ["check keys", "recompress"])
+async def test_payload_of_high_ratio_is_decompressed_in_a_thread(
+    decompressions: list[Decompression], codec: int, purpose: str
 ) -> None:
-    """Invariant 98: the loop unpacks no more than it would unpack of any small batch."""
-    batch, head = batch_of(4 << 20, codec)
-    if what == "keys":
+    """Invariant 98: the loop decompresses no more than it may of any small batch."""
+    batch, head = bomb_batch(4 << 20, codec)
+    if purpose == "check keys":
         await Unpacker().check_keys(batch, head)
     else:
-        made = await Unpacker().recompress(batch, head, compression.NONE)
-        assert len(made) > 4 << 20
-    assert max(size for on_loop, size in unpacked if not on_loop) > 4 << 20
-    assert all(size <= HERE_BYTES for on_loop, size in unpacked if on_loop)
+        plain_batch = await Unpacker().recompress(batch, head, compression.NONE)
+        assert len(plain_batch) > 4 << 20
+    assert max(size for on_loop, size in decompressions if not on_loop) > 4 << 20
+    assert all(size <= HERE_BYTES for on_loop, size in decompressions if on_loop)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_small_payload_needs_no_thread(unpacked: list[tuple[bool, int]], codec: int) -> None:
-    batch, head = batch_of(1000, codec)
+async def test_small_payload_needs_no_thread(
+    decompressions: list[Decompression], codec: int
+) -> None:
+    batch, head = bomb_batch(1000, codec)
     await Unpacker().check_keys(batch, head)
     await Unpacker().recompress(batch, head, compression.NONE)
-    assert [on_loop for on_loop, _ in unpacked] == [True, True]
+    assert [on_loop for on_loop, _ in decompressions] == [True, True]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_payload_beyond_the_limit_is_refused(
+async def test_payload_above_the_limit_is_refused(
     monkeypatch: pytest.MonkeyPatch, codec: int
 ) -> None:
-    """Invariant 98: bounded in size."""
+    """Invariant 98: the limit of one payload."""
     monkeypatch.setattr(unpacking, "PAYLOAD_MAX", 1 << 20)
-    batch, head = batch_of(4 << 20, codec)
+    batch, head = bomb_batch(4 << 20, codec)
     with pytest.raises(InvalidRecord):
         await Unpacker().check_keys(batch, head)
     with pytest.raises(InvalidRecord):
         await Unpacker().recompress(batch, head, compression.NONE)
 
 
-async def test_no_more_than_a_few_are_unpacked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invariant 98: each may take as much memory as the limit allows, so their number counts."""
-    most, now, guard = 0, 0, threading.Lock()  # lock: of the test's threads
-    crowd = threading.Barrier(THREADS + 1)
-    batch, head = batch_of(1 << 20, compression.GZIP)
+async def test_number_of_payloads_decompressed_at_once_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Invariant 98: each payload may need as much memory as the limit allows."""
+    most, active, guard = 0, 0, threading.Lock()  # lock: of the test's threads
+    barrier = threading.Barrier(THREADS + 1)
+    batch, head = bomb_batch(1 << 20, compression.GZIP)
     original = build.recompress
 
     def recompress(*arguments: Any) -> bytes:
-        nonlocal most, now
+        nonlocal most, active
         if threading.current_thread() is threading.main_thread():
             return original(*arguments)
         with guard:
-            now += 1
-            most = max(most, now)
+            active += 1
+            most = max(most, active)
         with contextlib.suppress(threading.BrokenBarrierError):
-            crowd.wait(0.05)  # more at once than may be would meet here
+            barrier.wait(0.05)  # One thread more than allowed would complete the barrier.
         with guard:
-            now -= 1
+            active -= 1
         return original(*arguments)
 
     monkeypatch.setattr(build, "recompress", recompress)
@@ -116,10 +129,10 @@ async def test_no_more_than_a_few_are_unpacked_at_once(monkeypatch: pytest.Monke
     assert 1 <= most <= THREADS
 
 
-async def test_no_more_than_a_few_are_held_while_they_are_walked(
-    monkeypatch: pytest.MonkeyPatch, unpacked: list[tuple[bool, int]]
+async def test_number_of_payloads_in_memory_is_limited_while_keys_are_checked(
+    monkeypatch: pytest.MonkeyPatch, decompressions: list[Decompression]
 ) -> None:
-    """Invariant 98: the memory is taken until the last record was looked at."""
+    """Invariant 98: a payload stays in memory until its last record is checked."""
     batch = build.batch([RECORD] * 999, timestamp_ms=1_700_000_000_000, compression=1)
     most = finished = 0
 
@@ -130,10 +143,10 @@ async def test_no_more_than_a_few_are_held_while_they_are_walked(
 
     def walk(*arguments: Any) -> Any:
         nonlocal most
-        most = max(most, sum(not here for here, _ in unpacked) - finished)
-        return walked(*arguments)
+        most = max(most, sum(not call.on_loop for call in decompressions) - finished)
+        return keys(*arguments)
 
-    walked = iterate.keys
+    keys = iterate.keys
     monkeypatch.setattr(iterate, "keys", walk)
     monkeypatch.setattr(unpacking, "_SLICE_RECORDS", 1)
     subject = Unpacker()
@@ -144,8 +157,8 @@ async def test_no_more_than_a_few_are_held_while_they_are_walked(
     assert 1 <= most <= THREADS
 
 
-async def test_headers_of_a_record_are_passed_over() -> None:
-    """Invariant 98: 300 bytes can hold a million headers, seconds of work on the loop."""
+async def test_key_check_skips_the_headers_of_a_record() -> None:
+    """Invariant 98: 300 bytes can hold a million headers, which take seconds to decode."""
     record = build.New(b"key", b"", ((b"", None),) * 100_000, 1_700_000_000_000)
     batch = build.batch([record], timestamp_ms=1_700_000_000_000, compression=compression.ZSTD)
     tracemalloc.start()
@@ -157,17 +170,17 @@ async def test_headers_of_a_record_are_passed_over() -> None:
     assert peak < 2 << 20
 
 
-async def test_only_the_first_of_many_records_without_a_key_are_named() -> None:
+async def test_error_names_only_the_first_records_without_a_key() -> None:
     """Invariant 98: a small batch can hold millions of them."""
     records = [build.New(None, b"", (), 1_700_000_000_000)] * 5000
     batch = build.batch(records, timestamp_ms=1_700_000_000_000, compression=compression.GZIP)
-    with pytest.raises(InvalidRecord) as refused:
+    with pytest.raises(InvalidRecord) as failure:
         await Unpacker().check_keys(batch, header.parse(batch))
-    assert [index for index, _ in refused.value.record_errors] == list(range(unpacking.KEYLESS_MAX))
+    assert [index for index, _ in failure.value.record_errors] == list(range(unpacking.KEYLESS_MAX))
 
 
-async def test_key_of_every_record_of_a_large_batch_is_looked_at(
-    unpacked: list[tuple[bool, int]],
+async def test_last_record_without_a_key_of_a_large_batch_is_refused(
+    decompressions: list[Decompression],
 ) -> None:
     records = [RECORD] * 999 + [build.New(None, b"", (), 1_700_000_000_000)]
     batch = build.batch(records, timestamp_ms=1_700_000_000_000, compression=compression.GZIP)
@@ -182,7 +195,7 @@ def test_gzip_of_several_members_is_read() -> None:
 
 
 def test_gzip_of_thousands_of_members_is_refused() -> None:
-    """Invariant 98: each member costs time and a copy of what follows, whatever it holds."""
+    """Invariant 98: each member, also an empty one, costs time and a copy of the rest."""
     packed = gzip.compress(b"") * 50_000
     with pytest.raises(compression.BadPayload, match="members"):
         compression.decompress(compression.GZIP, packed, 1 << 20)
@@ -190,32 +203,34 @@ def test_gzip_of_thousands_of_members_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["cleanup.policy=compact", "compression.type=lz4"])
-async def test_others_are_served_while_a_bomb_unpacks(tmp_path: Path, setting: str) -> None:
-    """Invariant 98: a small batch that unpacks to 100 MB on a topic that has to look inside."""
-    bomb, _ = batch_of(100 << 20, compression.ZSTD)
+async def test_other_clients_are_served_while_a_large_payload_is_decompressed(
+    tmp_path: Path, setting: str
+) -> None:
+    """Invariant 98: a small batch of 100 MB, on topics whose settings need its records."""
+    bomb, _ = bomb_batch(100 << 20, compression.ZSTD)
     assert len(bomb) < HERE_BYTES
     async with (
         running(tmp_path) as server,
-        await TrioWireClient.connect(*server.address) as bomber,
-        await TrioWireClient.connect(*server.address) as witness,
+        await TrioWireClient.connect(*server.address) as producer,
+        await TrioWireClient.connect(*server.address) as client,
     ):
-        await topic_with(bomber, setting)
-        answered = 0
+        await create_topic(producer, setting)
+        answer_count = 0
 
-        async def ask() -> None:
-            nonlocal answered
+        async def send_requests() -> None:
+            nonlocal answer_count
             while True:
-                await witness.call(ApiVersionsRequest(), 0)
-                answered += 1
+                await client.call(ApiVersionsRequest(), 0)
+                answer_count += 1
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            await bomber.call(produce(bomb), 9)
+            nursery.start_soon(send_requests)
+            await producer.call(produce_request(bomb), 9)
             nursery.cancel_scope.cancel()
-    assert answered >= 10
+    assert answer_count >= 10
 
 
-async def topic_with(client: TrioWireClient, setting: str) -> None:
+async def create_topic(client: TrioWireClient, setting: str) -> None:
     key, _, value = setting.partition("=")
     config = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=key, value=value)
     topic = CreateTopicsRequest.CreatableTopic(
@@ -225,7 +240,7 @@ async def topic_with(client: TrioWireClient, setting: str) -> None:
     assert answer.topics[0].error_code == 0
 
 
-def produce(batch: bytes) -> ProduceRequest:
+def produce_request(batch: bytes) -> ProduceRequest:
     topic = ProduceRequest.TopicProduceData
     partition = topic.PartitionProduceData(index=0, records=batch)
     return ProduceRequest(

@@ -1,4 +1,4 @@
-"""A Fetch from old segments of a cold page cache: threads wait for the disk, the loop does not."""
+"""A Fetch of segments outside the page cache: threads wait for the disk, the loop does not."""
 
 import threading
 
@@ -20,7 +20,7 @@ BATCHES = 60
 
 @attrs.define(eq=False)
 class ColdFile(SimFile):
-    """A file of which only what was read before is cached."""
+    """A file that is in the page cache once a part of it was read."""
 
     def _is_cached(self) -> bool:
         assert isinstance(self.disk, ColdDisk)
@@ -28,7 +28,7 @@ class ColdFile(SimFile):
 
     def read(self, position: int, size: int) -> bytes:
         assert isinstance(self.disk, ColdDisk)
-        self.disk.note_read(self.path)
+        self.disk.record_read(self.path)
         return super().read(position, size)
 
     def read_cached(self, position: int, size: int) -> Buffer | None:
@@ -37,14 +37,14 @@ class ColdFile(SimFile):
 
 @attrs.define(eq=False)
 class ColdDisk(SimDisk):
-    """A disk that notes the tasks that wait for it."""
+    """A disk that records whether the loop or a thread waits for each of its files."""
 
     warm: set[str] = attrs.Factory(set)
     loop_waits: list[str] = attrs.Factory(list)
     thread_waits: list[str] = attrs.Factory(list)
 
-    def note_read(self, path: str) -> None:
-        """Note the task that waits if this file is not cached; it is cached from then on."""
+    def record_read(self, path: str) -> None:
+        """Record a wait if this file is not cached; it is cached from then on."""
         if path not in self.warm:
             on_loop = threading.current_thread() is threading.main_thread()
             (self.loop_waits if on_loop else self.thread_waits).append(path)
@@ -52,7 +52,7 @@ class ColdDisk(SimDisk):
 
     def read(self, path: str) -> bytes:
         data = super().read(path)
-        self.note_read(path)
+        self.record_read(path)
         return data
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -62,28 +62,28 @@ class ColdDisk(SimDisk):
 
 @pytest.fixture
 async def subject(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """Two partitions of several segments; nothing of them is in the page cache."""
+    """Return a broker with two partitions of several segments outside the page cache."""
     monkeypatch.setattr(brokers, "SimDisk", ColdDisk)
-    made = broker()
+    subject = broker()
     for name in ("t", "u"):
-        partition = await made.create(name, segment_bytes=600, index_interval_bytes=100)
+        partition = await subject.create(name, segment_bytes=600, index_interval_bytes=100)
         assert partition is not None
         for number in range(BATCHES):
             batch = one_batch(b"%d" % number)
-            made.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
+            subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
         partition.log.flush_state.flush()
         for segment in partition.log.segments:
             segment.file.close()
-    disk = made.disk
+    disk = subject.disk
     assert isinstance(disk, ColdDisk)
     disk.warm.clear()
     disk.loop_waits.clear()
-    return made
+    return subject
 
 
 @pytest.mark.parametrize("offset", [0, 3, 17, 40])
 @pytest.mark.parametrize("isolation", [0, 1])
-async def test_place_in_a_cold_segment_is_looked_up_by_a_thread(
+async def test_position_in_a_cold_segment_is_looked_up_by_a_thread(
     subject: Broker, offset: int, isolation: int
 ) -> None:
     """Invariants 16 and 91."""
@@ -95,20 +95,20 @@ async def test_place_in_a_cold_segment_is_looked_up_by_a_thread(
     assert {path.rpartition(".")[2] for path in disk.thread_waits} == {"index", "log"}
 
 
-async def test_cold_and_warm_partitions_of_one_request(subject: Broker) -> None:
-    """Each is answered, in order and within the limits of the request, and files are let go."""
+async def test_cold_and_warm_partitions_of_one_request_are_answered(subject: Broker) -> None:
+    """Both are answered, in order and within the limits of the request; no file stays pinned."""
     disk = subject.disk
     assert isinstance(disk, ColdDisk)
     await fetch(subject, at("u", 5, max_bytes=70))
-    before = len(disk.thread_waits)
+    wait_count = len(disk.thread_waits)
     first, second = await fetch(subject, at("t", 5, max_bytes=70), at("u", 5, max_bytes=70))
     assert values(first)[0] == values(second)[0] == (5, b"5")
-    assert len(disk.thread_waits) == before + 2, "of the cold one alone"
+    assert len(disk.thread_waits) == wait_count + 2, "index and log of the cold partition"
     assert disk.loop_waits == []
     assert not [file for file in disk.opened if file.pins]
 
 
-async def test_tail_needs_no_thread(subject: Broker) -> None:
+async def test_fetch_at_the_log_end_needs_no_thread(subject: Broker) -> None:
     disk = subject.disk
     assert isinstance(disk, ColdDisk)
     (answer,) = await fetch(subject, at("t", BATCHES - 1))
@@ -120,7 +120,7 @@ async def test_tail_needs_no_thread(subject: Broker) -> None:
 async def test_aborted_transactions_of_cold_segments_are_read_by_a_thread(
     monkeypatch: pytest.MonkeyPatch, offset: int
 ) -> None:
-    """Invariants 19 and 91: read_committed waits for no ``.txnindex`` on the event loop."""
+    """Invariants 19 and 91: a thread reads the ``.txnindex`` for read_committed."""
     monkeypatch.setattr(brokers, "SimDisk", ColdDisk)
     subject = broker()
     partition = await subject.create("t", segment_bytes=900, index_interval_bytes=100)

@@ -1,4 +1,4 @@
-"""The leader's rules: the ISR, the high watermark (invariants 14, 28, 29, 30, 35)."""
+"""The in-sync replicas and the high watermark of a leader (invariants 14, 28, 29, 30, 35)."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ def leader(
     min_isr: int = 1,
     high_watermark: int = 0,
 ) -> Leader:
-    made = Leader.take_over(
+    subject = Leader.take_over(
         node=1,
         leader_epoch=5,
         partition_epoch=9,
@@ -35,8 +35,8 @@ def leader(
         min_isr=min_isr,
         now=0.0,
     )
-    made.on_appended(log_end, 0.0)
-    return made
+    subject.on_appended(log_end, 0.0)
+    return subject
 
 
 def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> Moved | None:
@@ -46,22 +46,22 @@ def fetch(subject: Leader, node: int, offset: int, now: float = 0.0) -> Moved | 
 @pytest.mark.parametrize(
     ("isr", "min_isr", "fetches", "expected"),
     [
-        ((1, 2, 3), 1, [(2, 10)], None),  # 3 has fetched nothing yet
+        ((1, 2, 3), 1, [(2, 10)], None),  # 3 has fetched nothing yet.
         ((1, 2, 3), 1, [(2, 10), (3, 7)], Moved(0, 7)),
-        ((1, 2), 1, [(2, 10)], Moved(0, 10)),  # 3 is out of sync: not waited for
+        ((1, 2), 1, [(2, 10)], Moved(0, 10)),  # 3 is not in the ISR.
         ((1, 2), 1, [(3, 10)], None),
-        ((1, 2), 3, [(2, 10)], None),  # fewer in sync than min.insync.replicas
-        ((1, 2, 3), 9, [(2, 10), (3, 10)], Moved(0, 10)),  # the minimum is at most all replicas
+        ((1, 2), 3, [(2, 10)], None),  # The ISR is smaller than min.insync.replicas.
+        ((1, 2, 3), 9, [(2, 10), (3, 10)], Moved(0, 10)),  # It is at most the replica count.
     ],
 )
-def test_high_watermark(
+def test_high_watermark_is_the_smallest_log_end_of_the_isr(
     isr: tuple[int, ...], min_isr: int, fetches: list[tuple[int, int]], expected: Moved | None
 ):
     subject = leader(isr=isr, min_isr=min_isr)
     assert [fetch(subject, node, offset) for node, offset in fetches][-1] == expected
 
 
-def test_a_leader_alone_commits_what_it_writes():
+def test_leader_of_a_single_replica_commits_at_once():
     subject = leader(replicas=(1,), isr=(1,), min_isr=2, log_end=3)
     assert subject.log.high_watermark == 3
     assert not subject.under_min_isr
@@ -69,7 +69,7 @@ def test_a_leader_alone_commits_what_it_writes():
     assert subject.on_appended(8, 0.0) is None
 
 
-def test_who_keeps_up_is_waited_for_before_it_is_in():
+def test_high_watermark_waits_for_caught_up_follower_outside_the_isr():
     """Otherwise a follower that is always one batch behind would never join."""
     subject = leader(isr=(1, 2), log_end=10)
     fetch(subject, 3, 10)
@@ -82,12 +82,12 @@ def test_who_keeps_up_is_waited_for_before_it_is_in():
 @pytest.mark.parametrize(
     ("offset", "expected"),
     [
-        (9, False),  # below the high watermark
+        (9, False),  # Below the high watermark.
         (10, True),
-        (-1, False),  # never fetched
+        (-1, False),  # It has never fetched.
     ],
 )
-def test_joining(offset: int, expected: bool):
+def test_follower_may_join_the_isr_at_the_high_watermark(offset: int, expected: bool):
     subject = leader(isr=(1, 2))
     fetch(subject, 2, 10)
     if offset >= 0:
@@ -95,8 +95,8 @@ def test_joining(offset: int, expected: bool):
     assert subject.may_join(3) is expected
 
 
-def test_the_epochs_start_must_be_reached():
-    """A follower above the high watermark may still hold what this epoch never had (KIP-101)."""
+def test_follower_may_join_the_isr_only_at_the_epoch_start():
+    """A follower above the high watermark may have records that this epoch lacks (KIP-101)."""
     subject = Leader.take_over(
         node=1,
         leader_epoch=2,
@@ -114,13 +114,13 @@ def test_the_epochs_start_must_be_reached():
     assert subject.may_join(2)
 
 
-def test_a_proposal_counts_before_it_is_answered():
-    """Invariant 30: the maximal ISR holds the high watermark back."""
+def test_high_watermark_waits_for_the_members_of_a_proposed_isr():
+    """Invariant 30: the high watermark waits for the maximal ISR."""
     subject = leader(isr=(1, 2), log_end=10)
     fetch(subject, 2, 10)
     fetch(subject, 3, 10)
     assert subject.propose(joins=[3]) == Proposal(frozenset({1, 2, 3}), 9, {2: -1, 3: -1})
-    assert subject.propose(joins=[3]) is None  # one in flight at a time
+    assert subject.propose(joins=[3]) is None  # One proposal is in flight.
     subject.on_appended(15, 0.0)
     fetch(subject, 3, 11, now=100.0)
     assert fetch(subject, 2, 15, now=100.0) == Moved(10, 11)
@@ -131,14 +131,14 @@ def test_a_proposal_counts_before_it_is_answered():
     assert subject.on_isr_committed([1, 2], 11, 100.0) == Moved(11, 15)
 
 
-def test_late_answers_are_ignored():
+def test_isr_of_an_older_partition_epoch_is_ignored():
     subject = leader(isr=(1, 2))
     subject.on_isr_committed([1, 2, 3], 12, 100.0)
     subject.on_isr_committed([1], 11, 100.0)
     assert subject.isr == {1, 2, 3}
 
 
-def test_laggards():
+def test_follower_that_is_behind_for_too_long_is_a_laggard():
     subject = leader(isr=(1, 2, 3))
     fetch(subject, 2, 10, now=50.0)
     fetch(subject, 3, 4, now=50.0)
@@ -148,15 +148,15 @@ def test_laggards():
     assert 2 not in subject.laggards(now=500.0)
 
 
-def test_catching_up_counts_from_the_fetch_that_was_caught_up_with():
+def test_follower_is_caught_up_as_of_the_fetch_whose_log_end_it_reached():
     subject = leader(isr=(1, 2), log_end=10)
     fetch(subject, 2, 5, now=100.0)
     subject.on_appended(20, 0.0)
-    fetch(subject, 2, 10, now=120.0)  # all there was at 100
+    fetch(subject, 2, 10, now=120.0)  # The log end at 100 s.
     assert subject.followers[2].caught_up_at == 100.0
 
 
-def test_taking_over_does_not_trust_a_high_watermark_beyond_the_log():
+def test_new_leader_lowers_a_high_watermark_above_its_log_end():
     subject = Leader.take_over(
         node=1,
         leader_epoch=2,
@@ -171,20 +171,21 @@ def test_taking_over_does_not_trust_a_high_watermark_beyond_the_log():
     assert subject.log.high_watermark == 3
 
 
-class Twin:
-    """The high watermark by its definition, with nothing remembered but the past maximum."""
+class ReferenceLeader:
+    """The high watermark by its definition: the smallest log end of the ISR, never decreasing."""
 
     def __init__(self) -> None:
         self.ends = {1: 0, 2: -1, 3: -1}
         self.high_watermark = 0
 
-    def step(self, isr: frozenset[int]) -> int:
+    def advance(self, isr: frozenset[int]) -> int:
+        """Return the high watermark with this ISR."""
         lowest = min(self.ends[node] for node in isr)
         self.high_watermark = max(self.high_watermark, lowest)
         return self.high_watermark
 
 
-steps = st.lists(
+STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 5)),
         st.tuples(st.just("fetch2"), st.integers(0, 30)),
@@ -195,28 +196,28 @@ steps = st.lists(
 )
 
 
-@given(steps)
-def test_against_the_definition(moves: list[tuple[str, int | tuple[int, ...]]]):
+@given(STEPS)
+def test_high_watermark_equals_its_definition(steps: list[tuple[str, int | tuple[int, ...]]]):
     subject = leader(log_end=0)
     subject.lag_max = -1.0
-    twin = Twin()
+    reference = ReferenceLeader()
     epoch = 9
-    for kind, value in moves:
+    for kind, value in steps:
         if kind == "append":
             assert isinstance(value, int)
-            twin.ends[1] += value
-            subject.on_appended(twin.ends[1], 1e9)
+            reference.ends[1] += value
+            subject.on_appended(reference.ends[1], 1e9)
         elif kind == "isr":
             assert isinstance(value, tuple)
             epoch += 1
             subject.on_isr_committed(value, epoch, 1e9)
         else:
             assert isinstance(value, int)
-            node, offset = int(kind[-1]), min(value, twin.ends[1])
+            node, offset = int(kind[-1]), min(value, reference.ends[1])
             # Long after the epoch began, so only the ISR counts and not joining replicas.
-            before = twin.ends[node]
-            twin.ends[node] = offset
+            previous = reference.ends[node]
+            reference.ends[node] = offset
             subject.on_fetched(node, offset=offset, log_start=0, now=1e9)
-            assert subject.followers[node].log_end == offset or before == offset
-        assert subject.log.high_watermark == twin.step(subject.isr)
+            assert subject.followers[node].log_end == offset or previous == offset
+        assert subject.log.high_watermark == reference.advance(subject.isr)
         assert subject.log.high_watermark <= subject.log_end

@@ -1,4 +1,4 @@
-"""Blocks of producer ids: each id once, a block asked for when one is empty (invariant 47)."""
+"""Producer ids: each is given once, a new block is allocated when one is empty (invariant 47)."""
 
 import itertools
 
@@ -8,37 +8,37 @@ import trio.lowlevel
 from kwire.replica.producer_ids import ProducerIds
 
 
-async def test_requests_at_once_get_different_ids():
+async def test_concurrent_requests_get_different_ids():
     blocks = itertools.count(0, 3)
-    asked = 0
+    allocations = 0
 
     async def allocate() -> tuple[int, int]:
-        nonlocal asked
-        asked += 1
+        nonlocal allocations
+        allocations += 1
         first = next(blocks)
         await trio.lowlevel.checkpoint()
         return first, 3
 
     subject = ProducerIds(allocate)
-    found: list[int] = []
+    producer_ids: list[int] = []
 
     async def take() -> None:
-        found.append(await subject.take())
+        producer_ids.append(await subject.take())
 
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(take)
-    assert len(set(found)) == 20
-    found.append(await subject.take())
-    assert len(set(found)) == 21
-    assert asked <= 25
+    assert len(set(producer_ids)) == 20
+    producer_ids.append(await subject.take())
+    assert len(set(producer_ids)) == 21
+    assert allocations <= 25
 
 
-async def test_a_failed_request_can_be_tried_again():
-    answers = iter([(5, 0), (10, 2)])  # an empty block is asked again
+async def test_another_block_is_allocated_after_an_empty_one():
+    blocks = iter([(5, 0), (10, 2)])
 
     async def allocate() -> tuple[int, int]:
         await trio.lowlevel.checkpoint()
-        return next(answers)
+        return next(blocks)
 
     assert await ProducerIds(allocate).take() == 10

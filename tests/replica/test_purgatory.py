@@ -1,4 +1,4 @@
-"""Waits complete exactly when what they wait for is there."""
+"""Waits of fetches: they complete when their bytes are readable, or at their deadline."""
 
 from math import inf
 
@@ -12,67 +12,67 @@ from kwire.replica.purgatory import (
 )
 
 
-def wait(
-    subject: ByteWaits[str, str], who: str, keys: list[str], missing: int, upto: FetchIsolation
+def add_wait(
+    subject: ByteWaits[str, str], waiter: str, keys: list[str], missing: int, upto: FetchIsolation
 ) -> ByteWait[str, str]:
-    made: ByteWait[str, str] = ByteWait(who, upto, missing)
-    subject.add(made, keys)
-    return made
+    byte_wait: ByteWait[str, str] = ByteWait(waiter, upto, missing)
+    subject.add(byte_wait, keys)
+    return byte_wait
 
 
-def test_bytes_add_up_over_partitions():
+def test_fetch_completes_by_the_bytes_of_all_its_partitions():
     subject: ByteWaits[str, str] = ByteWaits()
-    wait(subject, "w", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
+    add_wait(subject, "w", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
     assert subject.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 60) == []
-    assert subject.pop_complete("q", FetchIsolation.STABLE, 60) == []  # not what it may read
+    assert subject.pop_complete("q", FetchIsolation.STABLE, 60) == []  # Another isolation level.
     assert subject.pop_complete("r", FetchIsolation.HIGH_WATERMARK, 60) == []
     assert subject.pop_complete("q", FetchIsolation.HIGH_WATERMARK, 40) == ["w"]
     assert "p" not in subject.watched
     assert len(subject) == 0
 
 
-def test_a_change_of_role_completes_all():
+def test_change_of_role_completes_all_fetches_of_the_partition():
     subject: ByteWaits[str, str] = ByteWaits()
-    wait(subject, "a", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
-    wait(subject, "b", ["p"], 1, FetchIsolation.LOG_END)
-    wait(subject, "c", ["q"], 1, FetchIsolation.STABLE)
+    add_wait(subject, "a", ["p", "q"], 100, FetchIsolation.HIGH_WATERMARK)
+    add_wait(subject, "b", ["p"], 1, FetchIsolation.LOG_END)
+    add_wait(subject, "c", ["q"], 1, FetchIsolation.STABLE)
     assert subject.pop_all("p") == ["a", "b"]
     assert subject.pop_all("p") == []
     assert subject.pop_complete("q", FetchIsolation.STABLE, 1) == ["c"]
 
 
-def test_a_wait_that_ended_otherwise():
+def test_discarded_wait_does_not_complete():
     subject: ByteWaits[str, str] = ByteWaits()
-    made = wait(subject, "a", ["p", "q"], 1, FetchIsolation.LOG_END)
-    subject.discard(made)
-    subject.discard(made)
+    byte_wait = add_wait(subject, "a", ["p", "q"], 1, FetchIsolation.LOG_END)
+    subject.discard(byte_wait)
+    subject.discard(byte_wait)
     assert subject.pop_complete("p", FetchIsolation.LOG_END, 5) == []
     assert len(subject) == 0
 
 
-def test_reads_kept_for_others_are_few() -> None:
-    """Fetches that one append completes may all have asked for something else."""
-    wake = SharedReads()
+def test_number_of_shared_reads_is_limited() -> None:
+    """Fetches that one append completes may all request something else."""
+    shared_reads = SharedReads()
     for number in range(1000):
-        wake.keep(number, f"read {number}")
-    wake.keep(3, "newer")
-    assert len(wake.reads) == SHARED_MAX
-    assert wake.reads[3] == "newer"
+        shared_reads.keep(number, f"read {number}")
+    shared_reads.keep(3, "newer")
+    assert len(shared_reads.reads) == SHARED_MAX
+    assert shared_reads.reads[3] == "newer"
 
 
-def test_only_fetches_that_are_completed_together_share() -> None:
+def test_only_fetches_completed_by_one_append_share_reads() -> None:
     waits = ByteWaits[str, str]()
-    together = [ByteWait[str, str](name, FetchIsolation.HIGH_WATERMARK, 10) for name in "ab"]
+    first_waits = [ByteWait[str, str](name, FetchIsolation.HIGH_WATERMARK, 10) for name in "ab"]
     later = ByteWait[str, str]("c", FetchIsolation.HIGH_WATERMARK, 20)
-    for wait in (*together, later):
+    for wait in (*first_waits, later):
         waits.add(wait, ["p"])
     assert waits.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 10) == ["a", "b"]
-    assert together[0].shared_reads is together[1].shared_reads is not None
+    assert first_waits[0].shared_reads is first_waits[1].shared_reads is not None
     assert waits.pop_complete("p", FetchIsolation.HIGH_WATERMARK, 10) == ["c"]
     assert later.shared_reads is None
 
 
-def test_times_of_waits_that_are_over_wake_nobody() -> None:
+def test_deadlines_of_ended_waits_are_dropped() -> None:
     times = WaitTimes[int]()
     for number in range(1000):
         times.add(10 + number, number)

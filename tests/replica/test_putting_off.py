@@ -1,4 +1,4 @@
-"""A topic of many partitions: most are made after its creation was answered."""
+"""A topic of many partitions: most are created after the request was answered."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ AT_ONCE = 8
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Broker]:
-    """A broker that puts off; nothing was made yet that need not be when the body begins."""
+    """Run a broker that creates most partitions in the background."""
     subject = broker()
     async with trio.open_nursery() as nursery:
         await nursery.start(subject.replicas.run)
@@ -29,7 +29,7 @@ def directories(subject: Broker, name: str) -> int:
     return sum(e.name.rpartition("-")[0] == name for e in subject.disk.entries())
 
 
-async def test_all_are_there_in_the_end(autojump_clock: MockClock) -> None:
+async def test_all_partitions_are_created_in_the_background(autojump_clock: MockClock) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         assert len(subject.replicas.partitions) == AT_ONCE
@@ -38,7 +38,7 @@ async def test_all_are_there_in_the_end(autojump_clock: MockClock) -> None:
         assert all(p.leader is not None for p in subject.replicas.partitions)
 
 
-async def test_who_asks_has_it_made_at_once(mock_clock: MockClock) -> None:
+async def test_requested_partition_is_created_at_once(mock_clock: MockClock) -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         partitions = subject.replicas.partitions
@@ -56,7 +56,7 @@ async def test_who_asks_has_it_made_at_once(mock_clock: MockClock) -> None:
         assert by_name is subject.replicas.partitions.get("t", 30)
 
 
-async def test_role_is_that_of_the_newest_metadata() -> None:
+async def test_late_created_partition_has_the_role_of_the_newest_metadata() -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         change = r.PartitionChangeRecord(partition_id=20, topic_id=topic_id("t"), leader=1)
@@ -64,7 +64,7 @@ async def test_role_is_that_of_the_newest_metadata() -> None:
         assert subject.replicas.partitions.get("t", 20).leader_epoch == 1
 
 
-async def test_a_topic_that_goes_before_is_never_made() -> None:
+async def test_partitions_of_a_topic_deleted_meanwhile_are_not_created() -> None:
     async with running() as subject:
         await subject.create("t", partitions=MANY)
         await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
@@ -76,7 +76,7 @@ async def test_a_topic_that_goes_before_is_never_made() -> None:
         assert len(subject.replicas.partitions) == MANY
 
 
-async def test_a_directory_that_fails_fails_the_partition_alone() -> None:
+async def test_failure_to_create_a_partition_is_a_storage_error_of_it_alone() -> None:
     async with running() as subject:
         await subject.create("t", partitions=AT_ONCE + 1)
         subject.disk.fail_at("mkdir", OSError("no space"))
@@ -84,14 +84,14 @@ async def test_a_directory_that_fails_fails_the_partition_alone() -> None:
             subject.replicas.partitions.get("t", AT_ONCE)
 
 
-async def test_internal_topics_are_made_at_once() -> None:
-    """A coordinator is waited for as soon as its topic is there."""
+async def test_partitions_of_internal_topics_are_created_at_once() -> None:
+    """Clients wait for a coordinator as soon as its topic exists."""
     async with running() as subject:
         await subject.create("__consumer_offsets", partitions=MANY)
         assert len(subject.replicas.partitions) == MANY
 
 
-async def test_nothing_is_put_off_while_nobody_would_make_it() -> None:
+async def test_all_partitions_are_created_at_once_before_the_background_task_runs() -> None:
     subject = broker()
     await subject.create("t", partitions=MANY)
     assert len(subject.replicas.partitions) == MANY

@@ -1,4 +1,4 @@
-"""ListOffsets by timestamp: what is in a batch must not hold up anybody else."""
+"""ListOffsets by timestamp: a search of a batch does not delay other clients."""
 
 import gzip
 import threading
@@ -26,7 +26,8 @@ MANY = 3_000
 T = TypeVar("T")
 
 
-async def filled(**changes: Any) -> tuple[Broker, Partition]:
+async def broker_with_batch(**changes: Any) -> tuple[Broker, Partition]:
+    """Return a broker and its partition with one batch of :data:`MANY` records."""
     subject = broker()
     partition = await subject.create("t")
     assert partition is not None
@@ -41,77 +42,79 @@ async def filled(**changes: Any) -> tuple[Broker, Partition]:
 
 
 @pytest.mark.parametrize("codec", range(5))
-@pytest.mark.parametrize("wanted", [NOW_MS + MANY - 1, MAX_TIMESTAMP])
-async def test_others_come_in_between(codec: int, wanted: int):
-    subject, partition = await filled(compression=codec)
+@pytest.mark.parametrize("timestamp", [NOW_MS + MANY - 1, MAX_TIMESTAMP])
+async def test_other_tasks_run_during_a_search(codec: int, timestamp: int):
+    subject, partition = await broker_with_batch(compression=codec)
     turns = 0
 
-    async def others() -> None:
+    async def count_turns() -> None:
         nonlocal turns
         while True:
             await trio.lowlevel.checkpoint()
             turns += 1
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(others)
-        found = await subject.replicas.locate(partition, wanted, FetchIsolation.HIGH_WATERMARK)
+        nursery.start_soon(count_turns)
+        record = await subject.replicas.locate(partition, timestamp, FetchIsolation.HIGH_WATERMARK)
         nursery.cancel_scope.cancel()
-    assert found.offset == MANY - 1
+    assert record.offset == MANY - 1
     assert turns >= 10
 
 
-async def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
-    """Invariant 98: the batch's header has to do."""
+async def test_payload_above_the_limit_is_not_decompressed(monkeypatch: pytest.MonkeyPatch):
+    """Invariant 98: the answer comes from the batch's header."""
     monkeypatch.setattr(timestamp_search, "PAYLOAD_MAX", 1 << 20)
-    subject, partition = await filled()
+    subject, partition = await broker_with_batch()
     head = header.parse(build.batch([build.New(None, b"x")], timestamp_ms=NOW_MS + MANY))
     head = head._replace(attributes=1, leader_epoch=-1)
     bomb = build.assemble(head, gzip.compress(bytes(8 << 20)))
     partition.append(bomb, header.parse(bomb), 1, 0.0, NOW_MS)
-    found = await subject.replicas.locate(partition, NOW_MS + MANY, FetchIsolation.HIGH_WATERMARK)
-    assert (found.offset, found.timestamp) == (MANY, NOW_MS + MANY)
+    record = await subject.replicas.locate(partition, NOW_MS + MANY, FetchIsolation.HIGH_WATERMARK)
+    assert (record.offset, record.timestamp) == (MANY, NOW_MS + MANY)
 
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
-@pytest.mark.parametrize("wanted", [NOW_MS + 1, MAX_TIMESTAMP])
-async def test_headers_are_passed_over_by_a_search(codec: int, wanted: int):
-    """Invariant 98: 300 bytes can hold a million headers, seconds of work on the loop."""
-    subject, partition = await filled()
+@pytest.mark.parametrize("timestamp", [NOW_MS + 1, MAX_TIMESTAMP])
+async def test_search_skips_the_headers_of_records(codec: int, timestamp: int):
+    """Invariant 98: 300 bytes can hold a million headers, which take seconds to decode."""
+    subject, partition = await broker_with_batch()
     record = build.New(b"key", b"", ((b"", None),) * 100_000, NOW_MS + MANY)
     batch = build.batch([record] * 2, timestamp_ms=NOW_MS + MANY, compression=codec)
     subject.replicas.append(partition, batch, header.parse(batch), 1, NOW_MS)
     partition.log.start_offset = MANY + 1
     tracemalloc.start()
     try:
-        found = await subject.replicas.locate(partition, wanted, FetchIsolation.HIGH_WATERMARK)
+        answer = await subject.replicas.locate(partition, timestamp, FetchIsolation.HIGH_WATERMARK)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (found.offset, found.timestamp) == (MANY + 1, NOW_MS + MANY)
-    assert peak < 3 << 20, "two records of 200 KB, and what unpacking them takes"
+    assert (answer.offset, answer.timestamp) == (MANY + 1, NOW_MS + MANY)
+    assert peak < 3 << 20, "two records of 200 KB, and the memory to decompress them"
 
 
-async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.MonkeyPatch):
-    """Invariant 98: a payload is in memory until its last record was looked at."""
-    subject, partition = await filled(compression=compression.GZIP)
-    active = most = finished = 0
+async def test_number_of_searches_with_a_decompressed_payload_is_limited(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Invariant 98: a payload stays in memory until its last record was read."""
+    subject, partition = await broker_with_batch(compression=compression.GZIP)
+    started = most = finished = 0
     unpack = timestamp_search._unpack
 
-    def unpack_counted(*arguments: Any) -> bytes | None:
-        nonlocal active, most
-        active += 1
-        most = max(most, active - finished)
+    def count_unpack(*arguments: Any) -> bytes | None:
+        nonlocal started, most
+        started += 1
+        most = max(most, started - finished)
         return unpack(*arguments)
 
     async def search() -> None:
         nonlocal finished
-        found = await subject.replicas.locate(
+        record = await subject.replicas.locate(
             partition, NOW_MS + MANY - 1, FetchIsolation.HIGH_WATERMARK
         )
         finished += 1
-        assert found.offset == MANY - 1
+        assert record.offset == MANY - 1
 
-    monkeypatch.setattr(timestamp_search, "_unpack", unpack_counted)
+    monkeypatch.setattr(timestamp_search, "_unpack", count_unpack)
     async with trio.open_nursery() as nursery:
         for _ in range(4 * unpacking.THREADS):
             nursery.start_soon(search)
@@ -120,39 +123,39 @@ async def test_no_more_than_a_few_searches_hold_a_payload(monkeypatch: pytest.Mo
 
 
 class LoopThreads(DiskThreads):
-    """Threads that have made their call when the loop comes round again."""
+    """Threads whose calls run on the loop, in its next turn."""
 
     async def run(self, disk: Disk, call: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
         return call()
 
 
-async def test_no_more_than_a_few_searches_hold_what_they_read(
+async def test_number_of_searches_with_a_compressed_payload_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Invariant 98: also while all those wait that unpack."""
-    subject, partition = await filled(compression=compression.GZIP)
+    """Invariant 98: also while the threads that decompress payloads are busy."""
+    subject, partition = await broker_with_batch(compression=compression.GZIP)
     subject.replicas._unpacker.readers = LoopThreads()
     released = threading.Event()
     read, unpack = timestamp_search._payload, timestamp_search._unpack
     reads = 0
 
-    def read_counted(*arguments: Any) -> bytes | None:
+    def count_read(*arguments: Any) -> bytes | None:
         nonlocal reads
         reads += 1
         return read(*arguments)
 
-    def unpack_late(*arguments: Any) -> bytes | None:
+    def wait_and_unpack(*arguments: Any) -> bytes | None:
         released.wait()
         return unpack(*arguments)
 
     async def search() -> None:
-        wanted = NOW_MS + MANY - 1
-        found = await subject.replicas.locate(partition, wanted, FetchIsolation.HIGH_WATERMARK)
-        assert found.offset == MANY - 1
+        last_ms = NOW_MS + MANY - 1
+        record = await subject.replicas.locate(partition, last_ms, FetchIsolation.HIGH_WATERMARK)
+        assert record.offset == MANY - 1
 
-    monkeypatch.setattr(timestamp_search, "_payload", read_counted)
-    monkeypatch.setattr(timestamp_search, "_unpack", unpack_late)
+    monkeypatch.setattr(timestamp_search, "_payload", count_read)
+    monkeypatch.setattr(timestamp_search, "_unpack", wait_and_unpack)
     async with trio.open_nursery() as nursery:
         for _ in range(4 * unpacking.THREADS):
             nursery.start_soon(search)
@@ -163,8 +166,8 @@ async def test_no_more_than_a_few_searches_hold_what_they_read(
     assert reads == 4 * unpacking.THREADS
 
 
-async def test_searches_on_a_hung_disk_stop_no_others() -> None:
-    """Invariant 91: nor what is unpacked for producers."""
+async def test_searches_on_a_hung_disk_delay_no_other_disk() -> None:
+    """Invariant 91: they delay no batch of a producer that is decompressed either."""
     unpacker, hung, good = unpacking.Unpacker(), SimDisk(), SimDisk()
     released = threading.Event()
 
@@ -183,7 +186,7 @@ async def test_searches_on_a_hung_disk_stop_no_others() -> None:
         await trio.testing.wait_all_tasks_blocked()
         try:
             with trio.fail_after(60):
-                found = await unpacker.search(search(good, lambda: b""))
+                record = await unpacker.search(search(good, lambda: b""))
                 batch = build.batch(
                     [build.New(b"k", bytes(1 << 20))], timestamp_ms=1, compression=1
                 )
@@ -191,11 +194,11 @@ async def test_searches_on_a_hung_disk_stop_no_others() -> None:
                 await unpacker.recompress(batch, header.parse(batch), compression.ZSTD)
         finally:
             released.set()
-    assert found == timestamp_search.OffsetAndTimestamp(1, 2)
+    assert record == timestamp_search.OffsetAndTimestamp(1, 2)
 
 
-async def test_a_topic_that_goes_meanwhile():
-    subject, partition = await filled()
+async def test_search_of_a_topic_deleted_meanwhile_is_refused():
+    subject, partition = await broker_with_batch()
 
     async def delete() -> None:
         await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))

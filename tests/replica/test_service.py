@@ -1,4 +1,4 @@
-"""Following the metadata: partitions come, change their roles and settings, and go."""
+"""Partitions follow the metadata: they are created, change role and settings, are removed."""
 
 import errno
 import itertools
@@ -19,10 +19,11 @@ from kwire.simulation.disk import PLENTY
 from tests.support.handlers.broker import NODE, NOW_MS, Broker, broker, one_batch, topic_id
 
 
-async def made(subject: Broker, name: str = "t", **settings: Any) -> Partition:
-    found = await subject.create(name, **settings)
-    assert found is not None
-    return found
+async def create_partition(subject: Broker, name: str = "t", **settings: Any) -> Partition:
+    """Create a topic; return its partition 0."""
+    partition = await subject.create(name, **settings)
+    assert partition is not None
+    return partition
 
 
 def write(subject: Broker, partition: Partition) -> int:
@@ -34,9 +35,9 @@ def append(subject: Broker, partition: Partition) -> Produced:
     return subject.replicas.append(partition, batch, header.parse(batch), -1, NOW_MS)
 
 
-async def test_only_partitions_of_this_broker_are_held():
+async def test_broker_hosts_only_its_own_partitions():
     subject = broker()
-    await made(subject, "mine", partitions=3)
+    await create_partition(subject, "mine", partitions=3)
     await subject.create("others", replicas=(2, 3), leader=2)
     partitions = subject.replicas.partitions
     assert len(partitions) == 3
@@ -52,9 +53,11 @@ async def test_only_partitions_of_this_broker_are_held():
         ("broken", 0, errors.KafkaStorageError),
     ],
 )
-async def test_why_there_is_none(topic: str, partition: int, expected: type[Exception]):
+async def test_request_for_a_partition_not_hosted_here_gets_its_error(
+    topic: str, partition: int, expected: type[Exception]
+):
     subject = broker()
-    await made(subject, "mine")
+    await create_partition(subject, "mine")
     await subject.create("others", replicas=(2,), leader=2)
     if topic == "broken":
         subject.disk.fail_at("mkdir", OSError("no space"))
@@ -63,8 +66,8 @@ async def test_why_there_is_none(topic: str, partition: int, expected: type[Exce
         subject.replicas.partitions.get(topic, partition)
 
 
-async def test_partition_that_found_no_room_is_made_when_there_is():
-    """Invariant 88: without a restart, by the next request for it."""
+async def test_partition_refused_by_a_full_disk_is_created_once_there_is_room():
+    """Invariant 88: the next request for it creates it, without a restart."""
     subject = broker()
     subject.disk.capacity = 1
     await subject.create("t")
@@ -77,14 +80,14 @@ async def test_partition_that_found_no_room_is_made_when_there_is():
     assert subject.replicas.partitions.offline_count == 0
 
 
-async def test_unknown_ids_are_not_unknown_names():
+async def test_unknown_topic_id_has_an_error_of_its_own():
     with pytest.raises(errors.UnknownTopicId):
         broker().replicas.partitions.get_by_id(b"?" * 16, 0)
 
 
-async def test_a_new_epoch_begins_where_the_log_ends():
+async def test_new_leader_epoch_starts_at_the_log_end():
     subject = broker()
-    partition = await made(subject)
+    partition = await create_partition(subject)
     write(subject, partition)
     await subject.lead_again("t")
     write(subject, partition)
@@ -94,30 +97,30 @@ async def test_a_new_epoch_begins_where_the_log_ends():
     assert partition.high_watermark == 2
 
 
-async def test_a_leader_without_copies_says_so_once_a_topic(caplog: pytest.LogCaptureFixture):
+async def test_missing_replication_is_logged_once_per_topic(caplog: pytest.LogCaptureFixture):
     subject = broker()
-    await made(subject, "alone", partitions=2)
+    await create_partition(subject, "alone", partitions=2)
     await subject.create("followed", replicas=(2, 1), leader=2)
     assert caplog.records == []
-    await made(subject, "copied", partitions=3, replicas=(1, 2))
-    (told,) = caplog.records
-    assert told.getMessage().endswith("topic=copied replicas=2")
+    await create_partition(subject, "copied", partitions=3, replicas=(1, 2))
+    (warning,) = caplog.records
+    assert warning.getMessage().endswith("topic=copied replicas=2")
 
 
-async def test_roles_are_told_of():
+async def test_subscribers_are_notified_of_roles():
     subject = broker()
-    seen: list[tuple[str, bool]] = []
-    subject.replicas.roles.subscribe(lambda p: seen.append((p.topic, p.leader is not None)))
-    await made(subject, replicas=(1, 2))
+    changes: list[tuple[str, bool]] = []
+    subject.replicas.roles.subscribe(lambda p: changes.append((p.topic, p.leader is not None)))
+    await create_partition(subject, replicas=(1, 2))
     await subject.lead_again("t", leader=2)
     await subject.lead_again("t")
     await subject.publish(r.RemoveTopicRecord(topic_id=topic_id("t")))
-    assert seen == [("t", True), ("t", False), ("t", True), ("t", False)]
+    assert changes == [("t", True), ("t", False), ("t", True), ("t", False)]
 
 
-async def test_a_replica_that_is_taken_away_goes_with_its_data():
+async def test_log_of_a_reassigned_replica_is_deleted():
     subject = broker()
-    await made(subject, replicas=(1, 2))
+    await create_partition(subject, replicas=(1, 2))
     await subject.publish(
         r.PartitionChangeRecord(
             partition_id=0, topic_id=topic_id("t"), leader=2, replicas=[2], isr=[2]
@@ -129,9 +132,9 @@ async def test_a_replica_that_is_taken_away_goes_with_its_data():
 
 
 @pytest.mark.parametrize("resource", [(2, "t"), (4, ""), (4, "1")])
-async def test_settings_change_while_running(resource: tuple[int, str]):
+async def test_changed_settings_apply_to_a_running_partition(resource: tuple[int, str]):
     subject = broker()
-    partition = await made(subject, replicas=(1, 2), isr=(1,))
+    partition = await create_partition(subject, replicas=(1, 2), isr=(1,))
     assert partition.leader is not None
     subject.configs["t"] = LogConfig(min_insync_replicas=2, max_message_bytes=7)
     await subject.publish(
@@ -141,9 +144,9 @@ async def test_settings_change_while_running(resource: tuple[int, str]):
     assert partition.leader.under_min_isr
 
 
-async def test_other_topics_keep_their_settings():
+async def test_settings_of_other_topics_do_not_change():
     subject = broker()
-    partition = await made(subject)
+    partition = await create_partition(subject)
     subject.configs["t"] = LogConfig(max_message_bytes=7)
     await subject.publish(
         r.ConfigRecord(resource_type=2, resource_name="other", name="x", value="y")
@@ -151,10 +154,10 @@ async def test_other_topics_keep_their_settings():
     assert partition.config.max_message_bytes != 7
 
 
-async def test_metadata_settles_the_isr():
-    """Records that the shrunken ISR has committed wake the producers that wait for them."""
+async def test_isr_from_the_metadata_advances_the_high_watermark():
+    """Records that a smaller ISR has committed wake the producers that wait for them."""
     subject = broker()
-    partition = await made(subject, replicas=(1, 2))
+    partition = await create_partition(subject, replicas=(1, 2))
     end = write(subject, partition)
     assert partition.high_watermark == 0
     async with trio.open_nursery() as nursery:
@@ -166,10 +169,10 @@ async def test_metadata_settles_the_isr():
     assert partition.high_watermark == 1
 
 
-async def test_a_slow_directory(autojump_clock: Any):
-    """Records that are reserved but not written do not count until they are."""
+async def test_records_of_a_slow_directory_count_once_they_are_written(autojump_clock: Any):
+    """Records in the queue of a slow disk are neither acknowledged nor read."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_partition(subject)
     log = partition.log
     log.writer.on_queued = lambda: None
     subject.disk.slow = True
@@ -195,10 +198,10 @@ async def test_a_slow_directory(autojump_clock: Any):
     assert partition.high_watermark == 1
 
 
-async def test_a_directory_that_fails_takes_its_partitions_with_it():
+async def test_waiting_producer_gets_a_storage_error_if_the_directory_fails():
     """Invariants 88 and 89: no acknowledgement; every waiter gets a storage error."""
     subject = broker()
-    partition = await made(subject)
+    partition = await create_partition(subject)
     write(subject, partition)
     answers: list[type[Exception]] = []
 
@@ -218,10 +221,10 @@ async def test_a_directory_that_fails_takes_its_partitions_with_it():
         subject.replicas.partitions.get("t", 0)
 
 
-async def test_producer_gets_a_storage_error_if_the_next_epoch_cannot_begin():
-    """The wait ends although the role fails before it is taken."""
+async def test_waiting_producer_gets_a_storage_error_if_the_next_epoch_cannot_begin():
+    """The wait ends although the partition could not take its new role."""
     subject = broker()
-    partition = await made(subject, replicas=(1, 2))
+    partition = await create_partition(subject, replicas=(1, 2))
     end = write(subject, partition)
     answers: list[type[Exception]] = []
 
@@ -240,10 +243,10 @@ async def test_producer_gets_a_storage_error_if_the_next_epoch_cannot_begin():
     assert answers == [errors.KafkaStorageError]
 
 
-async def test_an_idle_broker_sleeps(autojump_clock: Any):
-    """Ten partitions, three waiting fetches: nothing runs until their time is up."""
+async def test_idle_broker_runs_no_task(autojump_clock: Any):
+    """Ten partitions, three waiting fetches: no task runs until their deadline."""
     subject = broker()
-    partition = await made(subject, partitions=10)
+    partition = await create_partition(subject, partitions=10)
     steps = 0
 
     class Counter(trio.abc.Instrument):
@@ -269,7 +272,7 @@ async def test_an_idle_broker_sleeps(autojump_clock: Any):
 
 async def test_traffic_is_counted_by_topic():
     subject = broker()
-    partition = await made(subject, partitions=2)
+    partition = await create_partition(subject, partitions=2)
     write(subject, partition)
     write(subject, subject.replicas.partitions.get("t", 1))
     lines = subject.replicas.metrics.text().splitlines()
@@ -281,12 +284,12 @@ async def test_traffic_is_counted_by_topic():
 
 
 class TestTurns:
-    """Publications about many partitions are taken up in slices: others have their turns."""
+    """Changes of many partitions are applied in slices; other tasks run in between."""
 
     async def turns(self, subject: Broker, *records: Any) -> int:
-        """Count the turns that another task has while a publication is applied.
+        """Return the number of turns of another task while records are applied.
 
-        The clock goes on by a tenth of a millisecond each time it is read.
+        The clock advances a tenth of a millisecond each time it is read.
         """
         ticks = itertools.count()
         subject.replicas.applier.now = lambda: next(ticks) / 10_000
@@ -304,21 +307,21 @@ class TestTurns:
             nursery.cancel_scope.cancel()
         return turns
 
-    async def test_when_a_large_topic_is_deleted(self):
+    async def test_other_tasks_run_while_a_large_topic_is_deleted(self):
         subject = broker()
-        await made(subject, partitions=400)
+        await create_partition(subject, partitions=400)
         assert await self.turns(subject, r.RemoveTopicRecord(topic_id=topic_id("t"))) >= 15
         assert len(subject.replicas.partitions) == 0
 
-    async def test_when_settings_of_all_topics_change(self):
+    async def test_other_tasks_run_while_settings_of_all_topics_change(self):
         subject = broker()
-        await made(subject, partitions=400)
+        await create_partition(subject, partitions=400)
         change = r.ConfigRecord(resource_type=4, resource_name="", name="x", value="y")
         assert await self.turns(subject, change) >= 15
 
-    async def test_when_roles_change(self):
+    async def test_other_tasks_run_while_roles_change(self):
         subject = broker()
-        await made(subject, partitions=400, replicas=(1, 2))
+        await create_partition(subject, partitions=400, replicas=(1, 2))
         changes = [
             r.PartitionChangeRecord(partition_id=n, topic_id=topic_id("t"), leader=2)
             for n in range(400)
@@ -326,8 +329,8 @@ class TestTurns:
         assert await self.turns(subject, *changes) >= 15
 
 
-async def test_topic_whose_partition_could_not_be_led_takes_its_files_along():
-    """A partition that found no descriptor for its role is deleted like any other."""
+async def test_log_of_an_offline_partition_is_deleted_with_its_topic():
+    """A partition whose role failed for want of a file descriptor is deleted with its topic."""
     subject = broker()
     subject.disk.fail_at("open", OSError(errno.EMFILE, "too many"), path="epoch", times=2)
     await subject.create("t")

@@ -10,8 +10,8 @@ from tests.support.handlers.broker import NOW_MS
 from tests.support.log.batches import append
 
 
-def test_high_watermark_stays_below_what_is_not_written() -> None:
-    """Invariant 13: a new leader's log ends behind what its disk has taken."""
+def test_high_watermark_of_a_new_leader_stays_at_the_written_offset() -> None:
+    """Invariant 13: the log end of a new leader may be above its written offset."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=NOW_MS, config=LogConfig())

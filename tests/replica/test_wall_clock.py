@@ -1,4 +1,4 @@
-"""Jumps of the wall clock by an hour: fetch sessions and waiting fetches do not notice."""
+"""Jumps of the wall clock by an hour do not affect fetch sessions and waiting fetches."""
 
 import pytest
 import trio
@@ -13,10 +13,10 @@ JUMPS = pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
 
 
 async def fetch(subject: Broker, session_id: int = 0, epoch: int = 0) -> FetchResponse:
-    """Ask for one empty partition, or go on with a session."""
+    """Fetch one empty partition, or go on with a session."""
     topic = FetchRequest.FetchTopic
-    asked = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topics = [topic(topic="t", topic_id=topic_id("t"), partitions=[asked])]
+    partition = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [topic(topic="t", topic_id=topic_id("t"), partitions=[partition])]
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
@@ -33,14 +33,14 @@ async def fetch(subject: Broker, session_id: int = 0, epoch: int = 0) -> FetchRe
 async def test_session_in_use_is_not_evicted_when_the_clock_jumps(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: another client gets its slot once it was idle for long enough, not before."""
+    """Invariant 107: another client gets its slot only after it was idle for long enough."""
     subject = broker(slots=1)
     await subject.create("t")
     session_id = (await fetch(subject)).session_id
     assert session_id
     for epoch in (1, 2, 3):
         subject.wall.ms += jump_ms if epoch % 2 else -jump_ms
-        assert (await fetch(subject)).session_id == 0, "there is no slot for it"
+        assert (await fetch(subject)).session_id == 0, "the only slot is in use"
         answer = await fetch(subject, session_id, epoch)
         assert (answer.error_code, answer.session_id) == (0, session_id)
         await trio.sleep(EVICTION_S / 4)
@@ -50,7 +50,7 @@ async def test_session_in_use_is_not_evicted_when_the_clock_jumps(
 async def test_idle_session_is_evicted_whatever_the_clock_says(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: also when it seems to have been used in the future."""
+    """Invariant 107: also after the clock went back, when its last use is in the future."""
     subject = broker(slots=1)
     await subject.create("t")
     session_id = (await fetch(subject)).session_id
@@ -65,23 +65,23 @@ async def test_idle_session_is_evicted_whatever_the_clock_says(
 async def test_waiting_fetch_ends_in_time_when_the_clock_jumps(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: ``max_wait_ms`` is neither an hour longer nor over at once."""
+    """Invariant 107: the wait lasts ``max_wait_ms``, neither an hour more nor less."""
     subject = broker()
     await subject.create("t")
     topic = FetchRequest.FetchTopic
-    asked = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    partition = topic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
-        topics=[topic(topic="t", topic_id=topic_id("t"), partitions=[asked])],
+        topics=[topic(topic="t", topic_id=topic_id("t"), partitions=[partition])],
     )
 
     async def jump() -> None:
         await trio.sleep(0.1)
         subject.wall.ms += jump_ms
 
-    started = trio.current_time()
+    start_s = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(jump)
         await subject.call(request, 12)
-    assert trio.current_time() - started == pytest.approx(0.5)
+    assert trio.current_time() - start_s == pytest.approx(0.5)
