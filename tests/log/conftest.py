@@ -1,4 +1,4 @@
-"""Unpacked golden directories, shared by the tests that only read them."""
+"""Unpacked golden directories, for the tests that only read them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +9,13 @@ from tests.support.log import golden
 
 
 @pytest.fixture(scope="session")
-def unpacked(tmp_path_factory) -> Callable[[str], Path]:
-    """Return the directory of an unpacked set by its name; tests do not write there."""
-    done: dict[str, Path] = {}
+def golden_directory(tmp_path_factory) -> Callable[[str], Path]:
+    """Return a function that unpacks a set by its name, once; tests do not write there."""
+    directories: dict[str, Path] = {}
 
     def path(name: str) -> Path:
-        if name not in done:
-            done[name] = golden.unpack(name, tmp_path_factory.mktemp(name))
-        return done[name]
+        if name not in directories:
+            directories[name] = golden.unpack(name, tmp_path_factory.mktemp(name))
+        return directories[name]
 
     return path

@@ -1,4 +1,4 @@
-"""Lookups that do not wait for the disk, and what threads read for them."""
+"""Lookups that do not wait for the disk, and the reads of threads for them."""
 
 import errno
 import os
@@ -21,8 +21,8 @@ from tests.support.log.batches import TIME_MS, append
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=100)
 
 
-def filled(disk: SimDisk) -> PartitionLog:
-    """A log of several segments whose indexes are on disk."""
+def log_of_segments(disk: SimDisk) -> PartitionLog:
+    """Return a log of several segments whose indexes are on disk."""
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=CONFIG)
     for number in range(90):
@@ -37,10 +37,10 @@ def base_offset(log: PartitionLog, offset: int, *, wait: bool) -> int:
         return parse(region.read()).base_offset
 
 
-def test_lookup_in_a_closed_segment_tells_that_it_would_wait() -> None:
-    """Invariant 91: it reads nothing, and finds its place after a thread has read for it."""
+def test_cold_lookup_raises_instead_of_waiting_for_the_disk() -> None:
+    """Invariant 91: it reads no file, and succeeds after a thread has run its job."""
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     for offset in range(log.segments.active.base_offset):
         disk.cached = False
         calls = len(disk.calls)
@@ -55,32 +55,32 @@ def test_lookup_in_a_closed_segment_tells_that_it_would_wait() -> None:
 
 @pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
-def test_segment_whose_index_is_gone_is_read_from_its_beginning(suffix: str, wait: bool) -> None:
-    """Invariant 79: somebody removed the file while the broker runs; the next start makes it."""
+def test_segment_without_its_index_file_is_read_from_its_start(suffix: str, wait: bool) -> None:
+    """Invariant 79: the file was removed while the broker runs; the next start rebuilds it."""
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     segment = log.segments[1]
     segment.largest_timestamp()
     disk.remove(segment.files.path(suffix))
     for offset in range(segment.base_offset, log.segments[2].base_offset):
         assert base_offset(log, offset, wait=wait) == offset
-        found = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
-        assert found == timestamp_search.OffsetAndTimestamp(offset, TIME_MS + offset)
+        record = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
+        assert record == timestamp_search.OffsetAndTimestamp(offset, TIME_MS + offset)
     assert disk.failed is None
 
 
-def test_lookup_in_the_tail_waits_for_nothing() -> None:
+def test_lookup_at_the_log_end_does_not_wait() -> None:
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     disk.cached = False
     for offset in range(log.segments.active.base_offset, log.end_offset):
         assert log.segments.active.locate(offset, wait=False) is not None
 
 
-def test_lookup_beyond_the_tail_of_the_active_segment() -> None:
-    """Its index is in memory and may change under a thread, which reads the batches alone."""
+def test_cold_lookup_in_the_active_segment_reads_only_its_batches() -> None:
+    """Its index is in memory and may change meanwhile, so a thread reads only the batches."""
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     log.segments.active._recent_next = log.segments.active._recent_next[:0]
     log.segments.active._recent_position = log.segments.active._recent_position[:0]
     offset = log.end_offset - 2
@@ -89,17 +89,17 @@ def test_lookup_beyond_the_tail_of_the_active_segment() -> None:
         base_offset(log, offset, wait=False)
     calls = len(disk.calls)
     cold.value.job()
-    read = {path for kind, path in disk.calls[calls:] if kind == "read"}
-    assert read == {log.segments.active.file.path}
+    paths = {path for kind, path in disk.calls[calls:] if kind == "read"}
+    assert paths == {log.segments.active.file.path}
     disk.cached = True
     assert base_offset(log, offset, wait=False) == offset
 
 
 @pytest.mark.parametrize("change", ["removed", "cut"])
-def test_segment_that_goes_while_a_thread_reads(change: str) -> None:
-    """The thread finds out or not; no file stays open because of it."""
+def test_segment_removed_during_a_cold_read_leaves_no_file_open(change: str) -> None:
+    """The thread may get an error or not; it leaves no file open."""
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     disk.cached = False
     with pytest.raises(WouldWait) as cold:
         base_offset(log, 1, wait=False)
@@ -114,7 +114,9 @@ def test_segment_that_goes_while_a_thread_reads(change: str) -> None:
     assert not disk.opened
 
 
-def test_cached_reads_of_a_real_file(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_read_of_a_real_file_returns_only_cached_bytes(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = RealDisk(str(tmp_path))
     file = disk.open("a", create=True)
     file.write([b"0123456789"], 0)
@@ -123,7 +125,7 @@ def test_cached_reads_of_a_real_file(tmp_path, monkeypatch: pytest.MonkeyPatch) 
         pytest.skip("this file system does not say what is cached")
     assert [file.read_cached(*at) for at in ((0, 4), (8, 4), (10, 4))] == [b"0123", b"89", b""]
     monkeypatch.setattr(os, "preadv", lambda fd, parts, position, flags: 2)
-    assert file.read_cached(0, 4) is None, "the next page is not there"
+    assert file.read_cached(0, 4) is None, "the next page is not cached"
 
     def refuse(number: int) -> None:
         def preadv(*arguments: object) -> int:
@@ -145,12 +147,12 @@ def test_cached_reads_of_a_real_file(tmp_path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 2047, 2048, 2049, 5000, 9000])
-def test_search_in_an_index_reads_few_entries_and_finds_the_last(count: int) -> None:
+def test_index_search_reads_few_entries_and_returns_the_last_match(count: int) -> None:
     offsets = b"".join(offset_index.ENTRY.pack(3 * n, 100 * n) for n in range(count))
     times = b"".join(time_index.ENTRY.pack(3 * n, n) for n in range(count))
     reads = 0
 
-    def counted(data: bytes, size: int) -> offset_index.Read:
+    def count_reads(data: bytes, size: int) -> offset_index.Read:
         def read(first: int, number: int) -> bytes:
             nonlocal reads
             reads += 1
@@ -158,23 +160,23 @@ def test_search_in_an_index_reads_few_entries_and_finds_the_last(count: int) -> 
 
         return read
 
-    for wanted in sorted({-1, 0, 1, 2, 3, 4, 3 * count // 2, 3 * count - 3, 3 * count, 1 << 30}):
-        expected = [n for n in range(count) if 3 * n <= wanted]
+    for target in sorted({-1, 0, 1, 2, 3, 4, 3 * count // 2, 3 * count - 3, 3 * count, 1 << 30}):
+        expected = [n for n in range(count) if 3 * n <= target]
         reads = 0
-        found = offset_index.floor(counted(offsets, 8), count, wanted)
-        assert found == ((3 * expected[-1], 100 * expected[-1]) if expected else None)
+        entry = offset_index.floor(count_reads(offsets, 8), count, target)
+        assert entry == ((3 * expected[-1], 100 * expected[-1]) if expected else None)
         assert reads <= 4
-        older = [n for n in range(count) if 3 * n < wanted]
-        assert time_index.before(counted(times, 12), count, wanted) == (
+        older = [n for n in range(count) if 3 * n < target]
+        assert time_index.before(count_reads(times, 12), count, target) == (
             (3 * older[-1], older[-1]) if older else None
         )
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_time_index_that_vanished_before_its_first_use_is_rebuilt(number: int) -> None:
-    """Invariants 17 and 79: searches find the records, retention knows their age."""
+def test_missing_time_index_is_rebuilt_by_its_first_use(number: int) -> None:
+    """Invariants 17 and 79: searches find the records, and retention their age."""
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     for segment in log.segments[:-1]:
         segment.max_timestamp = UNKNOWN_TIMESTAMP  # As after a start.
     segment, following = log.segments[number], log.segments[number + 1]
@@ -182,8 +184,8 @@ def test_time_index_that_vanished_before_its_first_use_is_rebuilt(number: int) -
     index = disk.read(path)
     disk.remove(path)
     for offset in range(segment.base_offset, following.base_offset):
-        spot = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
-        assert spot == timestamp_search.OffsetAndTimestamp(offset, TIME_MS + offset)
+        record = timestamp_search.run(timestamp_search.first_at_least(log, TIME_MS + offset))
+        assert record == timestamp_search.OffsetAndTimestamp(offset, TIME_MS + offset)
     assert segment.largest_timestamp() == TIME_MS + following.base_offset - 1
     assert disk.read(path) == index
 
@@ -209,7 +211,7 @@ def test_error_while_an_index_is_rebuilt_is_repaired_by_the_next_search(
     """Invariants 17 and 79: half an index would hide records from searches until a restart."""
     monkeypatch.setattr(segment_module, "CHUNK", 256)
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     segment, following = log.segments[0], log.segments[1]
     segment.max_timestamp = UNKNOWN_TIMESTAMP  # As after a start.
     path = segment.files.path(names.TIME_INDEX)
@@ -225,10 +227,10 @@ def test_error_while_an_index_is_rebuilt_is_repaired_by_the_next_search(
     assert disk.read(path) == index
 
 
-def test_search_rebuilds_no_index_of_a_segment_that_was_removed_meanwhile() -> None:
+def test_search_rebuilds_no_index_of_a_removed_segment() -> None:
     """A search by time pauses between segments, and retention goes on."""
     disk = SimDisk()
-    log = filled(disk)
+    log = log_of_segments(disk)
     for segment in log.segments[:-1]:
         segment.max_timestamp = UNKNOWN_TIMESTAMP  # As after a start.
     removed = log.segments[:3]

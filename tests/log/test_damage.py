@@ -1,4 +1,4 @@
-"""Each kind of file, damaged in each way: what a start makes of it."""
+"""A start with a damaged file: each kind of file, and each way of damage."""
 
 import copy
 import itertools
@@ -34,44 +34,48 @@ CONFIG = LogConfig(
 ENTRY_BYTES = {names.INDEX: 8, names.TIME_INDEX: 12, names.TXN_INDEX: 34, names.SNAPSHOT: 34}
 
 
-def missing(data: bytes, entry: int) -> bytes | None:
+def remove(data: bytes, entry: int) -> bytes | None:
     return None
 
 
-def emptied(data: bytes, entry: int) -> bytes | None:
+def empty(data: bytes, entry: int) -> bytes | None:
     return b""
 
 
-def cut_inside_of_an_entry(data: bytes, entry: int) -> bytes | None:
+def cut_inside_an_entry(data: bytes, entry: int) -> bytes | None:
     return data[: -entry // 2]
 
 
-def in_wrong_order(data: bytes, entry: int) -> bytes | None:
-    if data[:2] == b"0\n":  # a checkpoint: its lines
+def reorder(data: bytes, entry: int) -> bytes | None:
+    if data[:2] == b"0\n":  # The lines of a checkpoint.
         *head, last = data.decode().splitlines(keepends=True)
         return "".join([*head[:2], last, *head[2:]]).encode()
     entries = [data[at : at + entry] for at in range(0, len(data), entry)]
     return b"".join(reversed(entries))
 
 
-def garbage(data: bytes, entry: int) -> bytes | None:
+def replace_by_garbage(data: bytes, entry: int) -> bytes | None:
     return Random(len(data)).randbytes(len(data))
 
 
-def oversized(data: bytes, entry: int) -> bytes | None:
+def append_zeros(data: bytes, entry: int) -> bytes | None:
     return data + bytes(4 * entry)
 
 
-DAMAGES = [missing, emptied, cut_inside_of_an_entry, in_wrong_order, garbage, oversized]
+DAMAGES = [remove, empty, cut_inside_an_entry, reorder, replace_by_garbage, append_zeros]
 Damage = Callable[[bytes, int], bytes | None]
+"""Returns the damaged contents of a file with entries of this size; None to remove it."""
 
 
 def manager(disk: SimDisk) -> LogManager:
     return LogManager([LogDirectory(disk, "dir")], Clock(), threads=DiskThreads(at_once))
 
 
-async def written(*, stop: bool) -> tuple[SimDisk, Model]:
-    """A log of several segments, synced and checkpointed, left by a kill or by a stop in order."""
+async def make_log(*, stop: bool) -> tuple[SimDisk, Model]:
+    """Make a log of several segments, synced and checkpointed; return its disk after a kill.
+
+    With ``stop`` the manager is stopped in order first.
+    """
     disk = Watched()
     logs = manager(disk)
     await logs.open(lambda topic: CONFIG)
@@ -88,7 +92,7 @@ async def written(*, stop: bool) -> tuple[SimDisk, Model]:
     return SimDisk(root=copy.deepcopy(disk.root)), rolling.model
 
 
-async def started(disk: SimDisk) -> tuple[LogManager, PartitionLog]:
+async def start(disk: SimDisk) -> tuple[LogManager, PartitionLog]:
     logs = manager(disk)
     await logs.open(lambda topic: CONFIG)
     log = logs.get("t", 0)
@@ -97,14 +101,14 @@ async def started(disk: SimDisk) -> tuple[LogManager, PartitionLog]:
 
 
 async def files_after_a_restart(disk: SimDisk) -> dict[str, bytes]:
-    """Every file as it is after a start and a stop in order."""
-    logs, _ = await started(disk)
+    """Return the contents of every file after a start and a stop in order."""
+    logs, _ = await start(disk)
     await logs.close()
     return {path: bytes(inode.data) for path, inode in disk.files.items()}
 
 
 def check_indexes(disk: SimDisk, log: PartitionLog) -> None:
-    """The indexes on disk could be those of their segments."""
+    """Check that the indexes on disk could be those of their segments."""
     sizes = {entry.name: entry.size for entry in disk.entries("t-0")}
     for segment in log.segments[:-1]:
         assert segment.has_indexes or _has_sane_indexes(segment, sizes), segment.base_offset
@@ -114,8 +118,8 @@ def of_kind(disk: SimDisk, kind: str) -> list[str]:
     return sorted(path for path in disk.files if path.endswith(kind))
 
 
-def do(damage: Damage, disk: SimDisk, path: str, entry: int) -> bool:
-    """Damage a file; whether that made a difference."""
+def apply(damage: Damage, disk: SimDisk, path: str, entry: int) -> bool:
+    """Damage a file; return whether its contents changed."""
     data = bytes(disk.inode(path).data)
     actual = damage(data, entry)
     if actual is None:
@@ -133,35 +137,35 @@ KINDS = [
 ]
 UNDETECTED = {
     # A segment without aborted transactions has no such file.
-    (names.TXN_INDEX, missing),
+    (names.TXN_INDEX, remove),
 }
 UNREAD = {
-    # After a stop in order a start looks at these files' names and sizes alone. A wrong offset
-    # index is noticed by the search that uses it.
+    # After a stop in order a start checks only the names and sizes of these files. The search that
+    # uses a wrong offset index notices it.
     (kind, damage)
     for kind in (names.INDEX, names.TIME_INDEX)
-    for damage in (in_wrong_order, garbage, oversized)
+    for damage in (reorder, replace_by_garbage, append_zeros)
 }
 
 
 @pytest.mark.parametrize("stop", [False, True], ids=["killed", "stopped in order"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(("kind", "entry"), KINDS)
-async def test_damaged_file_is_made_anew(
+async def test_damaged_file_is_rebuilt_by_a_start(
     autojump_clock, kind: str, entry: int, damage: Damage, stop: bool
 ) -> None:
-    """Invariants 52, 79, 82 and 85: all but the log's own bytes come out of them again."""
-    disk, model = await written(stop=stop)
+    """Invariants 52, 79, 82 and 85: the log's own bytes are enough to rebuild the others."""
+    disk, model = await make_log(stop=stop)
     expected = await files_after_a_restart(SimDisk(root=copy.deepcopy(disk.root)))
     paths = of_kind(disk, kind)
     changed = 0
     for path in paths:
         after = SimDisk(root=copy.deepcopy(disk.root))
-        if not do(damage, after, path, entry) or (kind, damage) in UNDETECTED:
+        if not apply(damage, after, path, entry) or (kind, damage) in UNDETECTED:
             continue
         changed += 1
         again = SimDisk(root=copy.deepcopy(after.root))
-        _, log = await started(after)
+        _, log = await start(after)
         if stop and (kind, damage) in UNREAD:
             check_offsets(model, log, by_time=kind == names.INDEX)
             continue
@@ -171,11 +175,11 @@ async def test_damaged_file_is_made_anew(
             check_producers_after_truncations(again, log)
         else:
             assert await files_after_a_restart(again) == expected, path
-    assert changed or (kind, damage) in UNDETECTED or damage is in_wrong_order
+    assert changed or (kind, damage) in UNDETECTED or damage is reorder
 
 
 def check_offsets(model: Model, log: PartitionLog, *, by_time: bool) -> None:
-    """Every record is found, from wherever a reader begins, and by its time if that can be."""
+    """Check that a read at each offset finds its record, and a search by time as well."""
     for offset in range(log.end_offset):
         with log.read(offset, 1, end_offset=log.end_offset) as region:
             header = parse(region.read())
@@ -186,7 +190,7 @@ def check_offsets(model: Model, log: PartitionLog, *, by_time: bool) -> None:
 
 
 def check_producers_after_truncations(disk: SimDisk, log: PartitionLog) -> None:
-    """Whichever snapshot a truncation begins with, and whatever has become of the one it wants."""
+    """Check the producers after truncations that start from each of the snapshots."""
     for segment in log.segments[1:]:
         cut = open_log(
             SimDisk(root=copy.deepcopy(disk.root)),
@@ -202,31 +206,31 @@ def check_producers_after_truncations(disk: SimDisk, log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("index", [1, 3, -1])
-async def test_damaged_log_ends_where_the_damage_begins(
+async def test_damaged_log_is_truncated_where_the_damage_begins(
     autojump_clock, caplog: pytest.LogCaptureFixture, damage: Damage, index: int
 ) -> None:
-    """Invariants 77, 79 and 80: all before the damage stays, nothing behind it; it is reported.
+    """Invariants 77, 79 and 80: the records before it stay, those behind it go, with a log line.
 
-    As in Kafka, whole segments behind it go too. A step back in the offsets is damage; a gap can
-    be one that compaction left.
+    As in Kafka, whole segments behind it go too. Offsets that decrease are damage; a gap may be a
+    result of compaction.
     """
-    disk, model = await written(stop=False)
-    disk.unlink(names.RECOVERY_POINTS)  # so that every segment is read
+    disk, model = await make_log(stop=False)
+    disk.unlink(names.RECOVERY_POINTS)  # So that the recovery reads every segment.
     path = of_kind(disk, names.LOG)[index]
     size = len(disk.inode(path).data)
     base_offset = model.log.segments[index].base_offset
-    do(damage, disk, path, size // 2)
+    apply(damage, disk, path, size // 2)
     caplog.clear()
-    _, log = await started(disk)
+    _, log = await start(disk)
     messages = [r.getMessage() for r in caplog.records if "recovery cut" in r.getMessage()]
     check_indexes(disk, log)
     judge(0, model, log, base_offset)
     batches = [header for _, _, header in batches_of(log)]
     steps = {b.base_offset - a.next_offset for a, b in itertools.pairwise(batches)}
-    assert steps == {0} if damage is not in_wrong_order else min(steps) == 0
+    assert steps == {0} if damage is not reorder else min(steps) == 0
     is_at_end = index == -1
-    assert len(messages) == (not is_at_end or damage not in (missing, emptied))
-    is_whole = is_at_end and damage is oversized
+    assert len(messages) == (not is_at_end or damage not in (remove, empty))
+    is_whole = is_at_end and damage is append_zeros
     assert (log.end_offset == model.log.end_offset) == is_whole
 
 
@@ -235,23 +239,24 @@ async def test_wrong_positions_hide_no_record_from_a_search_by_time(
     autojump_clock, shift: str
 ) -> None:
     """Invariants 17 and 79: after a stop in order the index is not checked at the start."""
-    disk, model = await written(stop=True)
+    disk, model = await make_log(stop=True)
     for path in of_kind(disk, names.INDEX):
         data = disk.inode(path).data
         entries = list(offset_index.ENTRY.iter_unpack(bytes(data)))
         positions = [position for _, position in entries]
-        moved = [p + 1 for p in positions] if shift == "by a byte" else [*positions[1:], 0]
+        by_byte, by_entry = [p + 1 for p in positions], [*positions[1:], 0]
+        wrong_positions = by_byte if shift == "by a byte" else by_entry
         data[:] = b"".join(
             offset_index.ENTRY.pack(entry[0], position)
-            for entry, position in zip(entries, moved, strict=True)
+            for entry, position in zip(entries, wrong_positions, strict=True)
         )
-    _, log = await started(disk)
+    _, log = await start(disk)
     actual = [
         (record.timestamp, record.offset)
         for data, pos, header in batches_of(log)
         for record in records(data, pos, header)
     ]
     for timestamp in sorted({timestamp for timestamp, _ in actual}):
-        spot = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
-        assert spot == next((o, t) for t, o in actual if t >= timestamp)
+        record = timestamp_search.run(timestamp_search.first_at_least(log, timestamp))
+        assert record == next((o, t) for t, o in actual if t >= timestamp)
     check_offsets(model, log, by_time=True)

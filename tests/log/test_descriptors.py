@@ -52,7 +52,7 @@ def fill(log: PartitionLog) -> list[Segment]:
     return list(log.segments)
 
 
-async def test_space_of_expired_segments_is_given_back_at_once(tmp_path, autojump_clock) -> None:
+async def test_space_of_expired_segments_is_freed_at_once(tmp_path, autojump_clock) -> None:
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         old = fill(log)
@@ -64,9 +64,7 @@ async def test_space_of_expired_segments_is_given_back_at_once(tmp_path, autojum
     await logs.close()
 
 
-async def test_reader_of_expired_segment_keeps_it_until_it_is_done(
-    tmp_path, autojump_clock
-) -> None:
+async def test_reader_of_an_expired_segment_keeps_its_file_open(tmp_path, autojump_clock) -> None:
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         old = fill(log)
@@ -86,7 +84,7 @@ async def test_reader_of_expired_segment_keeps_it_until_it_is_done(
     await logs.close()
 
 
-async def test_search_that_outlives_its_segments_keeps_no_descriptor(
+async def test_search_of_removed_segments_leaves_no_descriptor_open(
     tmp_path, autojump_clock
 ) -> None:
     """A search in slices may open a segment again that retention has closed and renamed."""
@@ -106,7 +104,7 @@ async def test_search_that_outlives_its_segments_keeps_no_descriptor(
 
 
 @pytest.mark.parametrize("how", ["delete", "recreate"])
-async def test_space_of_deleted_topic_is_given_back(tmp_path, autojump_clock, how: str) -> None:
+async def test_space_of_a_deleted_topic_is_freed(tmp_path, autojump_clock, how: str) -> None:
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         old = fill(log)

@@ -1,4 +1,4 @@
-"""One suite over the real and the simulated disk: the same holds for both."""
+"""The conformance tests of a disk, for the real and the simulated one."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ def disk(request, tmp_path) -> Disk:
     )
 
 
-def test_a_file_is_written_and_read_at_positions(disk: Disk) -> None:
+def test_file_is_written_and_read_at_positions(disk: Disk) -> None:
     disk.make_directory("t-0")
     file = disk.open("t-0/a.log", create=True)
     file.write([b"hello ", memoryview(b"world")], 0)
@@ -39,7 +39,7 @@ def test_a_file_is_written_and_read_at_positions(disk: Disk) -> None:
     assert disk.failed is None
 
 
-def test_a_gathered_write_may_have_many_parts(disk: Disk) -> None:
+def test_gathered_write_may_have_thousands_of_parts(disk: Disk) -> None:
     file = disk.open("a", create=True)
     parts = [bytes([n % 251]) * 3 for n in range(2500)]
     file.write(parts, 10)
@@ -47,7 +47,7 @@ def test_a_gathered_write_may_have_many_parts(disk: Disk) -> None:
     assert file.read(0, 10) == bytes(10)
 
 
-def test_allocating_ahead_does_not_move_the_end(disk: Disk) -> None:
+def test_preallocation_does_not_change_the_size(disk: Disk) -> None:
     file = disk.open("a", create=True)
     file.write([b"x" * 100], 0)
     file.allocate(100, 1 << 20)
@@ -56,7 +56,7 @@ def test_allocating_ahead_does_not_move_the_end(disk: Disk) -> None:
     assert file.read(0, 1000) == b"x" * 100
 
 
-def test_names(disk: Disk) -> None:
+def test_files_and_directories_are_listed_renamed_and_removed(disk: Disk) -> None:
     disk.make_directory("t-0")
     disk.write("t-0/one", b"1")
     disk.write("t-0/two", b"22")
@@ -82,7 +82,7 @@ def test_names(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_replace_leaves_no_other_file(disk: Disk, sync: bool) -> None:
+def test_replace_leaves_no_temporary_file(disk: Disk, sync: bool) -> None:
     disk.replace("meta", b"old", sync=sync)
     disk.replace("meta", b"x" * 100_000, sync=sync)
     disk.replace("meta", b"new", sync=sync)
@@ -90,7 +90,7 @@ def test_replace_leaves_no_other_file(disk: Disk, sync: bool) -> None:
     assert [e.name for e in disk.entries()] == ["meta"]
 
 
-def test_a_pinned_file_outlives_its_name_and_its_closing(disk: Disk) -> None:
+def test_pinned_file_can_be_read_after_its_removal(disk: Disk) -> None:
     file = disk.open("a", create=True)
     file.write([b"still here"], 0)
     file.pin()
@@ -102,14 +102,14 @@ def test_a_pinned_file_outlives_its_name_and_its_closing(disk: Disk) -> None:
         file.read(0, 1)
 
 
-def test_more_files_than_descriptors(disk: Disk) -> None:
+def test_files_beyond_the_descriptor_limit_are_usable(disk: Disk) -> None:
     files = [disk.open(str(n), create=True) for n in range(10)]
     for n, file in enumerate(files):
         file.write([b"%d" % n], 0)
     assert [file.read(0, 9) for file in files] == [b"%d" % n for n in range(10)]
 
 
-def test_a_second_lock_is_refused_until_the_first_is_released(disk: Disk) -> None:
+def test_second_lock_is_refused_until_the_first_is_released(disk: Disk) -> None:
     """Invariant 92: two processes on one directory; the second refuses."""
     lock = disk.lock(".lock")
     with pytest.raises(AlreadyLocked):
@@ -119,7 +119,7 @@ def test_a_second_lock_is_refused_until_the_first_is_released(disk: Disk) -> Non
     disk.lock(".lock").release()
 
 
-def test_another_process_cannot_lock_either(tmp_path) -> None:
+def test_lock_is_refused_to_another_process(tmp_path) -> None:
     """Invariant 92."""
     lock = RealDisk(str(tmp_path)).lock(".lock")
     pid = os.fork()
@@ -133,12 +133,12 @@ def test_another_process_cannot_lock_either(tmp_path) -> None:
     lock.release()
 
 
-def test_space(disk: Disk) -> None:
+def test_space_is_positive(disk: Disk) -> None:
     total, usable = disk.space()
     assert 0 < usable <= total
 
 
-def test_descriptors_are_bounded(tmp_path) -> None:
+def test_number_of_open_descriptors_is_limited(tmp_path) -> None:
     disk = RealDisk(str(tmp_path), descriptors=Descriptors(4))
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     files = [disk.open(str(n), create=True) for n in range(20)]
@@ -152,44 +152,44 @@ def test_descriptors_are_bounded(tmp_path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_out_of_descriptors_closes_others_and_goes_on(tmp_path, monkeypatch) -> None:
+def test_disk_without_descriptors_closes_idle_files(tmp_path, monkeypatch) -> None:
     """Invariant 90: EMFILE is not a failure of the directory."""
     disk = RealDisk(str(tmp_path))
     files = [disk.open(str(n), create=True) for n in range(4)]
     for file in files:
         file.write([b"x"], 0)
     real_open = os.open
-    refused: list[str] = []
+    failed_paths: list[str] = []
 
-    def scarce(path, flags, mode=0o777, **more):
-        if len(refused) < 2:
-            refused.append(path)
+    def open_file(path, flags, mode=0o777, **more):
+        if len(failed_paths) < 2:
+            failed_paths.append(path)
             raise OSError(errno.EMFILE, "too many open files")
         return real_open(path, flags, mode, **more)
 
-    monkeypatch.setattr(os, "open", scarce)
+    monkeypatch.setattr(os, "open", open_file)
     assert disk.read("0") == b"x"
-    assert len(refused) == 2
+    assert len(failed_paths) == 2
     assert disk.failed is None
 
 
-def test_a_failed_sync_is_never_followed_by_a_good_one(tmp_path, monkeypatch) -> None:
+def test_writes_and_syncs_are_refused_after_a_failed_sync(tmp_path, monkeypatch) -> None:
     """Invariant 89."""
     disk = RealDisk(str(tmp_path))
     file = disk.open("a", create=True)
     file.write([b"x"], 0)
 
-    def broken(fd: int) -> None:
+    def fail_fsync(fd: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", broken)
+        patch.setattr(os, "fsync", fail_fsync)
         with pytest.raises(OSError, match="input/output"):
             file.sync()
     for call in (file.sync, lambda: file.write([b"y"], 0), lambda: disk.write("b", b"")):
         with pytest.raises(OSError, match="offline"):
             call()
-    assert file.read(0, 9) == b"x"  # what is there can still be read
+    assert file.read(0, 9) == b"x"  # Reads go on.
 
 
 def test_cache_probe_finds_written_data(tmp_path) -> None:
@@ -203,7 +203,7 @@ def test_descriptor_limit_is_positive() -> None:
     assert raise_descriptor_limit() > 0
 
 
-def test_open_file_is_the_same_under_every_name(disk: Disk) -> None:
+def test_open_file_stays_the_same_after_a_rename(disk: Disk) -> None:
     disk.make_directory("t-0")
     file = disk.open("t-0/a", create=True)
     file.write([b"old"], 0)
@@ -219,7 +219,7 @@ def test_open_file_is_the_same_under_every_name(disk: Disk) -> None:
     assert file.read(0, 9) == b"another"
 
 
-def test_small_file_is_overwritten_in_place_and_replaced_aside(disk: Disk) -> None:
+def test_write_changes_an_open_file_and_replace_does_not(disk: Disk) -> None:
     disk.write("a", b"1234")
     file = disk.open("a")
     file.pin()
@@ -231,7 +231,7 @@ def test_small_file_is_overwritten_in_place_and_replaced_aside(disk: Disk) -> No
     file.unpin()
 
 
-def test_calls_on_a_removed_directory_find_no_file(disk: Disk) -> None:
+def test_calls_on_a_removed_directory_raise_file_not_found(disk: Disk) -> None:
     disk.make_directory("t-0")
     disk.write("t-0/a", b"1")
     disk.remove_tree("t-0")
@@ -248,11 +248,11 @@ def test_calls_on_a_removed_directory_find_no_file(disk: Disk) -> None:
     assert disk.failed is None
 
 
-# -- only the simulated disk
+# -- the simulated disk only
 
 
 def test_power_loss_keeps_synced_data_and_some_unsynced() -> None:
-    seen = set()
+    outcomes = set()
     for seed in range(200):
         disk = SimDisk()
         file = disk.open("a", create=True)
@@ -264,11 +264,11 @@ def test_power_loss_keeps_synced_data_and_some_unsynced() -> None:
         after = disk.power_loss(Random(seed))
         data = after.read("a")
         assert data[:PAGE] == b"a" * PAGE
-        seen.add((data[PAGE::PAGE], "unsynced" in after.files))
-    assert {(b"a", False), (b"b", True), (b"bb", True), (b"ab", True), (b"b\0", False)} <= seen
+        outcomes.add((data[PAGE::PAGE], "unsynced" in after.files))
+    assert {(b"a", False), (b"b", True), (b"bb", True), (b"ab", True), (b"b\0", False)} <= outcomes
 
 
-def test_a_kill_cuts_a_write_and_keeps_the_page_cache() -> None:
+def test_kill_truncates_a_write_and_keeps_the_page_cache() -> None:
     disk = SimDisk()
     file = disk.open("a", create=True)
     disk.cut = 7
@@ -288,7 +288,7 @@ def test_full_disk_stores_the_part_that_fits() -> None:
     assert disk.failed is None
 
 
-def test_calls_fail_when_asked_to() -> None:
+def test_calls_fail_as_configured() -> None:
     disk = SimDisk()
     disk.fail_at("sync", OSError(errno.EIO, "broken"), path="a", after=1)
     a, b = disk.open("a", create=True), disk.open("b", create=True)

@@ -45,7 +45,7 @@ def test_simulated_kernel_drops_pages_after_a_failed_sync() -> None:
     assert contents(disk, "a") == {b"1" * PAGE + bytes(PAGE) + b"3" * PAGE}
 
 
-def test_sync_that_an_offline_directory_refuses_reaches_no_kernel() -> None:
+def test_offline_directory_refuses_a_sync_without_a_system_call() -> None:
     """The pages are still to be written: the next process may sync them."""
     disk = SimDisk()
     disk.write("a", b"1")
@@ -58,7 +58,7 @@ def test_sync_that_an_offline_directory_refuses_reaches_no_kernel() -> None:
     assert contents(after, "a") == {b"1"}
 
 
-async def test_nothing_counts_as_synced_after_a_failed_sync(autojump_clock) -> None:
+async def test_no_record_counts_as_synced_after_a_failed_sync(autojump_clock) -> None:
     """Invariant 89: neither the records of that sync, nor later ones, nor a checkpoint."""
     broken, good = SimDisk(), SimDisk()
     offline: list[LogDirectory] = []
@@ -94,7 +94,9 @@ async def test_nothing_counts_as_synced_after_a_failed_sync(autojump_clock) -> N
 
 
 @pytest.mark.parametrize("call", [".log", ".index", ".snapshot", "leader-epoch-checkpoint"])
-async def test_failed_sync_of_any_file_ends_the_directory(autojump_clock, call: str) -> None:
+async def test_failed_sync_of_any_file_takes_the_directory_offline(
+    autojump_clock, call: str
+) -> None:
     """Invariant 89: what is synced beside the records too, and only what was durable is back."""
     disk = SimDisk()
     config = attrs.evolve(CONFIG, segment_bytes=200)

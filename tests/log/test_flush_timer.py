@@ -18,7 +18,7 @@ from tests.support.log.batches import append
 CONFIG = LogConfig(flush_ms=300)
 
 
-def test_a_deadline_is_moved_forward_and_never_back() -> None:
+def test_flush_deadline_only_moves_earlier() -> None:
     timers: Timers[str] = Timers()
     assert timers.next == float("inf")
     for key, due in (("a", 5.0), ("b", 6.0), ("a", 9.0), ("a", 2.0)):
@@ -59,7 +59,7 @@ async def test_every_record_is_synced_in_time(autojump_clock) -> None:
             await trio.sleep(0.39)
 
 
-async def test_the_time_counts_from_the_first_unsynced_record(autojump_clock) -> None:
+async def test_flush_ms_counts_from_the_first_unsynced_record(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, CONFIG)
@@ -78,7 +78,7 @@ async def test_the_time_counts_from_the_first_unsynced_record(autojump_clock) ->
         assert log.flush_state.recovery_point == 4
 
 
-async def test_a_record_that_comes_during_the_sync_has_its_own_time(autojump_clock) -> None:
+async def test_record_appended_during_a_sync_has_its_own_deadline(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, CONFIG)
@@ -98,7 +98,7 @@ async def test_a_record_that_comes_during_the_sync_has_its_own_time(autojump_clo
 
 
 @pytest.mark.parametrize("before", [(1 << 63) - 1, 60_000])
-async def test_a_changed_setting_counts_for_records_that_are_there(autojump_clock, before) -> None:
+async def test_changed_flush_ms_applies_to_unsynced_records(autojump_clock, before) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, LogConfig(flush_ms=before))
@@ -133,7 +133,7 @@ async def test_records_unsynced_at_a_kill_are_synced_after_the_start(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_flush_that_cannot_open_its_file_is_tried_again(autojump_clock) -> None:
+async def test_flush_that_cannot_open_its_file_is_retried(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, CONFIG)
@@ -153,7 +153,7 @@ async def test_a_flush_that_cannot_open_its_file_is_tried_again(autojump_clock) 
         assert all(after - before >= 1 for before, after in pairwise(tries))
 
 
-async def test_nothing_is_left_to_wake_up_for(autojump_clock) -> None:
+async def test_idle_log_wakes_no_task(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, CONFIG)

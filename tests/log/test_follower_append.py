@@ -1,4 +1,4 @@
-"""A follower that is given many batches in one fetch leaves what it would leave one by one."""
+"""A follower that appends many batches of one fetch has the files of single appends."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def empty_log(disk: SimDisk, config: LogConfig) -> PartitionLog:
 
 
 def leader_batches() -> bytes:
-    """Transactions of three producers, open ones across every place where a follower rolls."""
+    """Return transactions of three producers; some are open wherever a follower rolls."""
     log = empty_log(SimDisk(), LogConfig())
     sequences = dict.fromkeys(range(3), 0)
     for step in range(40):
@@ -41,7 +41,7 @@ def leader_batches() -> bytes:
     return log.segments.active.file.read(0, log.segments.size)
 
 
-def replayed(data: bytes, end_offset: int) -> list[tuple[int, int, int]]:
+def producer_states(data: bytes, end_offset: int) -> list[tuple[int, int, int]]:
     """Return each producer's state in a snapshot at this offset."""
     states = ProducerStates()
     for pos, header in headers(data):
@@ -50,7 +50,7 @@ def replayed(data: bytes, end_offset: int) -> list[tuple[int, int, int]]:
     return sorted((p.producer_id, p.last_sequence, p.open_from) for p in states.all())
 
 
-def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_roll() -> None:
+def test_roll_within_a_fetch_writes_the_state_before_it() -> None:
     """Invariants 51 and 64: the rolls happen in the middle of one fetch."""
     data = leader_batches()
     disk = SimDisk()
@@ -60,8 +60,8 @@ def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_ro
     for segment in log.segments[1:]:
         snapshot = read_snapshot(log.snapshots.read(segment.base_offset))
         states = sorted((p.producer_id, p.last_sequence, p.open_from) for p in snapshot)
-        assert states == replayed(data, segment.base_offset)
-        assert states, "nothing was known of any producer at this roll"
+        assert states == producer_states(data, segment.base_offset)
+        assert states, "no producer has a state at this roll"
     one_by_one = empty_log(other := SimDisk(), CONFIG)
     for pos, header in headers(data):
         one_by_one.append_follower(memoryview(data)[pos : pos + header.size])
@@ -76,7 +76,7 @@ def test_snapshots_and_aborted_transactions_are_those_of_the_batches_before_a_ro
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_after_it_knows_producers_and_aborted_transactions(clean: bool) -> None:
+def test_restart_restores_producers_and_aborted_transactions_of_a_fetch(clean: bool) -> None:
     """Invariants 51 and 64."""
     data = leader_batches()
     disk = SimDisk()
@@ -92,4 +92,4 @@ def test_a_restart_after_it_knows_producers_and_aborted_transactions(clean: bool
     )
     assert again.segments.aborted_transactions(0, log.end_offset) == aborted
     states = [(p.producer_id, p.last_sequence, p.open_from) for p in again.producers.all()]
-    assert sorted(states) == replayed(data, log.end_offset)
+    assert sorted(states) == producer_states(data, log.end_offset)

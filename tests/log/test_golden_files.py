@@ -39,8 +39,8 @@ def content_of(part: str, stem: str, suffix: str, root: Path) -> bytes:
     return (root / part / f"{stem}.{suffix}").read_bytes()
 
 
-def described(buf: bytes) -> tuple[list[dict[str, Any]], int]:
-    """A log file as the JSON has it, and how many bytes are no whole batch."""
+def describe_log(buf: bytes) -> tuple[list[dict[str, Any]], int]:
+    """Return a log file's batches as in the JSON, and the size of an incomplete last one."""
     actual, end = [], 0
     for pos, header in headers(buf):
         end = pos + header.size
@@ -98,11 +98,11 @@ def producers_of(actual: list[Producer]) -> list[dict[str, Any]]:
 
 
 def check_log(data: bytes, stem: str, expected: list[dict[str, Any]]) -> None:
-    actual, _ = described(data)
+    actual, _ = describe_log(data)
     assert len(actual) == len(expected)
     for batch, other in zip(actual, expected, strict=True):
-        skipped = {"compression", "timestamp_type", "records"}
-        fields = {k: v for k, v in other.items() if k not in skipped}
+        other_fields = {"compression", "timestamp_type", "records"}
+        fields = {k: v for k, v in other.items() if k not in other_fields}
         assert {k: batch[k] for k in fields} == fields
         for record, original in zip(batch["records"], other["records"], strict=True):
             fields = {k: v for k, v in original.items() if k in record}
@@ -111,7 +111,7 @@ def check_log(data: bytes, stem: str, expected: list[dict[str, Any]]) -> None:
 
 def check_index(data: bytes, stem: str, expected: list[list[int]]) -> None:
     actual = offset_index.entries(data, int(stem))
-    assert [list(e) for e in actual if e[1]] == expected  # the rest is preallocated
+    assert [list(e) for e in actual if e[1]] == expected  # The other entries are preallocated.
 
 
 def check_time_index(data: bytes, stem: str, expected: list[list[int]]) -> None:
@@ -146,8 +146,8 @@ CHECKS: dict[str, Callable[[bytes, str, Any], None]] = {
 
 
 @pytest.mark.parametrize("name", FULL_SETS)
-def test_files_read_alike(name: str, unpacked) -> None:
-    root = golden.root(name, unpacked(name))
+def test_files_that_kafka_wrote_have_the_same_contents(name: str, golden_directory) -> None:
+    root = golden.root(name, golden_directory(name))
     counts = dict.fromkeys(CHECKS, 0)
     for part, stems in golden.expected_files(name).items():
         for stem, kinds in stems.items():
@@ -160,7 +160,7 @@ def test_files_read_alike(name: str, unpacked) -> None:
 
 
 @pytest.mark.parametrize("name", FULL_SETS)
-def test_text_files_are_read_and_written_alike(name: str) -> None:
+def test_text_files_are_written_as_by_kafka(name: str) -> None:
     counts: dict[str, int] = {}
     for path, text in golden.disk_part(name)["text"].items():
         file, data = path.rsplit("/", 1)[-1], text.encode()

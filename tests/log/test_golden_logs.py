@@ -1,4 +1,4 @@
-"""Opening Kafka's directories, and writing from their batches what Kafka wrote beside them."""
+"""Kafka's directories: kwire opens them, and writes the same files from their batches."""
 
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ def partition_of(directory: str) -> TopicPartition | None:
 
 
 def live(name: str) -> list[str]:
-    """The directories of partitions that are in use."""
+    """Return the directories of partitions that are in use."""
     return [d for d in golden.expected_files(name) if d and partition_of(d) is not None]
 
 
-def simulated(path: Path) -> SimDisk:
-    """A partition's directory, in memory, so that a test may change it."""
+def simulate_directory(path: Path) -> SimDisk:
+    """Return a copy of a partition's directory in memory, which a test may change."""
     disk = SimDisk()
     disk.make_directory("p")
     for file in path.iterdir():
@@ -48,8 +48,10 @@ def checkpoint(root: Path, directory: str, name: str) -> int:
     return parse_offsets((root / directory).parent.joinpath(name).read_bytes()).get(partition, 0)
 
 
-def opened(name: str, root: Path, directory: str, *, clean: bool) -> tuple[SimDisk, PartitionLog]:
-    disk = simulated(root / directory)
+def open_golden_log(
+    name: str, root: Path, directory: str, *, clean: bool
+) -> tuple[SimDisk, PartitionLog]:
+    disk = simulate_directory(root / directory)
     partition = partition_of(directory)
     assert partition is not None
     offsets = StoredOffsets(
@@ -66,7 +68,7 @@ def opened(name: str, root: Path, directory: str, *, clean: bool) -> tuple[SimDi
 
 
 def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[list[int]]:
-    """The runs of offsets that a consumer would be given."""
+    """Return the ranges of offsets that a consumer would read, with inclusive ends."""
     runs: list[list[int]] = []
     offset = log.start_offset
     while offset < end_offset:
@@ -94,23 +96,23 @@ def read_runs(log: PartitionLog, end_offset: int, *, committed: bool) -> list[li
     return runs
 
 
-def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
-    assert log.start_offset == seen["log_start"]
-    assert log.high_watermark == seen["high_watermark"]
-    assert log.producers.last_stable_offset(log.high_watermark) == seen["last_stable"]
-    if "max_timestamp" in seen:
+def check_observed(log: PartitionLog, observed_log: dict[str, Any]) -> None:
+    assert log.start_offset == observed_log["log_start"]
+    assert log.high_watermark == observed_log["high_watermark"]
+    assert log.producers.last_stable_offset(log.high_watermark) == observed_log["last_stable"]
+    if "max_timestamp" in observed_log:
         actual = max_timestamp(log)
-        assert actual == (seen["max_timestamp"], seen["max_timestamp_offset"])
+        assert actual == (observed_log["max_timestamp"], observed_log["max_timestamp_offset"])
         if actual != (-1, -1):
             assert offset_for_timestamp(log, actual[0]) == (actual[1], actual[0])
         assert offset_for_timestamp(log, actual[0] + 1) is None
     for key, end, committed in (
         ("read_uncommitted_runs", log.high_watermark, False),
-        ("read_committed_runs", seen["last_stable"], True),
+        ("read_committed_runs", observed_log["last_stable"], True),
     ):
-        if key in seen:
-            assert read_runs(log, end, committed=committed) == seen[key]
-    for producer in seen.get("active_producers", ()):
+        if key in observed_log:
+            assert read_runs(log, end, committed=committed) == observed_log[key]
+    for producer in observed_log.get("active_producers", ()):
         mine = log.producers.get(producer["producer_id"])
         assert mine is not None
         assert (mine.epoch, mine.last_sequence, mine.timestamp) == (
@@ -123,31 +125,33 @@ def check_observed(log: PartitionLog, seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["clean", "quorum"])
-def test_cleanly_stopped_directory_has_the_records_that_clients_read(name: str, unpacked) -> None:
-    root = golden.root(name, unpacked(name))
-    observed = golden.expected(name)["observed"]["offsets"]
+def test_cleanly_stopped_directory_has_the_records_that_clients_read(
+    name: str, golden_directory
+) -> None:
+    root = golden.root(name, golden_directory(name))
+    observed = golden.read_expected(name)["observed"]["offsets"]
     checked = 0
-    for directory, seen in observed.items():
-        _, log = opened(name, root, directory, clean=True)
-        check_observed(log, seen)
+    for directory, observed_log in observed.items():
+        _, log = open_golden_log(name, root, directory, clean=True)
+        check_observed(log, observed_log)
         checked += 1
     assert checked == {"clean": 12, "quorum": 23}[name]
 
 
-def test_all_logs_of_a_killed_broker_are_there(unpacked) -> None:
-    """Also: the open transaction is open, and every producer known."""
-    root = golden.root("killed", unpacked("killed"))
-    actual = golden.expected("killed")
+def test_directory_of_a_killed_broker_is_recovered_as_by_kafka(golden_directory) -> None:
+    """The open transactions are open, and every producer has its state."""
+    root = golden.root("killed", golden_directory("killed"))
+    actual = golden.read_expected("killed")
     observed, acked = actual["observed_after_restart"]["offsets"], actual["acked"]
     checked = open_transactions = 0
     for directory in live("killed"):
         partition = partition_of(directory)
         if f"{partition}" not in observed:
             continue
-        _, log = opened("killed", root, directory, clean=False)
-        seen = observed[f"{partition}"]
-        log.high_watermark = log.end_offset  # one replica: what it has is committed
-        check_observed(log, seen)
+        _, log = open_golden_log("killed", root, directory, clean=False)
+        observed_log = observed[f"{partition}"]
+        log.high_watermark = log.end_offset  # With one replica all records are committed.
+        check_observed(log, observed_log)
         checked += 1
         open_transactions += log.producers.first_open() is not None
         if partition is not None and partition.topic == acked["topic"]:
@@ -155,13 +159,13 @@ def test_all_logs_of_a_killed_broker_are_there(unpacked) -> None:
     assert (checked, open_transactions) == (15, 2)
 
 
-def test_a_damaged_directory_is_cut_where_kafka_cuts_it(unpacked) -> None:
-    root = golden.root("torn", unpacked("torn"))
+def test_damaged_directory_is_truncated_where_kafka_truncates_it(golden_directory) -> None:
+    root = golden.root("torn", golden_directory("torn"))
     checked = 0
     for directory, stems in golden.expected_files("torn").items():
         if partition_of(directory) is None or not (root / directory).exists():
             continue
-        _, log = opened("torn", root, directory, clean=False)
+        _, log = open_golden_log("torn", root, directory, clean=False)
         batches = [
             (b["base_offset"], b["last_offset"], b["crc"])
             for stem in sorted(stems)
@@ -182,13 +186,13 @@ def test_a_damaged_directory_is_cut_where_kafka_cuts_it(unpacked) -> None:
 INTERNAL = ("__cluster_metadata-0",)
 
 
-# -- what a writer leaves
+# -- files of a writer
 
 
-def rebuilt(
+def rebuild_indexes(
     disk: SimDisk, base_offset: int, interval: int, restart: int | None
 ) -> tuple[bytes, bytes]:
-    """The indexes of a segment as kwire writes them, with a restart before one batch."""
+    """Return a segment's indexes as kwire writes them, with a restart before one batch."""
     size = len(disk.read(f"p/{names.stem(base_offset)}{names.LOG}"))
     segment = Segment(disk, "p", base_offset, size)
     end, segment.size = segment.size, 0
@@ -203,15 +207,15 @@ def rebuilt(
     return index, segment.indexes.data()[1] if times is not None else times
 
 
-def trimmed(data: bytes, entry: int) -> bytes:
+def trim_index(data: bytes, entry: int) -> bytes:
     """Return an index file's bytes without the preallocated entries."""
     used = len(data.rstrip(b"\0"))
     return data[: -(-used // entry) * entry]
 
 
 @pytest.mark.parametrize("name", ["clean", "killed", "three", "quorum"])
-def test_indexes_are_written_byte_for_byte(name: str, unpacked) -> None:
-    root = golden.root(name, unpacked(name))
+def test_indexes_are_written_as_by_kafka(name: str, golden_directory) -> None:
+    root = golden.root(name, golden_directory(name))
     checked = restarted = 0
     for directory, stems in golden.expected_files(name).items():
         for stem, kinds in stems.items():
@@ -235,26 +239,28 @@ EXPECTED_REBUILT = {"clean": (58, 0), "killed": (64, 0), "three": (54, 17), "quo
 def check_rebuilt(
     name: str, directory: str, disk: SimDisk, stem: str, index: bytes, times: bytes
 ) -> bool:
-    """Whether it took a restart to come to the same bytes."""
+    """Whether the bytes are the same only with a restart before one of the batches."""
     interval = golden.topic_config(name, directory.split(".", maxsplit=1)[0]).index_interval_bytes
     preallocated = len(index) + len(times)
-    index = trimmed(index, offset_index.ENTRY_SIZE)
-    times = trimmed(times, time_index.ENTRY_SIZE)
-    kept_open = preallocated > len(index) + len(times)
+    index = trim_index(index, offset_index.ENTRY_SIZE)
+    times = trim_index(times, time_index.ENTRY_SIZE)
+    is_active = preallocated > len(index) + len(times)
     count = len(list(headers(disk.read(f"p/{stem}.log"))))
     for restart in (None, *range(count)):
-        new = rebuilt(disk, int(stem), interval, restart)
+        new = rebuild_indexes(disk, int(stem), interval, restart)
         without_closing = new[1][: -time_index.ENTRY_SIZE]
-        if new[0] == index and (new[1] == times or (kept_open and without_closing == times)):
-            assert restart is None or not directory.startswith("n1/")  # it was never restarted
+        if new[0] == index and (new[1] == times or (is_active and without_closing == times)):
+            assert restart is None or not directory.startswith("n1/")  # It never restarted.
             return restart is not None
     raise AssertionError(f"{directory}/{stem}: other indexes")
 
 
 @pytest.mark.parametrize("name", ["clean", "killed", "three", "quorum"])
-def test_snapshots_and_transaction_indexes_follow_from_the_batches(name: str, unpacked) -> None:
-    """Replayed from the start (or the oldest snapshot), each later file comes out the same."""
-    root = golden.root(name, unpacked(name))
+def test_snapshots_and_transaction_indexes_follow_from_the_batches(
+    name: str, golden_directory
+) -> None:
+    """A replay from the start, or from the oldest snapshot, gives the contents of later files."""
+    root = golden.root(name, golden_directory(name))
     snapshots = transactions = 0
     for directory in live(name):
         stems = golden.expected_files(name)[directory]
@@ -263,28 +269,28 @@ def test_snapshots_and_transaction_indexes_follow_from_the_batches(name: str, un
         for number, base in enumerate(bases):
             stem = names.stem(base)
             data = (root / directory / f"{stem}.log").read_bytes()
-            given = stems[stem].get("snapshot")
-            if not number and given is not None:
+            snapshot = stems[stem].get("snapshot")
+            if not number and snapshot is not None:
                 raw = (root / directory / f"{stem}.snapshot").read_bytes()
                 state.restore(read_snapshot(raw))
-            elif given is not None and not compacted(directory):
-                assert same_producers(state, given, directory)
+            elif snapshot is not None and not is_compacted(directory):
+                assert same_producers(state, snapshot, directory)
                 snapshots += 1
             aborted = []
             for pos, header in headers(data):
                 if header.producer_id >= 0:
                     actual = state.replay(data, pos, header)
                     aborted += [] if actual is None else [actual._asdict()]
-            wanted = [
+            expected = [
                 {k: v for k, v in e.items() if k != "version"}
                 for e in stems[stem].get("txnindex", [])
             ]
-            if not compacted(directory):
-                assert aborted == wanted
+            if not is_compacted(directory):
+                assert aborted == expected
             transactions += len(aborted)
         last = max((int(stem) for stem in stems if stem.isdigit()), default=-1)
         final = stems.get(names.stem(last), {}) if last >= 0 else {}
-        if bases and last > bases[-1] and "snapshot" in final and not compacted(directory):
+        if bases and last > bases[-1] and "snapshot" in final and not is_compacted(directory):
             assert same_producers(state, final["snapshot"], directory)
             snapshots += 1
     assert (snapshots, transactions) == EXPECTED_REPLAYED[name]
@@ -298,31 +304,29 @@ EXPECTED_REPLAYED = {
 }
 
 
-def compacted(directory: str) -> bool:
+def is_compacted(directory: str) -> bool:
     """Whether compaction removed batches that the files beside them still mention."""
     return "compact" in directory
 
 
-def same_producers(state: ProducerStates, given: list[dict[str, Any]], directory: str) -> bool:
+def same_producers(state: ProducerStates, snapshot: list[dict[str, Any]], directory: str) -> bool:
     mine = {p["producer_id"]: p for p in producers_of(list(state.all()))}
-    theirs = {p["producer_id"]: p for p in given}
-    # Records of 2023 have no producers any more in what a broker wrote after it was restarted.
+    theirs = {p["producer_id"]: p for p in snapshot}
+    # In the files of a restarted broker the producers of 2023 have expired.
     mine = {i: p for i, p in mine.items() if i in theirs or p["timestamp"] > NOW_MS - 10**10}
     assert mine == theirs, directory
     return True
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
-def test_a_log_written_from_the_same_batches_has_the_same_files(
-    name: str, unpacked, tmp_path
-) -> None:
-    """Append every batch as a follower does, close as a clean stop does, compare the files."""
-    root = golden.root(name, unpacked(name))
+def test_log_of_the_same_batches_has_the_same_files(name: str, golden_directory, tmp_path) -> None:
+    """Each batch is appended as by a follower, and the log closed as by a clean stop."""
+    root = golden.root(name, golden_directory(name))
     checked = 0
     for directory in live(name):
         config = golden.topic_config(name, directory)
         logs = sorted((root / directory).glob("*.log"))
-        if compacted(directory) or int(logs[0].stem) or "__" in directory:
+        if is_compacted(directory) or int(logs[0].stem) or "__" in directory:
             continue
         disk = RealDisk(str(tmp_path))
         target = directory.rsplit("/", 1)[-1]

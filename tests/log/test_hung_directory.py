@@ -1,4 +1,4 @@
-"""A log directory whose disk does not answer: it holds up itself, and no other one."""
+"""A log directory whose disk does not answer: it delays no other directory."""
 
 import threading
 from collections.abc import Callable
@@ -23,8 +23,8 @@ T = TypeVar("T")
 CONFIG = LogConfig(segment_bytes=200, retention_ms=3_600_000, file_delete_delay_ms=1_000)
 
 
-async def test_calls_of_a_hung_disk_take_no_thread_of_another_one() -> None:
-    """Invariant 91: each disk has threads of its own, and no more than so many."""
+async def test_calls_of_a_hung_disk_use_no_thread_of_another_disk() -> None:
+    """Invariant 91: each disk has threads of its own, whose number is limited."""
     hung, good = SimDisk(), SimDisk()
     threads = DiskThreads()
     lock = threading.Lock()
@@ -66,8 +66,8 @@ class HangingThreads(DiskThreads):
         return call()
 
 
-async def test_other_directories_are_kept_up_while_one_hangs(autojump_clock) -> None:
-    """Invariant 91: synced, checkpointed, cleaned by retention, rid of deleted topics, stopped."""
+async def test_other_directories_are_maintained_while_one_hangs(autojump_clock) -> None:
+    """Invariant 91: syncs, checkpoints, retention, deletion of topics, and the stop go on."""
     hung, good = SimDisk(), SimDisk()
     threads = HangingThreads()
     logs = LogManager(
@@ -76,25 +76,25 @@ async def test_other_directories_are_kept_up_while_one_hangs(autojump_clock) -> 
     await logs.open(lambda topic: CONFIG)
     async with trio.open_nursery() as nursery:
         await nursery.start(logs.run)
-        here = [logs.create("t", ID, partition, CONFIG) for partition in range(4)]
-        assert [log.disk for log in here] == [hung, good, hung, good]
+        created = [logs.create("t", ID, partition, CONFIG) for partition in range(4)]
+        assert [log.disk for log in created] == [hung, good, hung, good]
         await logs.delete("t", 2)
         await logs.delete("t", 3)
         threads.hung = hung
-        for log in here[:2]:
+        for log in created[:2]:
             for _ in range(7):
                 append(log, [b"v"])
             log.high_watermark = log.end_offset
             log.advance_start(3)
         await trio.sleep(100)
-        assert here[0].flush_state.recovery_point == 0, "its disk does not answer"
-        assert here[1].flush_state.recovery_point == here[1].segments.active.base_offset == 6
+        assert created[0].flush_state.recovery_point == 0, "its disk does not answer"
+        assert created[1].flush_state.recovery_point == created[1].segments.active.base_offset == 6
         assert good.read("replication-offset-checkpoint") == b"0\n1\nt 1 7\n"
         assert good.read("recovery-point-offset-checkpoint") == b"0\n1\nt 1 6\n"
         assert good.read("log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"
         assert [entry.name for entry in good.entries() if entry.is_directory] == ["t-1"]
         await trio.sleep(4_000)
-        assert here[1].start_offset == 7, "its records are too old"
+        assert created[1].start_offset == 7, "its records are too old"
         logs.create("u", OTHER, 0, CONFIG)
         nursery.cancel_scope.cancel()
         threads.released.set()
@@ -102,7 +102,7 @@ async def test_other_directories_are_kept_up_while_one_hangs(autojump_clock) -> 
     assert ".kafka_cleanshutdown" in good.files
 
 
-async def test_stop_in_order_of_one_directory_waits_for_no_other(autojump_clock) -> None:
+async def test_stop_of_one_directory_waits_for_no_other(autojump_clock) -> None:
     """Invariants 91 and 109."""
     hung, good = SimDisk(), SimDisk()
     threads = HangingThreads(hung=hung)
@@ -122,10 +122,10 @@ async def test_stop_in_order_of_one_directory_waits_for_no_other(autojump_clock)
 
 
 @pytest.mark.parametrize("ends", ["the disk answers", "stop"])
-async def test_deleted_log_on_a_hung_disk_goes_when_the_disk_answers(
+async def test_deleted_log_on_a_hung_disk_is_removed_when_the_disk_answers(
     autojump_clock, ends: str
 ) -> None:
-    """Invariants 40 and 91: nobody waits for it, and nobody is given it, also under its old id."""
+    """Invariants 40 and 91: no request waits for it, and no topic gets it, not even its own."""
     disk = SimDisk()
     threads = HangingThreads(hung=disk)
     logs = LogManager([LogDirectory(disk, "hung")], Clock(), threads=threads)
@@ -133,16 +133,16 @@ async def test_deleted_log_on_a_hung_disk_goes_when_the_disk_answers(
     async with trio.open_nursery() as outer:
         async with trio.open_nursery() as nursery:
             await nursery.start(logs.run)
-            opened = logs.create("t", ID, 0, CONFIG)
-            append(opened, [b"v"])
-            outer.start_soon(logs.flush, opened)
+            log = logs.create("t", ID, 0, CONFIG)
+            append(log, [b"v"])
+            outer.start_soon(logs.flush, log)
             await trio.testing.wait_all_tasks_blocked()
             try:
-                logs.delete_soon(opened)
+                logs.delete_soon(log)
                 with pytest.raises(KafkaStorageError):
                     logs.create("t", ID, 0, CONFIG)
             except BaseException:
-                threads.released.set()  # the flush cannot be cancelled
+                threads.released.set()  # The flush cannot be cancelled.
                 raise
             if ends == "stop":
                 nursery.cancel_scope.cancel()

@@ -19,7 +19,7 @@ SEEDS = int(os.environ.get("KWIRE_SIM_SEEDS", "40"))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_nothing_that_was_promised_is_lost(seed: int) -> None:
+def test_no_acknowledged_record_is_lost(seed: int) -> None:
     """Invariants 39, 40, 51, 64, 78, 82, 83 and 85."""
     logging.disable(logging.CRITICAL)
     try:
@@ -28,7 +28,7 @@ def test_nothing_that_was_promised_is_lost(seed: int) -> None:
         logging.disable(logging.NOTSET)
 
 
-def test_a_seed_is_one_story() -> None:
+def test_seed_replays_the_same_run() -> None:
     """Invariant 110: what failed can be seen again."""
     from kwire.simulation import log_sim
 
@@ -42,7 +42,7 @@ def test_a_seed_is_one_story() -> None:
     assert stories[0] == stories[1]
 
 
-async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> None:
+async def test_recreated_topic_ignores_the_checkpoints_of_the_older_one(autojump_clock) -> None:
     """Invariants 40 and 82: the checkpoints still hold the older topic's offsets."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -64,7 +64,7 @@ async def test_a_topic_made_again_starts_at_its_own_start(autojump_clock) -> Non
 
 
 @pytest.mark.parametrize("wait_s", [0, 100])
-async def test_records_deleted_from_a_topic_made_again_stay_deleted(
+async def test_records_deleted_from_a_recreated_topic_stay_deleted(
     autojump_clock, wait_s: int
 ) -> None:
     """Invariant 39."""
@@ -90,7 +90,7 @@ async def test_records_deleted_from_a_topic_made_again_stay_deleted(
             assert names.NAMED_AGAIN not in {e.name for e in survivor.entries("t-0")}
 
 
-async def test_a_log_that_lost_its_topic_id_is_put_aside(autojump_clock) -> None:
+async def test_log_without_its_topic_id_becomes_a_stray(autojump_clock) -> None:
     """Invariant 40: it may be of an older topic, deleted just before the power went."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -106,7 +106,9 @@ async def test_a_log_that_lost_its_topic_id_is_put_aside(autojump_clock) -> None
         assert current == "t-0"
 
 
-async def test_a_deletion_is_synced_before_its_files_go(autojump_clock) -> None:
+async def test_rename_of_a_deleted_log_is_synced_before_its_files_are_removed(
+    autojump_clock,
+) -> None:
     """Invariant 83: half of a topic under its old name could be taken for another's."""
     disk = SimDisk()
     async with running(disk) as logs:

@@ -40,7 +40,7 @@ def spoil(disk: SimDisk) -> bytes:
     return segment
 
 
-async def test_an_old_format_keeps_no_other_partition_closed(autojump_clock) -> None:
+async def test_partition_of_an_old_format_does_not_affect_others(autojump_clock) -> None:
     disk = await two_partitions()
     segment = spoil(disk)
     async with running(disk) as logs:
@@ -55,7 +55,7 @@ async def test_an_old_format_keeps_no_other_partition_closed(autojump_clock) -> 
     assert ".kafka_cleanshutdown" not in names, "one partition still has to be recovered"
 
 
-async def test_a_topic_of_that_name_can_be_made_anew(autojump_clock) -> None:
+async def test_topic_of_an_old_format_can_be_recreated(autojump_clock) -> None:
     disk = await two_partitions()
     spoil(disk)
     async with running(disk) as logs:
@@ -65,7 +65,7 @@ async def test_a_topic_of_that_name_can_be_made_anew(autojump_clock) -> None:
         assert {e.name for e in disk.entries() if e.is_directory} == {"t-0", "t-1"}
 
 
-async def test_a_topic_that_cannot_be_opened_can_be_deleted(autojump_clock) -> None:
+async def test_topic_of_an_old_format_can_be_deleted(autojump_clock) -> None:
     disk = await two_partitions()
     spoil(disk)
     async with running(disk) as logs:
@@ -74,7 +74,7 @@ async def test_a_topic_that_cannot_be_opened_can_be_deleted(autojump_clock) -> N
         assert {e.name for e in disk.entries() if e.is_directory} == {"t-1"}
 
 
-async def test_other_directories_are_left_alone(autojump_clock) -> None:
+async def test_directories_that_are_no_partitions_are_ignored(autojump_clock) -> None:
     """The metadata log, lost+found, a user's backup; a bare directory is a creation cut short."""
     disk = SimDisk()
     for name in ("__cluster_metadata-0", "lost+found", "backup-2", "notes", "bare-0"):
@@ -90,7 +90,7 @@ async def test_other_directories_are_left_alone(autojump_clock) -> None:
     assert [e.name for e in disk.entries("backup-2")] == ["holiday.jpg"]
 
 
-async def test_deleted_records_stay_deleted_over_a_kill(autojump_clock) -> None:
+async def test_deleted_records_stay_deleted_after_a_kill(autojump_clock) -> None:
     """Invariant 39: before DeleteRecords is answered, the start is on disk."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -109,7 +109,7 @@ async def test_deleted_records_stay_deleted_over_a_kill(autojump_clock) -> None:
         assert [offset for offset, _ in content(log)] == [3, 4, 5]
 
 
-async def test_a_deleted_partition_has_its_indexes(autojump_clock) -> None:
+async def test_deleted_partition_keeps_its_index_files(autojump_clock) -> None:
     """Kafka complains of segments without them when it opens the directory before they are gone."""
     disk = SimDisk()
     async with running(disk) as logs:

@@ -17,7 +17,7 @@ def writes_until_quick(pace: Pace, now: float) -> int:
     return count
 
 
-def test_one_slow_write_is_enough_and_one_quick_one_is_not() -> None:
+def test_directory_is_slow_after_one_slow_write_until_several_quick_ones() -> None:
     """Invariant 91."""
     pace = Pace()
     assert not pace.is_slow_after(QUICK, 0)
@@ -33,7 +33,7 @@ def test_throttled_directory_stays_slow() -> None:
     assert all(slow)
 
 
-def test_relapses_take_longer_to_be_forgiven_up_to_a_limit() -> None:
+def test_directory_stays_slow_for_longer_after_each_relapse() -> None:
     """Each recovery that was too early costs the loop one slow write: they become rare."""
     pace = Pace()
     runs = []

@@ -1,4 +1,4 @@
-"""A partition's log, call by call."""
+"""The methods of a partition's log."""
 
 import errno
 from typing import Any
@@ -23,88 +23,91 @@ from tests.support.log.batches import (
 )
 
 
-def opened(disk: SimDisk | None = None, **config: Any) -> PartitionLog:
+def make_log(disk: SimDisk | None = None, **config: Any) -> PartitionLog:
     disk = SimDisk() if disk is None else disk
     disk.make_directory("t-0")
-    made_config = LogConfig(**config)
-    return create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=made_config)
+    log_config = LogConfig(**config)
+    return create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS, config=log_config)
 
 
-def bases(log: PartitionLog) -> list[int]:
+def base_offsets(log: PartitionLog) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def stored(log: PartitionLog) -> bytes:
+def file_bytes(log: PartitionLog) -> bytes:
+    """Return the bytes of all segments."""
     return b"".join(s.file.read(0, s.size) for s in log.segments)
 
 
 # -- appending
 
 
-def test_a_batch_is_stamped_and_nothing_else() -> None:
-    log = opened()
+def test_append_changes_only_base_offset_and_leader_epoch() -> None:
+    log = make_log()
     append(log, [b"a", b"b"])
     data = encode([b"c"])
-    done = log.append_leader(memoryview(data), parse(data), 4, TIME_MS)
-    assert done == (2, 2, TIME_MS, 0, False)
-    [_, (pos, header)] = headers(stored(log))
+    appended = log.append_leader(memoryview(data), parse(data), 4, TIME_MS)
+    assert appended == (2, 2, TIME_MS, 0, False)
+    [_, (pos, header)] = headers(file_bytes(log))
     assert (header.base_offset, header.leader_epoch) == (2, 4)
-    assert stored(log)[pos + 16 :] == data[16:]
+    assert file_bytes(log)[pos + 16 :] == data[16:]
     assert log.epochs.entries() == [(0, 0), (4, 2)]
 
 
-def test_log_append_time_is_stamped_with_a_new_crc() -> None:
-    log = opened(log_append_time=True)
-    done = append(log, [b"a", b"b"], now_ms=TIME_MS + 5)
-    assert done.timestamp_ms == TIME_MS + 5
-    [(pos, header)] = headers(stored(log))
+def test_log_append_time_replaces_the_timestamp_and_the_crc() -> None:
+    log = make_log(log_append_time=True)
+    appended = append(log, [b"a", b"b"], now_ms=TIME_MS + 5)
+    assert appended.timestamp_ms == TIME_MS + 5
+    [(pos, header)] = headers(file_bytes(log))
     assert header.is_log_append_time
     assert header.max_timestamp == TIME_MS + 5
-    assert crc_ok(stored(log), pos, header)
+    assert crc_ok(file_bytes(log), pos, header)
     assert max_timestamp(log) == (TIME_MS + 5, 0)
 
 
-def test_a_follower_takes_batches_as_they_are() -> None:
-    log = opened(segment_bytes=200)
+def test_follower_appends_batches_unchanged() -> None:
+    log = make_log(segment_bytes=200)
     data = encode([b"a"], base_offset=3, leader_epoch=2) + encode([b"b"] * 9, base_offset=9)
-    log.append_follower(data + data[:40])  # a cut-off last one is left out
-    assert stored(log) == data
+    log.append_follower(data + data[:40])  # An incomplete last one is left out.
+    assert file_bytes(log) == data
     assert log.end_offset == 18
     with pytest.raises(UnexpectedOffset):
         log.append_follower(encode([b"c"], base_offset=17))
     with pytest.raises(errors.CorruptMessage):
         log.append_follower(encode([b"c"], base_offset=18)[:-1] + b"!")
-    assert stored(log) == data
+    assert file_bytes(log) == data
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"segment_bytes": 170}, [0, 2, 4]),  # two batches of 69 or 70 bytes each
-        ({"index_interval_bytes": 0, "segment_index_bytes": 24}, [0, 2, 4]),  # time index is full
-        ({"segment_ms": 2}, [0, 3]),  # by the batches' own timestamps
+        ({"segment_bytes": 170}, [0, 2, 4]),  # Two batches of 69 or 70 bytes each.
+        ({"index_interval_bytes": 0, "segment_index_bytes": 24}, [0, 2, 4]),  # It is full.
+        ({"segment_ms": 2}, [0, 3]),  # By the timestamps of the batches.
         ({"segment_ms": 3, "segment_jitter_ms": 1}, [0, 3]),
         ({}, [0]),
     ],
 )
-def test_a_segment_is_closed_when_it_is(config: dict[str, Any], expected: list[int]) -> None:
-    log = opened(**config)
+def test_segment_rolls_by_size_index_size_and_age(
+    config: dict[str, Any], expected: list[int]
+) -> None:
+    log = make_log(**config)
     for n in range(5):
         append(log, [b"v"], timestamp_ms=TIME_MS + n)
-    assert bases(log) == expected
+    assert base_offsets(log) == expected
     assert [offset for offset, _ in content(log)] == [0, 1, 2, 3, 4]
 
 
-def test_a_batch_larger_than_a_segment_gets_its_own() -> None:
-    log = opened(segment_bytes=100)
+def test_batch_larger_than_a_segment_gets_its_own() -> None:
+    log = make_log(segment_bytes=100)
     for size in (10, 500, 10):
         append(log, [b"v" * size])
-    assert bases(log) == [0, 1, 2]
+    assert base_offsets(log) == [0, 1, 2]
 
 
-def test_closing_a_segment_writes_its_files() -> None:
+def test_closed_segment_has_index_and_snapshot_files() -> None:
     disk = SimDisk()
-    log = opened(disk, segment_bytes=170, index_interval_bytes=10)
+    log = make_log(disk, segment_bytes=170, index_interval_bytes=10)
     for n in range(3):
         append(log, [b"v"], timestamp_ms=TIME_MS + n)
     log.flush_state.flush()
@@ -120,32 +123,32 @@ def test_closing_a_segment_writes_its_files() -> None:
     assert log.snapshots.offsets == [2]
 
 
-def test_an_empty_segment_is_not_closed() -> None:
-    log = opened()
+def test_empty_segment_is_not_rolled() -> None:
+    log = make_log()
     assert log.roll(TIME_MS) is log.segments.active
-    assert bases(log) == [0]
+    assert base_offsets(log) == [0]
 
 
 # -- producers
 
 
-def test_duplicates_and_gaps_of_an_idempotent_producer() -> None:
+def test_idempotent_producer_gets_duplicates_acknowledged_and_gaps_refused() -> None:
     """Invariant 50."""
-    log = opened()
+    log = make_log()
 
     def send(sequence: int, count: int = 2, epoch: int = 0) -> tuple[int, bool]:
-        done = append(
+        appended = append(
             log,
             [b"v"] * count,
             producer_id=7,
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-        return done.base_offset, done.duplicate
+        return appended.base_offset, appended.duplicate
 
     assert [send(n * 2) for n in range(6)] == [(n * 2, False) for n in range(6)]
     assert [send(n * 2) for n in range(1, 6)] == [(n * 2, True) for n in range(1, 6)]
-    for gap in (0, 13, 14, 11):  # 0 is older than the last five
+    for gap in (0, 13, 14, 11):  # 0 is older than the last five batches.
         with pytest.raises(errors.OutOfOrderSequenceNumber):
             send(gap)
     with pytest.raises(errors.OutOfOrderSequenceNumber):
@@ -156,22 +159,22 @@ def test_duplicates_and_gaps_of_an_idempotent_producer() -> None:
     assert log.end_offset == 14
 
 
-def test_sequences_wrap() -> None:
+def test_sequence_numbers_wrap() -> None:
     """Invariant 50."""
-    log = opened()
+    log = make_log()
     top = (1 << 31) - 1
     for sequence in (top - 1, 0, 2):
         append(log, [b"v"] * 2, producer_id=1, producer_epoch=0, base_sequence=sequence)
     again = append(log, [b"v"] * 2, producer_id=1, producer_epoch=0, base_sequence=top - 1)
     assert again[:2] == (0, 1)
-    log = opened()
-    append(log, [b"v"] * 4, producer_id=1, producer_epoch=0, base_sequence=top - 1)  # over the top
+    log = make_log()
+    append(log, [b"v"] * 4, producer_id=1, producer_epoch=0, base_sequence=top - 1)  # It wraps.
     append(log, [b"v"], producer_id=1, producer_epoch=0, base_sequence=2)
     assert append(log, [b"v"] * 4, producer_id=1, producer_epoch=0, base_sequence=top - 1).duplicate
 
 
 def transact(log: PartitionLog, producer: int, epoch: int = 0) -> int:
-    done = append(
+    appended = append(
         log,
         [b"t"],
         producer_id=producer,
@@ -179,7 +182,7 @@ def transact(log: PartitionLog, producer: int, epoch: int = 0) -> int:
         base_sequence=0,
         transactional=True,
     )
-    return done.base_offset
+    return appended.base_offset
 
 
 def end(log: PartitionLog, producer: int, *, commit: bool, epoch: int = 1) -> int:
@@ -195,13 +198,13 @@ def end(log: PartitionLog, producer: int, *, commit: bool, epoch: int = 1) -> in
     ).base_offset
 
 
-def test_what_is_stable_ends_before_the_first_open_transaction() -> None:
-    log = opened(segment_bytes=200)
+def test_last_stable_offset_is_the_start_of_the_first_open_transaction() -> None:
+    log = make_log(segment_bytes=200)
     first, second = transact(log, 1), transact(log, 2)
     append(log, [b"plain"])
     assert log.producers.last_stable_offset(log.end_offset) == first
     marker = end(log, 1, commit=False)
-    assert log.producers.last_stable_offset(marker) == first  # the marker is not committed yet
+    assert log.producers.last_stable_offset(marker) == first  # The marker is not committed.
     assert log.producers.last_stable_offset(log.end_offset) == second
     assert log.segments.aborted_transactions(0, log.end_offset) == [(1, first, marker, second)]
     end(log, 2, commit=True)
@@ -217,17 +220,17 @@ def test_what_is_stable_ends_before_the_first_open_transaction() -> None:
         end(log, 1, commit=True, epoch=1)
 
 
-def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
+def test_plain_batch_inside_a_transaction_is_refused() -> None:
     """Invariant 63."""
-    log = opened()
+    log = make_log()
     transact(log, 1)
     with pytest.raises(errors.InvalidTxnState):
         append(log, [b"x"], producer_id=1, producer_epoch=0, base_sequence=1)
 
 
-def test_truncation_brings_back_the_producers_of_before() -> None:
+def test_truncation_restores_producer_states() -> None:
     """Invariants 51 and 64."""
-    log = opened(segment_bytes=200)
+    log = make_log(segment_bytes=200)
     for n in range(8):
         append(log, [b"v"], producer_id=1, producer_epoch=0, base_sequence=n)
     transact(log, 2)
@@ -242,9 +245,9 @@ def test_truncation_brings_back_the_producers_of_before() -> None:
 # -- reading
 
 
-def test_a_read_stays_below_its_end_and_gives_one_batch_at_least() -> None:
+def test_read_ends_at_its_bounds_and_has_at_least_one_batch() -> None:
     """Invariants 13, 16 and 18."""
-    log = opened()
+    log = make_log()
     for _ in range(4):
         append(log, [b"v" * 50] * 2)
     size = log.segments.size // 4
@@ -254,20 +257,21 @@ def test_a_read_stays_below_its_end_and_gives_one_batch_at_least() -> None:
         (2, 10, 8, True, (size, size)),
         (2, 10, 8, False, (size, 10)),
         (2, size + 10, 8, True, (size, size + 10)),
-        (0, 1 << 20, 5, True, (0, 2 * size)),  # the batch of 4 reaches past 5
+        (0, 1 << 20, 5, True, (0, 2 * size)),  # The batch at 4 ends above 5.
         (4, 1 << 20, 4, True, (0, 0)),
         (8, 1 << 20, 8, True, (0, 0)),
     ):
-        with log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one) as got:
-            assert (got.position, len(got)) == expected
-            assert len(got.read()) == len(got)
+        region = log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+        with region:
+            assert (region.position, len(region)) == expected
+            assert len(region.read()) == len(region)
     log.advance_start(3)
     for offset in (2, 9):
         with pytest.raises(errors.OffsetOutOfRange):
             log.read(offset, 100, end_offset=8)
 
 
-def test_a_region_outlives_its_segment(tmp_path) -> None:
+def test_region_of_a_removed_segment_can_be_read(tmp_path) -> None:
     disk = RealDisk(str(tmp_path))
     disk.make_directory("t-0")
     config = LogConfig(segment_bytes=200)
@@ -283,15 +287,15 @@ def test_a_region_outlives_its_segment(tmp_path) -> None:
     assert log.start_offset == log.segments[0].base_offset == 2
 
 
-def test_timestamps_are_found_across_segments() -> None:
+def test_search_by_timestamp_spans_segments() -> None:
     """Invariant 17."""
-    log = opened(segment_bytes=300, index_interval_bytes=60)
+    log = make_log(segment_bytes=300, index_interval_bytes=60)
     times = [5, 3, 9, 9, 4, 20, 11, 11, 30, 2]
     for time in times:
         append(log, [b"v", b"w"], timestamp_ms=time)
-    for wanted in range(1, 32):
-        expected = next(((n * 2, t) for n, t in enumerate(times) if t >= wanted), None)
-        assert offset_for_timestamp(log, wanted) == expected
+    for timestamp in range(1, 32):
+        expected = next(((n * 2, t) for n, t in enumerate(times) if t >= timestamp), None)
+        assert offset_for_timestamp(log, timestamp) == expected
     assert max_timestamp(log) == (30, 16)
     log.advance_start(17)
     assert max_timestamp(log) == (30, 17)
@@ -300,11 +304,11 @@ def test_timestamps_are_found_across_segments() -> None:
     assert offset_for_timestamp(log, 1) == (18, 2)
 
 
-def test_a_wrong_index_is_made_anew() -> None:
+def test_wrong_index_is_rebuilt() -> None:
     """Invariant 79."""
     for damage in (b"\xff" * 16, b"\0" * 16, b"\0\0\0\4\0\0\0\11", b"", b"x"):
         disk = SimDisk()
-        log = opened(disk, segment_bytes=500, index_interval_bytes=60)
+        log = make_log(disk, segment_bytes=500, index_interval_bytes=60)
         for _ in range(12):
             append(log, [b"v"])
         log.flush_state.flush()
@@ -315,25 +319,25 @@ def test_a_wrong_index_is_made_anew() -> None:
             assert disk.read("t-0/00000000000000000000.index") == index
 
 
-# -- slow and broken disks
+# -- slow and failing disks
 
 
-def test_a_slow_directory_writes_behind() -> None:
-    """Invariant 91: the append returns at once; readers wait until it is written."""
+def test_append_to_a_slow_directory_is_written_later() -> None:
+    """Invariant 91: the append returns at once; a read ends before the unwritten batches."""
     disk = SimDisk()
-    log = opened(disk, segment_bytes=300)
-    notices: list[bool] = []
-    log.writer.on_queued = lambda: notices.append(True)
+    log = make_log(disk, segment_bytes=300)
+    notifications: list[bool] = []
+    log.writer.on_queued = lambda: notifications.append(True)
     append(log, [b"a"])
     disk.slow = True
     for value in (b"b", b"c", b"d", b"e", b"f"):
         append(log, [value])
     assert (log.end_offset, log.writer.written_offset) == (6, 1)
-    assert notices
+    assert notifications
     assert content(log) == [(0, b"a")]
     job = log.writer.queue.take()
     disk.slow = False
-    append(log, [b"g"])  # not before those that wait
+    append(log, [b"g"])  # It is queued behind the others.
     log.truncate_to(6)
     assert log.writer.written_offset == 1
     job.run()
@@ -346,9 +350,9 @@ def test_a_slow_directory_writes_behind() -> None:
     assert [value for _, value in content(log)] == [b"a", b"b", b"c", b"d", b"e", b"f", b"h"]
 
 
-def test_a_truncation_while_a_thread_writes() -> None:
+def test_truncation_during_a_write_keeps_later_appends() -> None:
     disk = SimDisk()
-    log = opened(disk)
+    log = make_log(disk)
     log.writer.on_queued = lambda: None
     append(log, [b"a"])
     disk.slow = True
@@ -362,21 +366,21 @@ def test_a_truncation_while_a_thread_writes() -> None:
     assert log.writer.written_offset == 2
     log.settle()
     assert [value for _, value in content(log)] == [b"a", b"b", b"d"]
-    assert len(stored(log)) == log.segments.size
+    assert len(file_bytes(log)) == log.segments.size
 
 
 @pytest.mark.parametrize("cut", [1, 100, 299, 599, 699])
-@pytest.mark.parametrize("taken", [False, True])
-def test_a_cut_far_back_in_what_is_not_written_yet(cut: int, taken: bool) -> None:
-    """More batches wait than the segment knows the places of by heart."""
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_truncation_within_queued_batches(cut: int, is_writing: bool) -> None:
+    """More batches are queued than the segment has positions in memory for."""
     disk = SimDisk()
-    log = opened(disk, index_interval_bytes=500)
+    log = make_log(disk, index_interval_bytes=500)
     log.writer.on_queued = lambda: None
     append(log, [b"first"])
     disk.slow = True
     for n in range(1, 700):
         append(log, [b"%d" % n])
-    job = log.writer.queue.take() if taken else None
+    job = log.writer.queue.take() if is_writing else None
     log.truncate_to(cut)
     append(log, [b"again"])
     if job is not None:
@@ -385,18 +389,18 @@ def test_a_cut_far_back_in_what_is_not_written_yet(cut: int, taken: bool) -> Non
     log.settle()
     expected = [b"first", *(b"%d" % n for n in range(1, cut)), b"again"]
     assert [value for _, value in content(log)] == expected
-    assert len(stored(log)) == log.segments.size
+    assert len(file_bytes(log)) == log.segments.size
 
 
-@pytest.mark.parametrize("taken", [False, True])
-def test_a_cut_inside_of_a_fetch_that_is_not_written_yet(taken: bool) -> None:
-    """A follower's batches of one fetch are one write: its front stays."""
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_truncation_within_a_queued_fetch(is_writing: bool) -> None:
+    """The batches of one fetch are one write; those before the cut are written."""
     disk = SimDisk()
-    log = opened(disk)
+    log = make_log(disk)
     log.writer.on_queued = lambda: None
     disk.slow = True
     log.append_follower(b"".join(encode([b"%d" % n], base_offset=n) for n in range(9)))
-    job = log.writer.queue.take() if taken else None
+    job = log.writer.queue.take() if is_writing else None
     log.truncate_to(4)
     append(log, [b"again"])
     append(log, [b"and again"])
@@ -406,11 +410,11 @@ def test_a_cut_inside_of_a_fetch_that_is_not_written_yet(taken: bool) -> None:
         log.on_written()
     log.settle()
     assert [value for _, value in content(log)] == [b"0", b"1", b"2", b"3", b"again"]
-    assert len(stored(log)) == log.segments.size
+    assert len(file_bytes(log)) == log.segments.size
 
 
-def test_an_index_made_anew_forgets_what_was_known_by_heart() -> None:
-    log = opened(index_interval_bytes=0)
+def test_rebuilt_index_of_the_active_segment_is_right() -> None:
+    log = make_log(index_interval_bytes=0)
     for n in range(9):
         append(log, [b"%d" % n])
     log.segments.active.reindex()
@@ -419,9 +423,9 @@ def test_an_index_made_anew_forgets_what_was_known_by_heart() -> None:
             assert parse(region.read()).base_offset == offset
 
 
-def test_a_cut_of_a_segment_that_goes_is_forgotten() -> None:
+def test_queued_truncation_of_a_removed_segment_is_dropped() -> None:
     disk = SimDisk()
-    log = opened(disk, segment_bytes=100)
+    log = make_log(disk, segment_bytes=100)
     log.writer.on_queued = lambda: None
     for value in (b"a", b"b", b"c"):
         append(log, [value])
@@ -435,10 +439,10 @@ def test_a_cut_of_a_segment_that_goes_is_forgotten() -> None:
     assert [value for _, value in content(log)] == [b"a", b"e"]
 
 
-def test_a_write_error_leaves_the_log_as_it_was() -> None:
+def test_write_error_leaves_the_log_unchanged() -> None:
     """Invariant 88."""
     disk = SimDisk()
-    log = opened(disk)
+    log = make_log(disk)
     append(log, [b"a"])
     disk.fail_at("write", OSError(errno.EIO, "broken"))
     failures: list[int] = []
@@ -451,9 +455,9 @@ def test_a_write_error_leaves_the_log_as_it_was() -> None:
         append(log, [b"b"])
 
 
-def test_nothing_is_cut_off_while_a_flush_runs() -> None:
-    """It would count what it syncs, and write indexes, of what is no more."""
-    log = opened(segment_bytes=200)
+def test_truncation_is_refused_while_a_flush_runs() -> None:
+    """The flush would count records, and write indexes, that the truncation removes."""
+    log = make_log(segment_bytes=200)
     for _ in range(6):
         append(log, [b"v"])
     flush = log.flush_state.start()
@@ -474,10 +478,10 @@ def test_nothing_is_cut_off_while_a_flush_runs() -> None:
     assert log.flush_state.start() is None
 
 
-def test_a_failed_flush_promises_nothing() -> None:
+def test_failed_flush_does_not_move_the_recovery_point() -> None:
     """Invariant 89."""
     disk = SimDisk()
-    log = opened(disk)
+    log = make_log(disk)
     append(log, [b"v"])
     disk.fail_at("sync", OSError(errno.EIO, "broken"))
     for _ in range(2):

@@ -37,7 +37,7 @@ CONFIG = LogConfig(
 
 
 @attrs.define
-class Seen:
+class LogState:
     """The observable state of a log."""
 
     records: list[tuple[int, bytes | None]]
@@ -49,8 +49,8 @@ class Seen:
     starts: list[int]
 
 
-def seen(log: PartitionLog) -> Seen:
-    return Seen(
+def state_of(log: PartitionLog) -> LogState:
+    return LogState(
         content(log),
         log.epochs.entries(),
         sorted((p.producer_id, p.epoch, p.last_sequence, p.open_from) for p in log.producers.all()),
@@ -62,7 +62,7 @@ def seen(log: PartitionLog) -> Seen:
 
 
 async def fill(logs: LogManager, log: PartitionLog, steps: int, first: int = 0) -> None:
-    """Batches of three producers in new epochs, transactions among them, each synced as asked."""
+    """Append transactions of three producers in new epochs; sync after each if it is due."""
     for step in range(first, first + steps):
         producer, epoch = step % 3, 1 + step // 9
         if step % 5 == 4 and log.producers.get(producer) is not None:
@@ -85,7 +85,7 @@ async def fill(logs: LogManager, log: PartitionLog, steps: int, first: int = 0) 
 
 @attrs.define
 class Broker:
-    """Runs logs on a disk, and gives the disk after the power was lost."""
+    """Runs logs on a disk, whose power may fail."""
 
     disk: SimDisk
     config: LogConfig = CONFIG
@@ -108,21 +108,22 @@ class Broker:
     def lose_power(self, seed: int) -> "Broker":
         return Broker(self.disk.power_loss(Random(seed)), self.config)
 
-    async def seen(self) -> Seen:
-        actual: list[Seen] = []
-        again = Broker(self.disk, self.config)
+    async def read_state(self) -> LogState:
+        """Start a broker on the disk, and return the state of its log."""
+        states: list[LogState] = []
+        broker = Broker(self.disk, self.config)
 
-        def look(logs: LogManager) -> None:
+        def read(logs: LogManager) -> None:
             log = logs.get("t", 0)
             assert log is not None
-            actual.append(seen(log))
+            states.append(state_of(log))
 
-        await again.run(look, stop=False)
-        return actual[0]
+        await broker.run(read, stop=False)
+        return states[0]
 
 
 async def delayed_flushes(call: Callable[[], None]) -> None:
-    """A thread that is slow at flushes."""
+    """Call like a thread, but flush only after a long time."""
     if isinstance(getattr(call, "__self__", None), Flush):
         await trio.sleep(1000)
     await at_once(call)
@@ -137,67 +138,67 @@ async def delayed_flushes(call: Callable[[], None]) -> None:
         pytest.param(False, 0.0, id="without checkpoints"),
     ],
 )
-async def test_a_log_that_syncs_each_record_loses_nothing(
+async def test_log_that_syncs_each_record_loses_none_with_the_power(
     autojump_clock, steps: int, stop: bool, settle_s: float
 ) -> None:
-    """Invariants 78, 64, 51 and 85: nothing but what the log itself syncs is synced."""
+    """Invariants 78, 64, 51 and 85: the test loses every page that the log did not sync."""
     broker = Broker(SimDisk())
-    before: list[Seen] = []
+    before: list[LogState] = []
 
     async def work(logs: LogManager) -> None:
         log = logs.create("t", ID, 0, CONFIG)
         await fill(logs, log, steps)
         assert log.flush_state.recovery_point == log.end_offset
-        before.append(seen(log))
+        before.append(state_of(log))
 
     await broker.run(work, stop=stop, settle_s=settle_s)
     for seed in SEEDS:
-        assert await broker.lose_power(seed).seen() == before[0], seed
+        assert await broker.lose_power(seed).read_state() == before[0], seed
 
 
-async def test_a_restart_in_order_and_a_loss_before_anything_changes(autojump_clock) -> None:
-    """Invariants 78 and 81: the marker is gone, so a recovery reads what the stop had synced."""
+async def test_power_loss_after_a_clean_restart_without_changes(autojump_clock) -> None:
+    """Invariants 78 and 81: without the marker a recovery reads the records that were synced."""
     broker = Broker(SimDisk())
-    before: list[Seen] = []
+    before: list[LogState] = []
 
     async def work(logs: LogManager) -> None:
         log = logs.create("t", ID, 0, CONFIG)
         await fill(logs, log, 45)
-        before.append(seen(log))
+        before.append(state_of(log))
 
     await broker.run(work, stop=True)
     await broker.run(lambda logs: None, stop=False, settle_s=100)
     for seed in SEEDS:
-        assert await broker.lose_power(seed).seen() == before[0], seed
+        assert await broker.lose_power(seed).read_state() == before[0], seed
     broker = Broker(broker.disk.after_kill())
     await broker.run(lambda logs: None, stop=True)
     for seed in SEEDS:
-        assert await broker.lose_power(seed).seen() == before[0], seed
+        assert await broker.lose_power(seed).read_state() == before[0], seed
 
 
 async def test_clean_stop_syncs_unflushed_records(autojump_clock) -> None:
     """Invariant 78: the marker of a clean stop covers every file."""
     broker = Broker(SimDisk(), attrs.evolve(CONFIG, flush_messages=1 << 40))
-    before: list[Seen] = []
+    before: list[LogState] = []
 
     async def work(logs: LogManager) -> None:
         log = logs.create("t", ID, 0, broker.config)
         await fill(logs, log, 45)
-        before.append(seen(log))
+        before.append(state_of(log))
 
     await broker.run(work, stop=True)
     for seed in SEEDS:
-        assert await broker.lose_power(seed).seen() == before[0], seed
+        assert await broker.lose_power(seed).read_state() == before[0], seed
 
 
 @pytest.mark.parametrize("changes", range(10))
-async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
+async def test_power_loss_while_the_indexes_of_a_closed_segment_are_written(
     autojump_clock, changes: int
 ) -> None:
     """Invariants 64 and 78: every record was synced and checkpointed before the roll."""
     disk = SimDisk()
-    before: list[Seen] = []
-    lost: list[SimDisk] = []
+    before: list[LogState] = []
+    survivors: list[SimDisk] = []
 
     async def work(logs: LogManager) -> None:
         log = logs.create("t", ID, 0, CONFIG)
@@ -206,47 +207,47 @@ async def test_a_loss_while_the_indexes_of_a_closed_segment_are_written(
         logs.threads.stand_in = delayed_flushes
         assert log.segments.active.indexes.aborted_transactions()
         log.roll(TIME_MS)
-        before.append(seen(log))
+        before.append(state_of(log))
         flush = log.flush_state.start()
         assert flush is not None
         disk.changes_left = changes
         with suppress(Killed):
             flush.run()
         disk.changes_left = None
-        lost.extend(disk.power_loss(Random(seed)) for seed in range(40))
+        survivors.extend(disk.power_loss(Random(seed)) for seed in range(40))
         log.flush_state.end(flush)
 
     await Broker(disk).run(work, stop=False)
-    for survivor in lost:
-        actual = await Broker(survivor).seen()
-        before[0].starts = actual.starts  # the new segment was empty
+    for survivor in survivors:
+        actual = await Broker(survivor).read_state()
+        before[0].starts = actual.starts  # The new segment was empty.
         assert actual == before[0]
 
 
-async def test_epochs_of_a_second_run(autojump_clock) -> None:
-    """Invariant 85: the file of the first run is undamaged, but out of date."""
+async def test_epochs_after_a_restart_survive_power_loss(autojump_clock) -> None:
+    """Invariant 85: the epoch file of the first run is whole, but out of date."""
     broker = Broker(SimDisk())
-    before: list[Seen] = []
+    before: list[LogState] = []
 
     async def work(logs: LogManager) -> None:
         log = logs.get("t", 0) or logs.create("t", ID, 0, CONFIG)
         await fill(logs, log, 30, first=0 if not log.end_offset else 30)
-        before.append(seen(log))
+        before.append(state_of(log))
 
     await broker.run(work, stop=True)
     broker = Broker(broker.disk.after_kill())
-    broker.disk.inode("t-0/leader-epoch-checkpoint").sync()  # as the kernel does by itself
+    broker.disk.inode("t-0/leader-epoch-checkpoint").sync()  # The kernel may do so at any time.
     await broker.run(work, stop=False, settle_s=100)
     assert len(before[1].epochs) > len(before[0].epochs)
     for seed in SEEDS:
-        assert await broker.lose_power(seed).seen() == before[1], seed
+        assert await broker.lose_power(seed).read_state() == before[1], seed
 
 
 @pytest.mark.parametrize("synced", [True, False])
 async def test_deleted_segments_stay_deleted_after_power_loss(autojump_clock, synced: bool) -> None:
-    """Invariants 39 and 83: DeleteRecords was answered, and its segments are gone."""
+    """Invariants 39 and 83: the DeleteRecords was answered and its segments removed."""
     disk = SimDisk()
-    lost: list[SimDisk] = []
+    survivors: list[SimDisk] = []
     start = 0
 
     async def work(logs: LogManager) -> None:
@@ -254,7 +255,7 @@ async def test_deleted_segments_stay_deleted_after_power_loss(autojump_clock, sy
         log = logs.create("t", ID, 0, CONFIG)
         await fill(logs, log, 60)
         log.high_watermark = log.end_offset
-        await trio.sleep(1)  # no flush runs any more
+        await trio.sleep(1)  # All flushes have ended.
         if not synced:
             logs.threads.stand_in = delayed_flushes
         log.advance_start(log.segments[3].base_offset)
@@ -264,15 +265,15 @@ async def test_deleted_segments_stay_deleted_after_power_loss(autojump_clock, sy
         if synced:
             await trio.sleep(1)
         await logs.keep_starts([log])
-        lost.extend(disk.power_loss(Random(seed)) for seed in SEEDS)
+        survivors.extend(disk.power_loss(Random(seed)) for seed in SEEDS)
 
     await Broker(disk).run(work, stop=False)
-    for survivor in lost:
-        assert (await Broker(survivor).seen()).records[0][0] == start
+    for survivor in survivors:
+        assert (await Broker(survivor).read_state()).records[0][0] == start
 
 
-async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
-    """Invariant 85: a follower cut off a leader's epoch and took in an older one."""
+async def test_stale_epoch_file_is_corrected_by_recovery(autojump_clock) -> None:
+    """Invariant 85: a follower truncated an epoch and appended an older one."""
     disk = SimDisk()
     broker = Broker(disk)
 
@@ -289,16 +290,16 @@ async def test_a_stale_epoch_file_is_not_trusted(autojump_clock) -> None:
         disk.write("t-0/leader-epoch-checkpoint", b"0\n2\n1 0\n3 2\n")
 
     await broker.run(work, stop=False)
-    actual = await Broker(disk.after_kill()).seen()
+    actual = await Broker(disk.after_kill()).read_state()
     assert actual.epochs == [(1, 0), (2, 1), (4, 2)]
 
 
 async def test_recovery_reads_records_appended_after_a_truncation(autojump_clock) -> None:
-    """Invariants 78 and 82: no checkpoint covers what was cut off: nothing torn is trusted."""
+    """Invariants 78 and 82: no checkpoint covers the offsets of the truncated records."""
     disk = SimDisk()
     config = attrs.evolve(CONFIG, flush_messages=1 << 40)
-    lost: list[SimDisk] = []
-    written: set[tuple[int, bytes | None]] = set()
+    survivors: list[SimDisk] = []
+    appended: set[tuple[int, bytes | None]] = set()
 
     async def work(logs: LogManager) -> None:
         log = logs.create("t", ID, 0, config)
@@ -306,17 +307,17 @@ async def test_recovery_reads_records_appended_after_a_truncation(autojump_clock
             append(log, [b"old %d" % n + b"." * 60])
         await logs.flush(log)
         await trio.sleep(100)
-        written.update(content(log))
+        appended.update(content(log))
         assert await logs.truncate(log, 5)
         logs.threads.stand_in = delayed_flushes
         for n in range(35):
             append(log, [b"new %d" % n + b"." * 60])
-        written.update(content(log))
-        lost.extend(disk.power_loss(Random(seed)) for seed in SEEDS)
+        appended.update(content(log))
+        survivors.extend(disk.power_loss(Random(seed)) for seed in SEEDS)
 
     await Broker(disk, config).run(work, stop=False)
-    for survivor in lost:
-        actual = (await Broker(survivor, config).seen()).records
+    for survivor in survivors:
+        actual = (await Broker(survivor, config).read_state()).records
         assert len(actual) >= 5
         assert [offset for offset, _ in actual] == list(range(len(actual)))
-        assert written.issuperset(actual)
+        assert appended.issuperset(actual)

@@ -60,7 +60,7 @@ def test_recovery_rebuilds_identical_files(disk: SimDisk) -> None:
     assert files(disk) == before
 
 
-def test_a_crash_in_a_recovery_is_safe(disk: SimDisk) -> None:
+def test_recovery_can_be_killed_at_any_write(disk: SimDisk) -> None:
     """Invariant 81."""
     before = files(disk)
     for cut in range(0, 500, 7):
@@ -73,7 +73,7 @@ def test_a_crash_in_a_recovery_is_safe(disk: SimDisk) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_leavings_go(disk: SimDisk, clean: bool) -> None:
+def test_leftover_files_are_removed(disk: SimDisk, clean: bool) -> None:
     """Invariant 83."""
     before = files(disk)
     for name in (".log.deleted", ".log.cleaned", ".index.cleaned", ".timeindex.tmp"):
@@ -85,7 +85,7 @@ def test_leavings_go(disk: SimDisk, clean: bool) -> None:
     assert files(disk) == before
 
 
-def test_a_finished_compaction_takes_its_place(disk: SimDisk) -> None:
+def test_finished_compaction_replaces_its_segments(disk: SimDisk) -> None:
     """Invariant 83: of segments 0 to 2 one was made; the old ones are not there twice."""
     merged = encode([b"5"], base_offset=5)
     disk.write(STEM + ".log.swap", merged)
@@ -99,7 +99,7 @@ def test_a_finished_compaction_takes_its_place(disk: SimDisk) -> None:
     assert content(reopen(disk, compacted)) == [(5, b"5"), (6, b"6")]
 
 
-def test_stale_checkpoints_are_fitted(disk: SimDisk) -> None:
+def test_stale_checkpoints_are_limited_to_the_log(disk: SimDisk) -> None:
     """Invariants 82 and 84."""
     for watermark, start, expected in ((99, 0, (0, 7)), (2, 5, (5, 5)), (0, 0, (0, 0))):
         log = reopen(disk, start_offset=start, high_watermark=watermark, recovery_point=99)
@@ -108,7 +108,7 @@ def test_stale_checkpoints_are_fitted(disk: SimDisk) -> None:
     assert (log.start_offset, log.end_offset, log.segments.size) == (12, 12, 0)
 
 
-def test_zeros_and_a_crc_of_zero_are_no_batch(disk: SimDisk) -> None:
+def test_zeros_behind_the_last_batch_are_cut_off(disk: SimDisk) -> None:
     """Invariant 77."""
     name = "t-0/00000000000000000006.log"
     good = disk.read(name)
@@ -124,7 +124,7 @@ def offset_at(disk: SimDisk, position: int) -> int:
 
 
 @pytest.mark.parametrize("wrong", [0, 4, 6, 7, 1 << 20, 1 << 40, (1 << 63) - 1])
-def test_an_offset_torn_off_from_its_batch(wrong: int) -> None:
+def test_batch_with_a_torn_base_offset_is_cut_off(wrong: int) -> None:
     """It is not covered by the CRC; a gap or a step back gives it away, across a sector's end."""
     disk = SimDisk()
     disk.make_directory("t-0")
@@ -143,7 +143,7 @@ def test_an_offset_torn_off_from_its_batch(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("gap", [1, 1000])
-def test_gaps_of_a_topic_that_is_not_compacted_any_more(gap: int) -> None:
+def test_offset_gaps_of_a_formerly_compacted_topic_stay(gap: int) -> None:
     """Invariant 84: a follower takes them in, a recovery leaves them alone."""
     disk = SimDisk()
     disk.make_directory("t-0")
@@ -195,7 +195,7 @@ def test_recovery_logs_an_error_for_damaged_synced_records(disk: SimDisk, caplog
     assert caplog.records[-1].levelname == "ERROR"
 
 
-def test_gaps_of_compaction_are_no_damage() -> None:
+def test_offset_gaps_of_compaction_are_no_damage() -> None:
     disk = SimDisk()
     disk.make_directory("t-0")
     compacted = LogConfig(cleanup_compact=True)
@@ -210,7 +210,7 @@ def test_gaps_of_compaction_are_no_damage() -> None:
     assert reopen(disk.after_kill(), LogConfig(), recovery_point=4).end_offset == 6
 
 
-def test_old_messages_are_refused_not_cut(disk: SimDisk) -> None:
+def test_log_of_an_old_format_is_refused_and_not_truncated(disk: SimDisk) -> None:
     import struct
     import zlib
 
@@ -222,7 +222,7 @@ def test_old_messages_are_refused_not_cut(disk: SimDisk) -> None:
         reopen(disk)
 
 
-def test_snapshots_must_be_whole(disk: SimDisk) -> None:
+def test_damaged_producer_snapshot_is_refused(disk: SimDisk) -> None:
     """Invariant 52."""
     name = next(n for n in disk.files if n.endswith(".snapshot"))
     data = disk.read(name)
@@ -241,7 +241,7 @@ def test_snapshots_must_be_whole(disk: SimDisk) -> None:
     "damaged",
     [b"", b"\n", b"0\n", b"0\n1\n", b"1\n0\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5", b"0\n1\nt 0 x\n"],
 )
-def test_a_torn_checkpoint_counts_as_empty(damaged: bytes) -> None:
+def test_damaged_checkpoint_counts_as_empty(damaged: bytes) -> None:
     """Invariant 82."""
     disk = SimDisk()
     assert checkpoints.read_offsets(disk, "c") == ({}, None)
@@ -262,13 +262,13 @@ def test_a_torn_checkpoint_counts_as_empty(damaged: bytes) -> None:
         (b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short\n", "uuid"),
     ],
 )
-def test_meta_properties_that_cannot_be_trusted(text: bytes, problem: str) -> None:
+def test_damaged_meta_properties_are_refused(text: bytes, problem: str) -> None:
     """Invariant 93: what another version wrote is refused by name."""
     with pytest.raises(checkpoints.CorruptFile, match=problem):
         checkpoints.parse_meta_properties(text)
 
 
-def test_dump_tells_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
+def test_dump_prints_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
     for name, data in files(disk).items():
         (tmp_path / name.rpartition("/")[2]).write_bytes(data)
     lines = {p.name: list(dump(str(p), records=True)) for p in tmp_path.iterdir()}
@@ -283,7 +283,7 @@ def test_dump_tells_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
     assert list(dump(str(torn)))[-1] == "trailing=64 bytes that are no whole batch"
 
 
-def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> None:
+def test_truncation_is_durable_after_the_next_flush_even_if_a_segment_follows() -> None:
     """Invariant 78: the cut was made in a segment that the flush would otherwise leave out."""
     disk = SimDisk()
     disk.make_directory("t-0")
@@ -310,7 +310,7 @@ def test_a_cut_is_durable_after_the_next_flush_even_when_a_segment_follows() -> 
         assert content(again) == [(0, b"kept"), (1, b"." * 700)]
 
 
-def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
+def test_truncation_before_a_kill_is_durable_after_the_next_flush() -> None:
     """Invariant 78: the process that made the cut died before it synced it."""
     disk, at = SimDisk(), TopicPartition("t", 0)
     disk.make_directory("t-0")
@@ -329,7 +329,7 @@ def test_a_cut_before_a_kill_is_durable_after_the_next_flush() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_an_index_that_a_crash_emptied_is_made_anew(suffix: str, clean: bool) -> None:
+def test_index_emptied_by_a_crash_is_rebuilt(suffix: str, clean: bool) -> None:
     """Invariant 79: the segment lies below the recovery point, so its batches are not read."""
     disk = SimDisk()
     disk.make_directory("t-0")
@@ -345,7 +345,7 @@ def test_an_index_that_a_crash_emptied_is_made_anew(suffix: str, clean: bool) ->
     assert log.segments[0].largest_timestamp() == TIME_MS + 6
 
 
-def test_an_index_that_was_always_empty_is_left_alone() -> None:
+def test_index_that_was_always_empty_is_not_rebuilt() -> None:
     disk = SimDisk()
     disk.make_directory("t-0")
     config = attrs.evolve(CONFIG, segment_bytes=70)

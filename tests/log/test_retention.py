@@ -39,7 +39,9 @@ def log_of(*ages_hours: float) -> PartitionLog:
         ([0, 0, 0], {"cleanup_delete": False}, 2, 3, 2),  # what DeleteRecords left behind
     ],
 )
-def test_closed_segments_go(ages, config, start, watermark, expected) -> None:
+def test_retention_removes_closed_segments_from_the_oldest_on(
+    ages, config, start, watermark, expected
+) -> None:
     log = log_of(*ages)
     settings = LogConfig(**{"retention_ms": 2 * HOUR, **config})
     deletion = plan(
@@ -49,7 +51,9 @@ def test_closed_segments_go(ages, config, start, watermark, expected) -> None:
 
 
 @pytest.mark.parametrize(("watermark", "roll"), [(2, True), (1, False)])
-def test_the_active_segment_goes_when_all_is_old(watermark: int, roll: bool) -> None:
+def test_active_segment_is_rolled_and_removed_if_all_records_are_old(
+    watermark: int, roll: bool
+) -> None:
     log = log_of(5, 5)
     settings = LogConfig(retention_ms=2 * HOUR)
     deletion = plan(
@@ -58,7 +62,7 @@ def test_the_active_segment_goes_when_all_is_old(watermark: int, roll: bool) -> 
     assert deletion == Deletion(2 if roll else 1, roll=roll)
 
 
-def test_records_without_a_time_go_by_the_file() -> None:
+def test_records_without_timestamp_have_the_age_of_the_file() -> None:
     log = log_of()
     for _ in range(2):
         append(log, [b"v" * 200], timestamp_ms=-1)

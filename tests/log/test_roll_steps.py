@@ -157,7 +157,7 @@ def manager(disk: SimDisk) -> LogManager:
 
 @pytest.mark.parametrize("act", [by_size, by_fetch, twice_in_a_row, while_flushing])
 @pytest.mark.parametrize("is_synced", [True, False])
-async def test_every_step_of_a_roll_may_be_the_last_one(
+async def test_roll_can_be_interrupted_at_every_step(
     autojump_clock, act: Callable[[Rolling], Awaitable[None]], is_synced: bool
 ) -> None:
     """Invariants 51, 64, 78, 81, 83 and 85."""

@@ -26,11 +26,11 @@ NO_ROOM = OSError(errno.ENOSPC, "no space left on device")
 
 
 def fill(disk: SimDisk) -> None:
-    """Leave no byte for anything but what takes the place of the reserve."""
-    disk.capacity = disk.capacity - disk.free() if disk.capacity < PLENTY else _used(disk)
+    """Leave no free byte beside those of the reserve."""
+    disk.capacity = disk.capacity - disk.free() if disk.capacity < PLENTY else _used_bytes(disk)
 
 
-def _used(disk: SimDisk) -> int:
+def _used_bytes(disk: SimDisk) -> int:
     return sum(inode.room for inode in disk.files.values())
 
 
@@ -42,7 +42,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-async def test_full_disk_refuses_records_and_serves_everything_else(
+async def test_full_disk_refuses_records_and_serves_other_requests(
     autojump_clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Invariant 88."""
@@ -80,7 +80,7 @@ async def test_full_disk_refuses_records_and_serves_everything_else(
     assert RESERVE not in disk.files
 
 
-async def test_deleting_a_topic_makes_room_for_another(autojump_clock) -> None:
+async def test_records_are_accepted_again_after_a_topic_is_deleted(autojump_clock) -> None:
     """Invariant 88: nothing but the next append looks whether there is room again."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -117,11 +117,11 @@ async def test_start_on_a_full_disk_serves_existing_records(autojump_clock, is_c
         with pytest.raises(errors.KafkaStorageError):
             append(log, [b"refused" * 100])
         expected = content(log)
-        disk.capacity = _used(disk)  # another process takes what the reserve has freed
+        disk.capacity = _used_bytes(disk)  # another process takes what the reserve has freed
     if is_clean:
         disk.capacity += 4_000
         await logs.close()
-        disk.capacity = _used(disk)
+        disk.capacity = _used_bytes(disk)
     after = disk.after_kill()
     async with running(after) as logs:
         log = logs.create("t", ID, 0, CONFIG)
@@ -143,7 +143,9 @@ async def test_start_on_a_full_disk_serves_existing_records(autojump_clock, is_c
 
 @pytest.mark.parametrize("step", range(40))
 @pytest.mark.parametrize("times", [1, 10_000])
-async def test_no_room_at_any_step_loses_nothing(autojump_clock, step: int, times: int) -> None:
+async def test_disk_that_fills_up_at_any_step_loses_no_acknowledged_record(
+    autojump_clock, step: int, times: int
+) -> None:
     """Invariant 88: at append, roll, index, checkpoint, snapshot, rename, creation, deletion."""
     disk = SimDisk()
     acknowledged: list[bytes] = []
@@ -189,12 +191,12 @@ def test_repeated_batch_is_acknowledged_on_a_full_disk() -> None:
     assert append(log, [b"v"], **sequence).duplicate
 
 
-def test_refused_batch_leaves_nothing_behind_the_last_one() -> None:
+def test_refused_batch_leaves_no_bytes_in_the_log_file() -> None:
     disk = SimDisk()
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS)
     append(log, [b"v"])
-    disk.capacity = _used(disk) + 90
+    disk.capacity = _used_bytes(disk) + 90
     with pytest.raises(errors.KafkaStorageError):
         append(log, [b"w" * 1000])
     assert len(disk.files["t-0/00000000000000000000.log"].data) == log.segments.size
@@ -205,7 +207,7 @@ def disk(request, tmp_path) -> Disk:
     return RealDisk(str(tmp_path)) if request.param == "real" else SimDisk()
 
 
-def test_reserve_is_held_until_there_is_no_room(disk: Disk) -> None:
+def test_reserve_is_released_when_the_disk_is_full(disk: Disk) -> None:
     disk.keep_room()
     assert [entry.name for entry in disk.entries()] == [RESERVE]
     assert disk.has_room()
@@ -220,7 +222,7 @@ def test_reserve_is_held_until_there_is_no_room(disk: Disk) -> None:
     assert disk.entries() == []
 
 
-def test_reserve_takes_real_room_and_outlives_a_kill(tmp_path) -> None:
+def test_reserve_has_allocated_blocks_and_survives_a_kill(tmp_path) -> None:
     disk = RealDisk(str(tmp_path))
     disk.keep_room()
     stat = os.stat(tmp_path / RESERVE)
@@ -231,20 +233,20 @@ def test_reserve_takes_real_room_and_outlives_a_kill(tmp_path) -> None:
     assert os.stat(tmp_path / RESERVE).st_ino == stat.st_ino
 
 
-def test_quota_is_found_out_by_taking_the_reserve(tmp_path, monkeypatch) -> None:
+def test_exceeded_quota_is_detected_by_writing_the_reserve(tmp_path, monkeypatch) -> None:
     """The volume reports free space; the user's quota of it is used up."""
     disk = RealDisk(str(tmp_path))
     disk.judge(OSError(errno.EDQUOT, "quota exceeded"))
-    tried: list[int] = []
+    sizes: list[int] = []
 
-    def refused(fd: int, size: int) -> None:
-        tried.append(size)
+    def refuse(fd: int, size: int) -> None:
+        sizes.append(size)
         raise OSError(errno.EDQUOT, "quota exceeded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk_module, "_fill", refused)
+        patch.setattr(disk_module, "_fill", refuse)
         assert not disk.has_room()
-    assert tried == [2 * RESERVE_BYTES]
+    assert sizes == [2 * RESERVE_BYTES]
     assert disk.entries() == []
     assert disk.has_room()
 
@@ -260,9 +262,7 @@ def test_quota_is_found_out_by_taking_the_reserve(tmp_path, monkeypatch) -> None
         (errno.EINVAL, 2),
     ],
 )
-def test_refused_allocation_leaves_the_decision_to_the_write(
-    tmp_path, monkeypatch, number: int, calls: int
-) -> None:
+def test_refused_preallocation_is_no_error(tmp_path, monkeypatch, number: int, calls: int) -> None:
     allocations: list[int] = []
 
     def fallocate(fd: int, mode: int, position: int, size: int) -> int:
@@ -280,14 +280,14 @@ def test_refused_allocation_leaves_the_decision_to_the_write(
     file.write([b"x"], 0)
 
 
-def test_interrupted_allocation_is_made_again(tmp_path, monkeypatch) -> None:
+def test_interrupted_preallocation_is_repeated(tmp_path, monkeypatch) -> None:
     answers = [errno.EINTR, errno.EINTR, 0]
     monkeypatch.setattr(disk_module, "_fallocate", lambda: lambda *_: answers.pop(0))
     RealDisk(str(tmp_path)).open("a", create=True).allocate(0, 100)
     assert answers == []
 
 
-def test_allocation_that_meets_a_broken_disk_ends_the_directory(tmp_path, monkeypatch) -> None:
+def test_io_error_of_a_preallocation_takes_the_directory_offline(tmp_path, monkeypatch) -> None:
     """Invariant 89."""
     monkeypatch.setattr(disk_module, "_fallocate", lambda: lambda *_: errno.EIO)
     disk = RealDisk(str(tmp_path))
@@ -296,13 +296,13 @@ def test_allocation_that_meets_a_broken_disk_ends_the_directory(tmp_path, monkey
     assert disk.failed is not None
 
 
-def test_failed_allocation_has_the_error_of_the_kernel(tmp_path) -> None:
+def test_failed_preallocation_returns_the_error_number(tmp_path) -> None:
     fallocate = disk_module._fallocate()
     if fallocate is not None:
         assert fallocate(-1, 1, 0, 10) == errno.EBADF
 
 
-def test_short_write_is_finished_or_refused_whole(tmp_path, monkeypatch) -> None:
+def test_short_write_is_completed_or_refused_as_a_whole(tmp_path, monkeypatch) -> None:
     """Invariant 88: the kernel takes a part when the disk fills up in the middle."""
     disk = RealDisk(str(tmp_path))
     file = disk.open("a", create=True)
@@ -324,7 +324,7 @@ def test_short_write_is_finished_or_refused_whole(tmp_path, monkeypatch) -> None
     assert disk.failed is None
 
 
-async def test_metadata_log_goes_on_with_the_reserve(autojump_clock) -> None:
+async def test_metadata_log_uses_the_reserve_on_a_full_disk(autojump_clock) -> None:
     """Invariant 88: topics can be deleted on a full disk only if that can be written down."""
     disk = SimDisk()
     disk.keep_room()

@@ -41,12 +41,14 @@ OFTEN = 10_000
         (None, Trouble.BROKEN),
     ],
 )
-def test_meaning_of_an_error(number: int | None, expected: Trouble) -> None:
+def test_error_number_decides_whether_the_directory_goes_offline(
+    number: int | None, expected: Trouble
+) -> None:
     assert trouble(OSError(number, "refused") if number else OSError("refused")) is expected
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-def test_failed_sync_ends_the_directory_whatever_its_reason(number: int) -> None:
+def test_failed_sync_takes_the_directory_offline_whatever_its_error(number: int) -> None:
     """Invariant 89: delayed allocation reports a full disk as a failed sync; pages are lost."""
     disk = SimDisk()
     disk.write("a", b"1")
@@ -56,7 +58,7 @@ def test_failed_sync_ends_the_directory_whatever_its_reason(number: int) -> None
     assert disk.failed is not None
 
 
-def test_unreadable_sector_ends_the_directory() -> None:
+def test_unreadable_sector_takes_the_directory_offline() -> None:
     """Invariant 89."""
     disk = SimDisk()
     disk.write("a", b"1")
@@ -70,11 +72,11 @@ def test_unreadable_sector_ends_the_directory() -> None:
     ("descriptors", "expected"),
     [(64, FILES_MIN), (256, 64), (1024, 256), (4096, 1024), (1 << 20, FILES_MAX)],
 )
-def test_most_descriptors_are_left_to_connections(descriptors: int, expected: int) -> None:
+def test_share_of_descriptors_for_log_files(descriptors: int, expected: int) -> None:
     assert files_limit(descriptors) == expected
 
 
-def test_directories_of_a_node_share_one_limit(tmp_path) -> None:
+def test_directories_of_a_node_share_one_descriptor_limit(tmp_path) -> None:
     descriptors = Descriptors(4)
     files = []
     for name in ("a", "b"):
@@ -110,7 +112,7 @@ async def test_worker_threads_close_no_files(tmp_path, monkeypatch) -> None:
     assert disk.failed is None
 
 
-async def test_file_opened_by_a_thread_is_not_kept(tmp_path) -> None:
+async def test_file_opened_by_a_thread_is_closed_after_its_call(tmp_path) -> None:
     disk = RealDisk(str(tmp_path))
     disk.write("index", b"12")
 
@@ -125,7 +127,7 @@ async def test_file_opened_by_a_thread_is_not_kept(tmp_path) -> None:
     assert len(disk.descriptors) == 0
 
 
-async def test_thread_without_descriptors_is_helped_by_the_loop(autojump_clock) -> None:
+async def test_loop_closes_idle_files_for_a_thread_without_descriptors(autojump_clock) -> None:
     """Invariant 90: idle files are closed for a checkpoint, which is then written."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -155,7 +157,7 @@ def _in_thread_of(disk: SimDisk) -> StandIn:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-async def test_closed_segment_is_synced_once_there_are_descriptors(
+async def test_closed_segment_is_synced_once_descriptors_are_free(
     autojump_clock, number: int
 ) -> None:
     """Invariant 90: nothing else asks for a flush, and the next roll may be a week away."""
@@ -312,7 +314,7 @@ async def test_clean_stop_with_more_unsynced_logs_than_descriptors(autojump_cloc
 
 
 @pytest.mark.parametrize("call", ["scandir", "read"])
-async def test_start_goes_on_without_the_directory_that_cannot_be_read(
+async def test_start_goes_on_without_an_unreadable_directory(
     tmp_path, monkeypatch, autojump_clock, call: str
 ) -> None:
     """Invariant 89: a bad sector under a checkpoint, or under the directory itself."""
@@ -335,7 +337,7 @@ async def test_start_goes_on_without_the_directory_that_cannot_be_read(
     await logs.close()
 
 
-def test_full_disk_that_does_not_say_its_size_refuses_records(tmp_path, monkeypatch) -> None:
+def test_full_disk_of_unknown_size_refuses_records(tmp_path, monkeypatch) -> None:
     """Invariant 88: with the error that producers know, not with one that ends the connection."""
     disk = RealDisk(str(tmp_path))
     disk.make_directory("t-0")

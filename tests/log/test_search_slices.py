@@ -1,4 +1,4 @@
-"""Searches by time give way after each read, and leave large reads to a thread."""
+"""Searches by time pause after each read, and leave large reads to a thread."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.support.log.batches import TIME_MS, append
 
 
 def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:
-    """A segment a batch, each a millisecond younger; nothing is known of the closed ones."""
+    """Return a log of segments with one batch each, without the largest timestamps in memory."""
     disk = SimDisk()
     disk.make_directory("t-0")
     config = LogConfig(segment_bytes=100)
@@ -27,7 +27,7 @@ def log_of(segments: int, value: bytes) -> tuple[SimDisk, PartitionLog]:
 def reads_and_jobs(
     disk: SimDisk, search: timestamp_search.Search
 ) -> tuple[int, int, timestamp_search.OffsetAndTimestamp | None]:
-    """The most reads that the loop makes in one go, the jobs of threads, and what is found."""
+    """Return the largest number of reads between pauses, the number of jobs, and the result."""
     most, jobs, answer = 0, 0, None
     while True:
         before = len(disk.calls)
@@ -42,7 +42,7 @@ def reads_and_jobs(
 
 
 @pytest.mark.parametrize("kind", ["at least", "youngest"])
-def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
+def test_search_pauses_between_cold_segments(kind: str) -> None:
     disk, log = log_of(200, b"." * 60)
     if kind == "at least":
         search = timestamp_search.first_at_least(log, TIME_MS + 150)
@@ -50,19 +50,19 @@ def test_cold_segments_are_looked_at_one_by_one(kind: str) -> None:
     else:
         search = timestamp_search.youngest(log)
         expected = timestamp_search.OffsetAndTimestamp(199, TIME_MS + 199)
-    most, _, found = reads_and_jobs(disk, search)
-    assert found == expected
+    most, _, record = reads_and_jobs(disk, search)
+    assert record == expected
     assert most < 12
 
 
-def test_a_large_batch_is_read_in_a_thread() -> None:
+def test_search_reads_a_large_batch_in_a_thread() -> None:
     disk, log = log_of(2, b"." * 300_000)
-    _, jobs, found = reads_and_jobs(disk, timestamp_search.first_at_least(log, TIME_MS))
-    assert found == timestamp_search.OffsetAndTimestamp(0, TIME_MS)
+    _, jobs, record = reads_and_jobs(disk, timestamp_search.first_at_least(log, TIME_MS))
+    assert record == timestamp_search.OffsetAndTimestamp(0, TIME_MS)
     assert jobs == 1
 
 
-def test_a_search_given_up_lets_go_of_its_file() -> None:
+def test_cancelled_search_closes_its_file() -> None:
     disk, log = log_of(2, b"." * 300_000)
     search = timestamp_search.first_at_least(log, TIME_MS)
     while next(search) is None:

@@ -75,7 +75,7 @@ def disks(request, tmp_path):
     return lambda: tuple(RealDisk(str(path)) for path in paths)
 
 
-async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
+async def test_clean_stop_and_start_keep_all_state(disks, autojump_clock) -> None:
     """Invariants 39, 81 and 109."""
     first, second = disks()
     async with running(first, second) as logs:
@@ -114,7 +114,7 @@ async def test_a_clean_stop_and_a_start(disks, autojump_clock) -> None:
     await logs.close()
 
 
-async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
+async def test_logs_of_a_killed_broker_are_recovered(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = await create_log(logs)
@@ -130,7 +130,7 @@ async def test_after_a_kill_everything_is_recovered(autojump_clock) -> None:
         assert log.flush_state.recovery_point == log.segments.active.base_offset == 6
 
 
-async def test_nothing_wakes_while_nothing_changes(autojump_clock) -> None:
+async def test_idle_logs_write_nothing(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         log = await create_log(logs)
@@ -142,7 +142,7 @@ async def test_nothing_wakes_while_nothing_changes(autojump_clock) -> None:
         assert len(disk.calls) == calls
 
 
-async def test_a_deleted_partition_goes_after_its_delay(autojump_clock) -> None:
+async def test_deleted_partition_is_removed_after_the_delay(autojump_clock) -> None:
     """Invariants 40 and 83."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -163,7 +163,7 @@ async def test_a_deleted_partition_goes_after_its_delay(autojump_clock) -> None:
         assert not [e for e in logs.directories[0].disk.entries() if e.is_directory]
 
 
-async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
+async def test_recreated_topic_does_not_get_the_older_log(autojump_clock) -> None:
     """Invariant 40."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -174,17 +174,17 @@ async def test_data_of_an_older_topic_is_not_used_again(autojump_clock) -> None:
 
 
 async def test_log_of_an_older_topic_is_not_deleted_during_its_flush(autojump_clock) -> None:
-    """The new log would get the old one's files, and the thread would lose what it writes."""
+    """The new log would get the old one's files, and the thread would sync removed ones."""
     disk = SimDisk()
     syncing, finish = trio.Event(), trio.Event()
 
-    async def held(call: Callable[[], None]) -> None:
+    async def sync_late(call: Callable[[], None]) -> None:
         syncing.set()
         await finish.wait()
         call()
 
     async with running(disk) as logs:
-        logs.threads.stand_in = held
+        logs.threads.stand_in = sync_late
         old = logs.create("t", OTHER, 0, config_of("t"))
         for _ in range(8):
             append(old, [b"old"])
@@ -202,7 +202,7 @@ async def test_log_of_an_older_topic_is_not_deleted_during_its_flush(autojump_cl
     await logs.close()
 
 
-async def test_strays_are_put_aside(autojump_clock) -> None:
+async def test_stray_partitions_are_renamed(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         await create_log(logs, "t")
@@ -211,7 +211,7 @@ async def test_strays_are_put_aside(autojump_clock) -> None:
         assert sum(e.name.endswith("-stray") for e in disk.entries()) == 1
 
 
-async def test_a_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
+async def test_slow_directory_is_written_by_a_thread(autojump_clock) -> None:
     """Invariant 91."""
     disk = SimDisk()
     written: list[int] = []
@@ -253,7 +253,7 @@ async def test_flush_ms_counts_from_the_first_message(autojump_clock) -> None:
         assert log.flush_state.recovery_point == 1
 
 
-async def test_a_failed_directory_goes_and_the_other_stays(autojump_clock) -> None:
+async def test_failed_directory_goes_offline_and_others_stay(autojump_clock) -> None:
     """Invariant 89."""
     broken, good = SimDisk(), SimDisk()
     offline: list[LogDirectory] = []
@@ -275,7 +275,7 @@ async def test_a_failed_directory_goes_and_the_other_stays(autojump_clock) -> No
     assert ".kafka_cleanshutdown" in good.files
 
 
-async def test_retention_by_time(autojump_clock) -> None:
+async def test_retention_removes_old_segments_below_the_high_watermark(autojump_clock) -> None:
     """Invariant 86."""
     disk = SimDisk()
     async with running(disk) as logs:
@@ -292,7 +292,7 @@ async def test_retention_by_time(autojump_clock) -> None:
         assert not any(e.name.endswith(".deleted") for e in disk.entries("t-0"))
 
 
-async def test_a_second_broker_is_refused(tmp_path) -> None:
+async def test_second_broker_on_a_directory_is_refused(tmp_path) -> None:
     """Invariant 92."""
     logs = manager(RealDisk(str(tmp_path)))
     await logs.open(config_of)
@@ -304,7 +304,7 @@ async def test_a_second_broker_is_refused(tmp_path) -> None:
     again.directories[0].unlock()
 
 
-async def test_threads_do_it_too(tmp_path) -> None:
+async def test_service_runs_on_real_threads(tmp_path) -> None:
     """The same on a real disk, with the real threads."""
     logs = LogManager([LogDirectory(RealDisk(str(tmp_path)), "dir")], Clock())
     await logs.open(config_of)
@@ -325,7 +325,7 @@ async def test_threads_do_it_too(tmp_path) -> None:
     assert len(content(log)) == 6
 
 
-async def test_a_thousand_partitions_are_created_without_a_sync(autojump_clock) -> None:
+async def test_thousand_partitions_are_created_without_a_sync(autojump_clock) -> None:
     disk = SimDisk()
     async with running(disk) as logs:
         for partition in range(1000):
@@ -344,7 +344,9 @@ async def test_a_thousand_partitions_are_created_without_a_sync(autojump_clock) 
         ((b"", b""), -1),  # of releases that wrote nothing into it
     ],
 )
-async def test_previous_epoch_needs_markers_that_agree(markers, expected, autojump_clock) -> None:
+async def test_previous_broker_epoch_needs_markers_that_agree(
+    markers, expected, autojump_clock
+) -> None:
     """Known only if all directories agree, as Kafka has it."""
     disks = SimDisk(), SimDisk()
     for disk, marker in zip(disks, markers, strict=True):

@@ -21,7 +21,7 @@ def after_power_loss(disk: SimDisk) -> list[dict[str, bytes]]:
     return [{name: bytes(inode.data) for name, inode in disk.files.items()} for disk in lost]
 
 
-def test_overwritten_file_may_come_back_as_it_was_or_mixed() -> None:
+def test_unsynced_overwrite_may_be_lost_or_partial() -> None:
     disk = SimDisk()
     disk.write("epochs", b"a" * PAGE * 2)
     disk.sync("epochs")
@@ -34,7 +34,7 @@ def test_overwritten_file_may_come_back_as_it_was_or_mixed() -> None:
     assert {files["epochs"] for files in after_power_loss(disk)} == {b"c"}
 
 
-def test_names_are_kept_by_the_sync_of_their_own_directory() -> None:
+def test_sync_of_a_directory_keeps_its_own_names() -> None:
     disk = SimDisk()
     for name in ("t-0", "t-1"):
         disk.make_directory(name)
@@ -115,7 +115,7 @@ def test_space_of_removed_file_is_taken_while_it_is_open() -> None:
     assert disk.space().usable == 10
 
 
-def test_rotten_bit_stays() -> None:
+def test_flipped_bit_stays_flipped() -> None:
     disk = SimDisk()
     disk.write("a", b"\1\2\3")
     disk.sync("a")
@@ -126,7 +126,7 @@ def test_rotten_bit_stays() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_first_flush_keeps_the_partition_itself(seed: int) -> None:
+def test_first_flush_syncs_the_directory_of_the_partition(seed: int) -> None:
     """Invariant 78: a record that was flushed survives, though its directory is new."""
     disk = SimDisk()
     disk.make_directory("t-0")

@@ -80,7 +80,7 @@ async def by_request(log: PartitionLog) -> None:
 
 
 @pytest.mark.parametrize("cause", [by_time, by_request])
-async def test_deletion_of_300_segments_lets_others_in(
+async def test_other_tasks_run_while_300_segments_are_deleted(
     autojump_clock,
     cause: Callable[[PartitionLog], Awaitable[None]],
 ) -> None:
@@ -97,7 +97,7 @@ async def test_deletion_of_300_segments_lets_others_in(
     assert len(log.segments) == 1
 
 
-async def test_a_log_deleted_in_the_middle_of_its_retention(autojump_clock) -> None:
+async def test_log_can_be_deleted_during_its_retention(autojump_clock) -> None:
     """Invariant 83."""
     disk = SimDisk()
     logs = unopened_manager(disk)
@@ -114,7 +114,9 @@ async def test_a_log_deleted_in_the_middle_of_its_retention(autojump_clock) -> N
     ]
 
 
-async def test_checkpoints_of_many_partitions_let_others_in(autojump_clock) -> None:
+async def test_other_tasks_run_while_checkpoints_of_many_partitions_are_written(
+    autojump_clock,
+) -> None:
     disk = SimDisk()
     logs = unopened_manager(disk, step=0.001)
     await logs.open(lambda topic: CONFIG)

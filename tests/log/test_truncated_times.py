@@ -11,8 +11,8 @@ from tests.support.log.batches import TIME_MS, append, max_timestamp, offset_for
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
 @pytest.mark.parametrize("cut", range(1, 9))
-def test_what_is_left_is_found(interval: int, cut: int) -> None:
-    """The index alone does not know the last batches' times."""
+def test_remaining_records_are_found_by_timestamp(interval: int, cut: int) -> None:
+    """The index has no entry for the last batches."""
     disk = SimDisk()
     disk.make_directory("t-0")
     config = LogConfig(index_interval_bytes=interval)
@@ -21,10 +21,10 @@ def test_what_is_left_is_found(interval: int, cut: int) -> None:
     for time in times:
         append(log, [b"v"], timestamp_ms=time)
     log.truncate_to(cut)
-    left = times[:cut]
-    assert max_timestamp(log) == (max(left), left.index(max(left)))
-    for time in left:
-        first = next(n for n, other in enumerate(left) if other >= time)
-        assert offset_for_timestamp(log, time) == (first, left[first])
+    remaining = times[:cut]
+    assert max_timestamp(log) == (max(remaining), remaining.index(max(remaining)))
+    for time in remaining:
+        first = next(n for n, other in enumerate(remaining) if other >= time)
+        assert offset_for_timestamp(log, time) == (first, remaining[first])
     append(log, [b"v"], timestamp_ms=TIME_MS + 500)
     assert offset_for_timestamp(log, TIME_MS + 400) == (cut, TIME_MS + 500)

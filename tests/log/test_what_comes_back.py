@@ -34,7 +34,7 @@ def flush_below(log: PartitionLog, end_offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [4, 5, 6])
-def test_a_stop_in_order_after_a_truncation_and_a_flush_of_older_records(offset: int) -> None:
+def test_clean_stop_syncs_a_truncation_after_a_flush_of_older_records(offset: int) -> None:
     """Invariants 78 and 85: a start that trusts the files finds nothing of what was cut off."""
     disk = SimDisk()
     log = fill(disk)
@@ -49,7 +49,7 @@ def test_a_stop_in_order_after_a_truncation_and_a_flush_of_older_records(offset:
         assert reopened.epochs.entries() == log.epochs.entries()
 
 
-def test_a_cut_that_waited_during_a_flush_is_synced_by_the_next_one() -> None:
+def test_queued_truncation_is_synced_by_the_next_flush() -> None:
     """Invariant 78: on a slow directory the file is cut after what was to be written before."""
     disk = SimDisk()
     log = fill(disk)
@@ -68,7 +68,7 @@ def test_a_cut_that_waited_during_a_flush_is_synced_by_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("offset", [4, 6])
-def test_epochs_of_deleted_records_that_are_back(offset: int) -> None:
+def test_deleted_records_that_reappear_get_their_epochs(offset: int) -> None:
     """Invariant 85: the power was lost before it was written down where the log starts."""
     disk = SimDisk()
     fill(disk).advance_start(offset)
@@ -79,7 +79,7 @@ def test_epochs_of_deleted_records_that_are_back(offset: int) -> None:
 
 
 @pytest.mark.parametrize("start_offset", [0, 1, 4])
-def test_epochs_of_truncated_records_that_are_back(start_offset: int) -> None:
+def test_truncated_records_that_reappear_get_their_epochs(start_offset: int) -> None:
     """Invariant 85: of a truncation only the epochs' file reached the disk."""
     disk = SimDisk()
     fill(disk)
@@ -90,7 +90,7 @@ def test_epochs_of_truncated_records_that_are_back(start_offset: int) -> None:
     assert reopened.epochs.entries() == expected
 
 
-def test_a_removed_segment_that_is_back_behind_newer_records() -> None:
+def test_removed_segment_that_reappears_behind_newer_records_is_dropped() -> None:
     """Invariant 85: a follower's old batches do not continue those of a newer leader."""
     disk = SimDisk()
     log = fill(disk)
@@ -104,7 +104,7 @@ def test_a_removed_segment_that_is_back_behind_newer_records() -> None:
     assert reopened.epochs.entries() == [(0, 0), (9, 1)]
 
 
-def test_an_epoch_begun_before_a_stop_in_order() -> None:
+def test_epoch_begun_before_a_clean_stop_survives_power_loss() -> None:
     """Invariant 85: the epochs' file is synced with the records, whatever was written back."""
     disk = SimDisk()
     log = fill(disk)

@@ -41,7 +41,7 @@ MUTATIONS = (
         path="kwire/raftmeta/storage/disk_storage.py",
         old="        log.writer.uses_reserve = True\n",
         new="",
-        test="tests/log/test_room.py::test_metadata_log_goes_on_with_the_reserve",
+        test="tests/log/test_room.py::test_metadata_log_uses_the_reserve_on_a_full_disk",
     ),
     Mutation(
         name="recovery-needs-room-for-snapshots",
@@ -169,7 +169,7 @@ MUTATIONS = (
         path="kwire/log/log_writer.py",
         old="if self.queue or (disk.slow and",
         new="if self.queue or (False and",
-        test="tests/log/test_service.py::test_a_slow_directory_is_written_by_a_thread",
+        test="tests/log/test_service.py::test_slow_directory_is_written_by_a_thread",
     ),
     Mutation(
         name="directories-share-their-threads",

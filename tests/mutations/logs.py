@@ -49,7 +49,7 @@ MUTATIONS = (
         path="kwire/log/recovery.py",
         old="    log.epochs.truncate_end(base_offset)",
         new="    pass",
-        test="tests/log/test_power_loss.py::test_a_stale_epoch_file_is_not_trusted",
+        test="tests/log/test_power_loss.py::test_stale_epoch_file_is_corrected_by_recovery",
     ),
     Mutation(
         name="flush-leaves-out-the-closed-segment",
@@ -155,7 +155,7 @@ MUTATIONS = (
         path="kwire/log/recovery.py",
         old=" or not _can_be_torn(position)",
         new="",
-        test="tests/log/test_recovery.py::test_gaps_of_a_topic_that_is_not_compacted_any_more",
+        test="tests/log/test_recovery.py::test_offset_gaps_of_a_formerly_compacted_topic_stay",
     ),
     Mutation(
         name="recovery-skips-the-crc",
@@ -203,7 +203,7 @@ MUTATIONS = (
         path="kwire/log/directories/directory.py",
         old="            return LOST_ID",
         new="            return ZERO_UUID",
-        test="tests/log/test_interleavings.py::test_a_log_that_lost_its_topic_id_is_put_aside",
+        test="tests/log/test_interleavings.py::test_log_without_its_topic_id_becomes_a_stray",
     ),
     Mutation(
         name="checkpoint-of-a-namesake-is-used",
@@ -392,7 +392,7 @@ MUTATIONS = (
         old="    if not count:\n        return None\n",
         new="",
         test="tests/log/test_cold_lookup.py"
-        "::test_segment_whose_index_is_gone_is_read_from_its_beginning",
+        "::test_segment_without_its_index_file_is_read_from_its_start",
     ),
     Mutation(
         name="checkpoint-that-failed-leaves-what-was-known",
@@ -410,6 +410,6 @@ MUTATIONS = (
         old="        service.leaving.add(log)\n",
         new="",
         test="tests/log/test_hung_directory.py"
-        "::test_deleted_log_on_a_hung_disk_goes_when_the_disk_answers",
+        "::test_deleted_log_on_a_hung_disk_is_removed_when_the_disk_answers",
     ),
 )

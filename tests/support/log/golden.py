@@ -1,4 +1,4 @@
-"""The data directories that Kafka 4.3.1 wrote, unpacked once, and what is in them."""
+"""The data directories that Kafka 4.3.1 wrote, and their contents as Kafka reads them."""
 
 import gzip
 import json
@@ -15,16 +15,16 @@ SETS = ("clean", "killed", "torn", "three", "quorum")
 
 
 @cache
-def expected(name: str) -> dict[str, Any]:
-    """The JSON beside a set."""
+def read_expected(name: str) -> dict[str, Any]:
+    """Return the JSON beside a set: its contents, and the observations of clients."""
     with gzip.open(VECTORS / f"{name}.json.gz") as file:
-        loaded: dict[str, Any] = json.load(file)
-        return loaded
+        contents: dict[str, Any] = json.load(file)
+        return contents
 
 
 def disk_part(name: str) -> dict[str, Any]:
     """Return the contents of the disk as Kafka's own classes read it."""
-    disk: dict[str, Any] = expected(name)["disk"]
+    disk: dict[str, Any] = read_expected(name)["disk"]
     return disk
 
 
@@ -33,14 +33,14 @@ SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") e
 
 
 def unpack(name: str, target: Path) -> Path:
-    """The set's files below ``target``; sparse where they were sparse."""
+    """Write the set's files below ``target``; sparse where they were sparse."""
     with tarfile.open(VECTORS / f"{name}.tar.gz") as tar:
         tar.extractall(target, **SAFELY)
     return target
 
 
 def copy(source: Path, target: Path) -> Path:
-    """A directory that a test may change."""
+    """Copy a directory, so that a test may change it."""
     return Path(shutil.copytree(source, target, copy_function=copy_sparse))
 
 
@@ -53,22 +53,22 @@ def copy_sparse(source: str, target: str) -> str:
     return target
 
 
-def root(name: str, unpacked: Path) -> Path:
+def root(name: str, directory: Path) -> Path:
     """Return the base of the JSON's paths: sets with one log directory leave its name out."""
-    return unpacked / "data" if name in ("clean", "quorum") else unpacked
+    return directory / "data" if name in ("clean", "quorum") else directory
 
 
 def expected_files(name: str) -> dict[str, Any]:
-    """Log directory/partition -> file stem -> suffix -> content."""
+    """Return the files' contents by log directory and partition, file stem, and suffix."""
     key = "disk_after_recovery_and_clean_shutdown" if name == "torn" else "disk"
-    partitions: dict[str, Any] = expected(name)[key]["partitions"]
+    partitions: dict[str, Any] = read_expected(name)[key]["partitions"]
     return partitions
 
 
 def topic_config(name: str, directory: str) -> LogConfig:
-    """The settings under which Kafka wrote this partition."""
+    """Return the settings with which Kafka wrote this partition."""
     topic = directory.rsplit("/", 1)[-1].rsplit("-", 1)[0]
-    state = expected(name).get("observed") or expected(name)["observed_after_restart"]
+    state = read_expected(name).get("observed") or read_expected(name)["observed_after_restart"]
     settings = {k: v["value"] for k, v in state["configs"].get(f"TOPIC:{topic}", {}).items()}
     size = settings.get("internal.segment.bytes", settings.get("segment.bytes", 1 << 30))
     return LogConfig(
