@@ -265,13 +265,13 @@ class Metrics:
             histograms[labels] = Histogram(metric.bounds)
         return histograms[labels]
 
-    def ask(self, metric: Metric, value: Callable[[], float], *labels: str) -> None:
-        """Register a function that returns a gauge's value when metrics are read."""
-        self._functions.setdefault(metric, {})[labels] = value
+    def register_function(self, metric: Metric, read: Callable[[], float], *labels: str) -> None:
+        """Register a function that returns a metric's value when metrics are read."""
+        self._functions.setdefault(metric, {})[labels] = read
 
-    def ask_all(self, metric: Metric, values: Callable[[], Labelled]) -> None:
-        """Register a function that returns all values of a gauge whose label sets come and go."""
-        self._label_functions[metric] = values
+    def register_label_function(self, metric: Metric, read_all: Callable[[], Labelled]) -> None:
+        """Register a function that returns all values of a metric whose label sets come and go."""
+        self._label_functions[metric] = read_all
 
     def declare(self, metrics: Iterable[Metric]) -> None:
         """Show these metrics even without values: without labels as 0, with labels only by name."""

@@ -17,7 +17,7 @@ def some() -> Metrics:
     cell = metrics.cell(SEEN, 'a "b"')
     cell.value += 2
     metrics.cell(SEEN, "c").value += 1
-    metrics.ask(ROOM, lambda: 7)
+    metrics.register_function(ROOM, lambda: 7)
     for value in (0.1, 0.5, 3):
         metrics.histogram(TOOK).observe(value)
     return metrics
@@ -54,7 +54,7 @@ def test_cells_are_shared_and_can_be_removed() -> None:
 
 def test_what_is_declared_is_shown() -> None:
     metrics = some()
-    metrics.ask_all(SIZES, lambda: [(("a",), 1), (("b",), 2)])
+    metrics.register_label_function(SIZES, lambda: [(("a",), 1), (("b",), 2)])
     metrics.declare((SEEN, ROOM, TOOK, SIZES, NONE_YET, QUIET, SLOW))
     text = metrics.text()
     assert text.startswith(EXPECTED.lstrip()[: EXPECTED.index("# HELP room") - 1])

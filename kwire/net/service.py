@@ -59,7 +59,7 @@ class NetService:
     def __attrs_post_init__(self) -> None:
         self.acceptor = Acceptor(Admission(self.limits), self.now, self._open, self._close_oldest)
         self._memory = RequestMemory(_request_memory_limit(self.limits), self.now)
-        self.metrics.ask(REQUEST_MEMORY, lambda: self._memory.used)
+        self.metrics.register_function(REQUEST_MEMORY, lambda: self._memory.used)
 
     def bind(
         self,
@@ -86,7 +86,9 @@ class NetService:
             rate=Rate(own.max_connection_creation_rate),
             connections_accepted=self.metrics.cell(CONNECTIONS_MADE, name),
         )
-        self.metrics.ask(CONNECTIONS, lambda: self.acceptor.admission.per_listener[name], name)
+        self.metrics.register_function(
+            CONNECTIONS, lambda: self.acceptor.admission.per_listener[name], name
+        )
         self.listeners[name] = listener
         return listener.address
 

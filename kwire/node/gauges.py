@@ -34,7 +34,7 @@ from kwire.replica.service import ReplicaService
 def add_gauges(core: Core, broker: BrokerHalf | None) -> None:
     """Make a node's metrics show every declared metric."""
     metrics = core.services.metrics
-    metrics.ask(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
+    metrics.register_function(m.BUILD_INFO, lambda: 1, __version__, platform.python_version())
     _add_controller_gauges(metrics, core)
     _add_quorum_gauges(metrics, core)
     if broker is not None:
@@ -52,20 +52,26 @@ def _add_broker_gauges(metrics: m.Metrics, core: Core, replicas: ReplicaService)
         for partition in list(replicas.partitions):
             yield (partition.topic, str(partition.partition)), partition.log.segments.size
 
-    metrics.ask(m.PARTITIONS, lambda: len(replicas.partitions))
-    metrics.ask(m.LEADERS, lambda: _count(leaders()))
-    metrics.ask(
+    metrics.register_function(m.PARTITIONS, lambda: len(replicas.partitions))
+    metrics.register_function(m.LEADERS, lambda: _count(leaders()))
+    metrics.register_function(
         m.UNDER_REPLICATED, lambda: _count(x for x in leaders() if len(x.isr) <= len(x.followers))
     )
-    metrics.ask(m.UNDER_MIN_ISR, lambda: _count(x for x in leaders() if x.under_min_isr))
-    metrics.ask(
+    metrics.register_function(
+        m.UNDER_MIN_ISR, lambda: _count(x for x in leaders() if x.under_min_isr)
+    )
+    metrics.register_function(
         m.AT_MIN_ISR, lambda: _count(x for x in leaders() if len(x.isr) == x.effective_min_isr)
     )
-    metrics.ask(m.OFFLINE_REPLICAS, lambda: replicas.partitions.offline_count)
-    metrics.ask(m.FETCH_SESSIONS, lambda: len(replicas.sessions))
-    metrics.ask(m.OFFLINE_DIRECTORIES, lambda: core.logs.statistics()["offline_directories"])
-    metrics.ask(m.FULL_DIRECTORIES, lambda: core.logs.statistics()["full_directories"])
-    metrics.ask_all(m.LOG_SIZE, sizes)
+    metrics.register_function(m.OFFLINE_REPLICAS, lambda: replicas.partitions.offline_count)
+    metrics.register_function(m.FETCH_SESSIONS, lambda: len(replicas.sessions))
+    metrics.register_function(
+        m.OFFLINE_DIRECTORIES, lambda: core.logs.statistics()["offline_directories"]
+    )
+    metrics.register_function(
+        m.FULL_DIRECTORIES, lambda: core.logs.statistics()["full_directories"]
+    )
+    metrics.register_label_function(m.LOG_SIZE, sizes)
 
 
 def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
@@ -74,8 +80,12 @@ def _add_directory_gauges(metrics: m.Metrics, core: Core) -> None:
             with suppress(OSError):  # it may have failed
                 yield directory.name, directory.disk.space()
 
-    metrics.ask_all(m.DIRECTORY_FREE, lambda: (((name,), s.usable) for name, s in spaces()))
-    metrics.ask_all(m.DIRECTORY_TOTAL, lambda: (((name,), s.total) for name, s in spaces()))
+    metrics.register_label_function(
+        m.DIRECTORY_FREE, lambda: (((name,), s.usable) for name, s in spaces())
+    )
+    metrics.register_label_function(
+        m.DIRECTORY_TOTAL, lambda: (((name,), s.total) for name, s in spaces())
+    )
 
 
 def add_group_gauges(
@@ -94,10 +104,10 @@ def add_group_gauges(
                             labels = (group, topic, str(number))
                             yield labels, value.offset, partition.high_watermark
 
-    metrics.ask_all(
+    metrics.register_label_function(
         m.GROUP_OFFSET, lambda: ((labels, offset) for labels, offset, _ in group_offsets())
     )
-    metrics.ask_all(
+    metrics.register_label_function(
         m.GROUP_LAG,
         lambda: ((labels, max(0, end - offset)) for labels, offset, end in group_offsets()),
     )
@@ -105,7 +115,7 @@ def add_group_gauges(
 
 def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
     """Add the gauges of a controller, active or not; a node without that role shows zeros."""
-    metrics.ask(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
+    metrics.register_function(m.ACTIVE_CONTROLLER, lambda: float(core.controller.is_active))
     if not core.config.is_controller:
         return
 
@@ -116,18 +126,18 @@ def _add_controller_gauges(metrics: m.Metrics, core: Core) -> None:
         topics = core.publisher.image.topics.values()
         return (state for topic in topics for state in topic.partitions.values())
 
-    metrics.ask(m.ACTIVE_BROKERS, lambda: brokers(fenced=False))
-    metrics.ask(m.FENCED_BROKERS, lambda: brokers(fenced=True))
-    metrics.ask(m.TOPICS, lambda: len(core.publisher.image.topics))
-    metrics.ask(
+    metrics.register_function(m.ACTIVE_BROKERS, lambda: brokers(fenced=False))
+    metrics.register_function(m.FENCED_BROKERS, lambda: brokers(fenced=True))
+    metrics.register_function(m.TOPICS, lambda: len(core.publisher.image.topics))
+    metrics.register_function(
         m.ALL_PARTITIONS,
         lambda: sum(len(topic.partitions) for topic in core.publisher.image.topics.values()),
     )
-    metrics.ask(m.LEADERLESS, lambda: _count(p for p in partitions() if p.leader < 0))
-    metrics.ask(
+    metrics.register_function(m.LEADERLESS, lambda: _count(p for p in partitions() if p.leader < 0))
+    metrics.register_function(
         m.NOT_PREFERRED, lambda: _count(p for p in partitions() if p.leader != p.preferred_leader)
     )
-    metrics.ask(m.LAST_COMMITTED, lambda: core.quorum.high_watermark - 1)
+    metrics.register_function(m.LAST_COMMITTED, lambda: core.quorum.high_watermark - 1)
 
 
 def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
@@ -140,18 +150,20 @@ def _add_quorum_gauges(metrics: m.Metrics, core: Core) -> None:
     def watermark() -> int:
         return -1 if state.high_watermark is None else state.high_watermark
 
-    metrics.ask_all(m.RAFT_STATE, states)
-    metrics.ask(m.RAFT_LEADER, lambda: -1 if state.leader_id is None else state.leader_id)
-    metrics.ask(m.RAFT_VOTE, lambda: vote(state))
-    metrics.ask(m.RAFT_EPOCH, lambda: state.epoch)
-    metrics.ask(m.RAFT_HIGH_WATERMARK, watermark)
-    metrics.ask(m.RAFT_LOG_END, lambda: state.log.end_offset)
-    metrics.ask(m.RAFT_LOG_END_EPOCH, lambda: state.log.last_epoch)
-    metrics.ask(m.RAFT_VOTERS, lambda: len(state.voters.ids))
-    metrics.ask(m.RAFT_OBSERVERS, lambda: observer_count(state))
-    metrics.ask(m.RAFT_VOTER_CHANGE, lambda: float(is_changing_voters(state)))
-    metrics.ask(m.LAST_APPLIED, lambda: core.publisher.image.applied.offset)
-    metrics.ask(m.LAST_APPLIED_AT, lambda: core.publisher.image.applied.timestamp_ms)
+    metrics.register_label_function(m.RAFT_STATE, states)
+    metrics.register_function(
+        m.RAFT_LEADER, lambda: -1 if state.leader_id is None else state.leader_id
+    )
+    metrics.register_function(m.RAFT_VOTE, lambda: vote(state))
+    metrics.register_function(m.RAFT_EPOCH, lambda: state.epoch)
+    metrics.register_function(m.RAFT_HIGH_WATERMARK, watermark)
+    metrics.register_function(m.RAFT_LOG_END, lambda: state.log.end_offset)
+    metrics.register_function(m.RAFT_LOG_END_EPOCH, lambda: state.log.last_epoch)
+    metrics.register_function(m.RAFT_VOTERS, lambda: len(state.voters.ids))
+    metrics.register_function(m.RAFT_OBSERVERS, lambda: observer_count(state))
+    metrics.register_function(m.RAFT_VOTER_CHANGE, lambda: float(is_changing_voters(state)))
+    metrics.register_function(m.LAST_APPLIED, lambda: core.publisher.image.applied.offset)
+    metrics.register_function(m.LAST_APPLIED_AT, lambda: core.publisher.image.applied.timestamp_ms)
     core.quorum.add_listener(Elections(core.clock, metrics.histogram(m.RAFT_ELECTIONS)))
 
 

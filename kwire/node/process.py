@@ -23,17 +23,19 @@ _START_TICKS: Final = 19
 
 def add_process(metrics: m.Metrics, clock: Clock) -> None:
     """Show CPU time, memory, descriptors and age of this process."""
-    metrics.ask(m.CPU_SECONDS, time.process_time)
+    metrics.register_function(m.CPU_SECONDS, time.process_time)
     with suppress(ImportError):  # Windows
         import resource
 
-        metrics.ask(m.MAX_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        metrics.register_function(
+            m.MAX_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        )
     with suppress(OSError, ValueError, AttributeError):
         started = _start_seconds(clock)
-        metrics.ask(m.START_TIME, lambda: started)
-        metrics.ask(m.RESIDENT_MEMORY, lambda: _pages(_RESIDENT))
-        metrics.ask(m.VIRTUAL_MEMORY, lambda: _pages(_VIRTUAL))
-        metrics.ask(m.OPEN_FILES, open_files)
+        metrics.register_function(m.START_TIME, lambda: started)
+        metrics.register_function(m.RESIDENT_MEMORY, lambda: _pages(_RESIDENT))
+        metrics.register_function(m.VIRTUAL_MEMORY, lambda: _pages(_VIRTUAL))
+        metrics.register_function(m.OPEN_FILES, open_files)
 
 
 def open_files() -> int:
