@@ -20,7 +20,7 @@ SLOW_S = 20
 
 
 def written_files(call: Callable[[], None]) -> set[str]:
-    """The checkpoint files that a call for a thread writes."""
+    """Return the names of the checkpoint files that a thread's call writes."""
     is_partial = isinstance(call, partial) and call.func.__name__ == "write_checkpoints"
     return {name for name, _ in call.args[0]} if is_partial else set()  # type: ignore[attr-defined]
 
@@ -30,16 +30,16 @@ def written_files(call: Callable[[], None]) -> set[str]:
 async def test_change_during_a_slow_checkpoint_is_written_by_the_next_one(
     autojump_clock, slow: str, at_s: int
 ) -> None:
-    """Invariants 81 and 82: nothing else may ever change in the log, so nothing else wakes them."""
+    """Invariants 81 and 82: no later change of the log would cause another checkpoint."""
     disk = SimDisk()
 
-    async def slowly(call: Callable[[], None]) -> None:
+    async def run_slowly(call: Callable[[], None]) -> None:
         if slow in written_files(call):
             await trio.sleep(SLOW_S)
         call()
 
     async with running(disk) as logs:
-        logs.threads.stand_in = slowly
+        logs.threads.stand_in = run_slowly
         log = logs.create("t", ID, 0, config_of("t"))
         append(log, [b"v"])
         await trio.sleep(at_s)
@@ -55,7 +55,7 @@ async def test_change_during_a_slow_checkpoint_is_written_by_the_next_one(
 
 
 async def test_checkpoint_that_was_replaced_and_not_synced_is_written_again(autojump_clock) -> None:
-    """Invariant 82: what the disk has is not known then, also not to be what it was before."""
+    """Invariant 82: the file on the disk may be the old or the new one."""
     disk = SimDisk()
     directory = LogDirectory(disk, "a")
     directory.load(config_of, 0).close()
@@ -68,7 +68,7 @@ async def test_checkpoint_that_was_replaced_and_not_synced_is_written_again(auto
     disk.fail_at("open", OSError(errno.EMFILE, "too many"), after=1, times=9)
     assert not await checkpointer.write(names.HIGH_WATERMARKS)
     disk.mend()
-    assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 2\n", "or this tests nothing"
+    assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 2\n", "the replacement itself has failed"
     log.high_watermark = 1
     assert await checkpointer.write(names.HIGH_WATERMARKS)
     assert disk.read(names.HIGH_WATERMARKS) == b"0\n1\nt 0 1\n"

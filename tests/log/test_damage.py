@@ -21,7 +21,7 @@ from kwire.records.iterate import records
 from kwire.simulation.disk import SimDisk
 from kwire.simulation.log_sim import Model, batches_of, contents, judge, producers, replay
 from kwire.types import TopicPartition
-from tests.log.test_roll_steps import Rolling, Watched
+from tests.log.test_roll_steps import ObservedDisk, Rolling
 from tests.log.test_service import ID, Clock, at_once
 from tests.support.log.batches import TIME_MS
 
@@ -76,7 +76,7 @@ async def make_log(*, stop: bool) -> tuple[SimDisk, Model]:
 
     With ``stop`` the manager is stopped in order first.
     """
-    disk = Watched()
+    disk = ObservedDisk()
     logs = manager(disk)
     await logs.open(lambda topic: CONFIG)
     rolling = Rolling(disk, logs, Model(logs.create("t", ID, 0, CONFIG), ID))

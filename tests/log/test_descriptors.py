@@ -1,4 +1,4 @@
-"""Open descriptors of the log: the space of a removed file is free once its last one is closed."""
+"""Open descriptors of logs: the space of a removed file is freed when its last one is closed."""
 
 import os
 import sys
@@ -22,12 +22,12 @@ CONFIG = LogConfig(
 
 
 def open_files(path: object, *, removed: bool | None = None) -> list[str]:
-    """Names behind this process's descriptors that lie, or lay, below ``path``."""
+    """Return the names of this process's open files below ``path``, relative to it."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         try:
             name = os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # The descriptor of the listing.
             continue
         if name.startswith(f"{path}/") and removed in (None, name.endswith(" (deleted)")):
             names.append(name.removeprefix(f"{path}/"))
@@ -40,7 +40,7 @@ def is_open(segment: Segment) -> bool:
 
 
 def fill(log: PartitionLog) -> list[Segment]:
-    """Segments of two batches each, all of them read from once; the last one is active."""
+    """Append to segments of two batches each, and read them all; return the segments."""
     for _ in range(12):
         append(log, [b"v" * 10])
     log.high_watermark = log.end_offset
@@ -91,7 +91,7 @@ async def test_search_of_removed_segments_leaves_no_descriptor_open(
     async with running(RealDisk(str(tmp_path))) as logs:
         log = logs.create("t", ID, 0, CONFIG)
         old = fill(log)
-        await trio.sleep(3_910)  # the first look after they expired was ten seconds ago
+        await trio.sleep(3_910)  # Retention removed them ten seconds ago.
         assert log.segments[0] is not old[0]
         assert not is_open(old[1])
         assert list(old[1].scan())

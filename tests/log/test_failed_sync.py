@@ -1,4 +1,4 @@
-"""An fsync that fails: the kernel reports it once and takes the lost pages for clean afterwards."""
+"""An fsync that fails: the kernel reports it once, and then counts the lost pages as clean."""
 
 import errno
 from random import Random
@@ -28,7 +28,7 @@ def contents(disk: SimDisk, path: str) -> set[bytes]:
 
 
 def test_simulated_kernel_drops_pages_after_a_failed_sync() -> None:
-    """A second sync succeeds and writes nothing of it; what is written later it does write."""
+    """A second sync succeeds without writing the lost pages; it writes only later ones."""
     disk = SimDisk()
     file = disk.open("a", create=True)
     file.write([b"1" * PAGE], 0)
@@ -38,7 +38,7 @@ def test_simulated_kernel_drops_pages_after_a_failed_sync() -> None:
     disk.fail_at("sync", BROKEN)
     with pytest.raises(OSError, match="unwritable"):
         file.sync()
-    disk.failed = None  # as if the failure had not been noted
+    disk.failed = None  # As if the failure had gone unnoticed.
     file.write([b"3" * PAGE], 2 * PAGE)
     file.sync()
     assert file.read(PAGE, 1) == b"2", "the page cache still has it"
@@ -46,7 +46,7 @@ def test_simulated_kernel_drops_pages_after_a_failed_sync() -> None:
 
 
 def test_offline_directory_refuses_a_sync_without_a_system_call() -> None:
-    """The pages are still to be written: the next process may sync them."""
+    """The pages stay dirty: the next process may sync them."""
     disk = SimDisk()
     disk.write("a", b"1")
     disk.failed = BROKEN
@@ -59,7 +59,7 @@ def test_offline_directory_refuses_a_sync_without_a_system_call() -> None:
 
 
 async def test_no_record_counts_as_synced_after_a_failed_sync(autojump_clock) -> None:
-    """Invariant 89: neither the records of that sync, nor later ones, nor a checkpoint."""
+    """Invariant 89: neither the records of that sync nor later ones, also not in a checkpoint."""
     broken, good = SimDisk(), SimDisk()
     offline: list[LogDirectory] = []
     async with running(broken, good) as logs:
@@ -71,7 +71,7 @@ async def test_no_record_counts_as_synced_after_a_failed_sync(autojump_clock) ->
         checkpoint = broken.read("recovery-point-offset-checkpoint")
         append(bad, [b"lost" * PAGE])
         broken.fail_at("sync", BROKEN, path="t-0/")
-        for _ in range(3):  # the kernel would let the second one succeed
+        for _ in range(3):  # For the kernel the second one would succeed.
             with pytest.raises(KafkaStorageError):
                 await logs.flush(bad)
             assert bad.flush_state.recovery_point == 1
@@ -97,7 +97,7 @@ async def test_no_record_counts_as_synced_after_a_failed_sync(autojump_clock) ->
 async def test_failed_sync_of_any_file_takes_the_directory_offline(
     autojump_clock, call: str
 ) -> None:
-    """Invariant 89: what is synced beside the records too, and only what was durable is back."""
+    """Invariant 89: also of the files beside the records; a restart has the durable records."""
     disk = SimDisk()
     config = attrs.evolve(CONFIG, segment_bytes=200)
     async with running(disk) as logs:

@@ -1,4 +1,4 @@
-"""``flush.ms``: each record is synced so long after it was appended, whatever else happens."""
+"""``flush.ms``: each record is synced so long after its append."""
 
 import errno
 import gc
@@ -31,7 +31,7 @@ def test_flush_deadline_only_moves_earlier() -> None:
 
 
 async def test_flush_timers_drop_deleted_logs_before_their_deadlines(autojump_clock) -> None:
-    """With a ``flush.ms`` of a day, topics that come and go must not stay in memory for a day."""
+    """With a ``flush.ms`` of a day, deleted topics do not stay in memory for a day."""
     config = LogConfig(flush_ms=86_400_000)
     async with running(SimDisk()) as logs:
         references = []
@@ -46,7 +46,7 @@ async def test_flush_timers_drop_deleted_logs_before_their_deadlines(autojump_cl
 
 
 async def test_every_record_is_synced_in_time(autojump_clock) -> None:
-    """Also those that come between two checkpoints of the high watermarks, 5 s apart."""
+    """Checkpoints of the high watermarks, every 5 s, have no influence."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, CONFIG)
@@ -70,7 +70,7 @@ async def test_flush_ms_counts_from_the_first_unsynced_record(autojump_clock) ->
         assert log.flush_state.recovery_point == 2
         append(log, [b"third"])
         await trio.sleep(0.2)
-        await logs.flush(log)  # for another reason
+        await logs.flush(log)  # A flush for another reason.
         append(log, [b"fourth"])
         await trio.sleep(0.29)
         assert log.flush_state.recovery_point == 3, "the timer of the third is not the fourth's"

@@ -1,4 +1,4 @@
-"""The loop and its threads in every order that a seed comes up with, and a loss of power."""
+"""The loop and its threads in random orders, with kills and losses of power."""
 
 import logging
 import os
@@ -29,21 +29,21 @@ def test_no_acknowledged_record_is_lost(seed: int) -> None:
 
 
 def test_seed_replays_the_same_run() -> None:
-    """Invariant 110: what failed can be seen again."""
+    """Invariant 110: a failure can be reproduced."""
     from kwire.simulation import log_sim
 
-    stories = []
+    runs = []
     for _ in range(2):
         clock = trio.testing.MockClock()
         sim = log_sim.LogSim(7, clock)
         with deterministic_trio(7):
             trio.run(sim.run, 100, clock=clock)
-        stories.append((sim.trace, sim.disk.calls))
-    assert stories[0] == stories[1]
+        runs.append((sim.trace, sim.disk.calls))
+    assert runs[0] == runs[1]
 
 
 async def test_recreated_topic_ignores_the_checkpoints_of_the_older_one(autojump_clock) -> None:
-    """Invariants 40 and 82: the checkpoints still hold the older topic's offsets."""
+    """Invariants 40 and 82: the checkpoints still have the offsets of the older topic."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = await create_log(logs)
@@ -69,7 +69,7 @@ async def test_records_deleted_from_a_recreated_topic_stay_deleted(
 ) -> None:
     """Invariant 39."""
     disk = SimDisk()
-    lost = []
+    survivors = []
     async with running(disk) as logs:
         append(await create_log(logs), [b"old"])
         await trio.sleep(100)
@@ -81,8 +81,8 @@ async def test_records_deleted_from_a_recreated_topic_stay_deleted(
         await trio.sleep(wait_s)
         log.advance_start(2)
         await logs.keep_starts([log])
-        lost = [disk.power_loss(Random(seed)) for seed in range(10)]
-    for survivor in (*lost, disk.after_kill()):
+        survivors = [disk.power_loss(Random(seed)) for seed in range(10)]
+    for survivor in (*survivors, disk.after_kill()):
         async with running(survivor) as logs:
             log = logs.create("t", OTHER, 0, config_of("t"))
             assert content(log) == [(n, b"new") for n in range(2, 5)]
@@ -91,7 +91,7 @@ async def test_records_deleted_from_a_recreated_topic_stay_deleted(
 
 
 async def test_log_without_its_topic_id_becomes_a_stray(autojump_clock) -> None:
-    """Invariant 40: it may be of an older topic, deleted just before the power went."""
+    """Invariant 40: it may belong to an older topic, deleted just before the power loss."""
     disk = SimDisk()
     async with running(disk) as logs:
         append(await create_log(logs), [b"old"])
@@ -109,7 +109,7 @@ async def test_log_without_its_topic_id_becomes_a_stray(autojump_clock) -> None:
 async def test_rename_of_a_deleted_log_is_synced_before_its_files_are_removed(
     autojump_clock,
 ) -> None:
-    """Invariant 83: half of a topic under its old name could be taken for another's."""
+    """Invariant 83: else a power loss could leave a part of the log under its old name."""
     disk = SimDisk()
     async with running(disk) as logs:
         for partition in range(3):

@@ -1,7 +1,7 @@
-"""A log against a list, through crashes: whatever happens, what was promised is there.
+"""A log against a list, through crashes: no durable record is lost.
 
-Two kinds of death: ``kill -9`` in the middle of any write (the page cache stays), and the loss of
-power (everything not synced may be lost, torn or reordered).
+Crashes are ``kill -9`` in the middle of any write (the page cache stays), and the loss of power
+(everything not synced may be lost, torn or reordered).
 """
 
 from contextlib import suppress
@@ -28,7 +28,7 @@ PARTITION = TopicPartition("t", 0)
 
 
 class LogModel(RuleBasedStateMachine):
-    """Batches as (base offset, values, leader epoch)."""
+    """A log, and its batches as (base offset, values, leader epoch)."""
 
     config = CONFIG
 
@@ -44,7 +44,7 @@ class LogModel(RuleBasedStateMachine):
         self.epoch = 0
         self.count = 0
         self.cut_unsynced = False
-        """A truncation is not synced: what it cut off can come back with the power."""
+        """Whether a truncation is not synced: its records may reappear after a power loss."""
 
     def reopen(self, *, clean: bool, recovery_point: int = 0) -> PartitionLog:
         offsets = StoredOffsets(clean=clean, recovery_point=recovery_point, start_offset=self.start)
@@ -57,7 +57,7 @@ class LogModel(RuleBasedStateMachine):
         return [b"%d-%d" % (self.count, n) for n in range(count)]
 
     def settle_end(self) -> None:
-        """Take over the log's end: after a cut into a gap a restart only knows the last batch's."""
+        """Adopt the log's end: a restart after a truncation into a gap finds the last batch's."""
         last = max((base + len(values) for base, values, _ in self.batches), default=self.start)
         end = self.log.end_offset
         assert min(last, self.end) <= end <= self.end or end == self.start
@@ -88,7 +88,7 @@ class LogModel(RuleBasedStateMachine):
         self.note_start()
 
     def note_start(self) -> None:
-        """A log without a record begins where its first segment does."""
+        """Adopt the first segment's base offset if the log has no record below it."""
         self.start = max(self.start, self.log.segments[0].base_offset)
 
     @rule()
@@ -140,14 +140,14 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Between calls: everything written is there."""
+        """Kill the process between two calls: all written data stays."""
         self.disk = self.disk.after_kill()
         self.log = self.reopen(clean=False, recovery_point=self.log.flush_state.recovery_point)
         self.settle_end()
 
     @rule(count=st.integers(1, 4), data=st.data())
     def kill_in_an_append(self, count: int, data: st.DataObject) -> None:
-        """Invariant 77: the batch is there as a whole or not at all."""
+        """Invariant 77: the batch is stored as a whole or not at all."""
         values = self.values(count)
         size = len(encode(values))
         self.disk.cut = data.draw(st.integers(0, size + 40))
@@ -167,7 +167,7 @@ class LogModel(RuleBasedStateMachine):
         """Check that all synced batches survive, and of the rest only a prefix."""
         point = self.log.flush_state.recovery_point
         self.disk = self.disk.power_loss(Random(seed))
-        self.disk.make_directory("t-0")  # lost with all in it, if nothing was ever flushed
+        self.disk.make_directory("t-0")  # It is lost if no flush has synced it.
         self.log = self.reopen(clean=False, recovery_point=point)
         end = self.log.end_offset
         assert self.durable <= end <= self.end
@@ -195,7 +195,7 @@ class LogModel(RuleBasedStateMachine):
         self.disk.capacity = PLENTY
 
     @invariant()
-    def ends_are_right(self) -> None:
+    def offsets_are_those_of_the_model(self) -> None:
         assert self.log.end_offset == self.log.writer.written_offset == self.end
         assert self.log.start_offset == self.start
         assert self.log.flush_state.recovery_point <= self.end
@@ -228,7 +228,7 @@ class LogModel(RuleBasedStateMachine):
                 assert self.log.epochs.at(base) == epoch
 
     @invariant()
-    def segments_hold_together(self) -> None:
+    def segments_are_in_order_and_whole(self) -> None:
         ends = [s.base_offset for s in self.log.segments]
         assert ends == sorted(set(ends))
         for segment in self.log.segments:
@@ -246,7 +246,7 @@ class GapsModel(LogModel):
         self.follow(gap, counts)
 
     def lose_power(self, seed: int) -> None:
-        """Do nothing: a gap and a loss look alike."""
+        """Do nothing: a lost batch looks like a gap."""
 
 
 TestLogModel = LogModel.TestCase

@@ -1,4 +1,4 @@
-"""A log directory holds more than good partitions: what is left alone, and what does not spread."""
+"""A log directory with other files and with partitions that cannot be opened."""
 
 import zlib
 
@@ -12,7 +12,7 @@ from tests.support.log.batches import append, content
 
 
 def old_format_segment() -> bytes:
-    """One message of format 1 with a good CRC."""
+    """Return a segment with one message of format 1, whose CRC is right."""
     body = b"\1\0" + bytes(8) + (-1).to_bytes(4, "big", signed=True) + b"\0\0\0\x64" + b"v" * 100
     message = zlib.crc32(body).to_bytes(4, "big") + body
     return bytes(8) + len(message).to_bytes(4, "big") + message
@@ -31,7 +31,7 @@ async def two_partitions() -> SimDisk:
 
 
 def spoil(disk: SimDisk) -> bytes:
-    """Partition 0 becomes one of before Kafka 0.11."""
+    """Replace partition 0 by one of a release before Kafka 0.11; return its segment."""
     segment = old_format_segment()
     for entry in disk.entries("t-0"):
         if entry.name != "partition.metadata":
@@ -75,7 +75,7 @@ async def test_topic_of_an_old_format_can_be_deleted(autojump_clock) -> None:
 
 
 async def test_directories_that_are_no_partitions_are_ignored(autojump_clock) -> None:
-    """The metadata log, lost+found, a user's backup; a bare directory is a creation cut short."""
+    """The metadata log, lost+found, a backup; an empty partition directory is a partition."""
     disk = SimDisk()
     for name in ("__cluster_metadata-0", "lost+found", "backup-2", "notes", "bare-0"):
         disk.make_directory(name)
@@ -91,7 +91,7 @@ async def test_directories_that_are_no_partitions_are_ignored(autojump_clock) ->
 
 
 async def test_deleted_records_stay_deleted_after_a_kill(autojump_clock) -> None:
-    """Invariant 39: before DeleteRecords is answered, the start is on disk."""
+    """Invariant 39: the log start is on disk before DeleteRecords is answered."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = await create_log(logs)
@@ -110,7 +110,7 @@ async def test_deleted_records_stay_deleted_after_a_kill(autojump_clock) -> None
 
 
 async def test_deleted_partition_keeps_its_index_files(autojump_clock) -> None:
-    """Kafka complains of segments without them when it opens the directory before they are gone."""
+    """Kafka logs errors for segments without them, if it opens the directory meanwhile."""
     disk = SimDisk()
     async with running(disk) as logs:
         append(await create_log(logs), [b"v"])

@@ -27,14 +27,14 @@ def test_directory_is_slow_after_one_slow_write_until_several_quick_ones() -> No
 
 
 def test_throttled_directory_stays_slow() -> None:
-    """Invariant 91: every tenth write waits for the kernel to clean pages, for a minute."""
+    """Invariant 91: for a minute every tenth write waits until the kernel has cleaned pages."""
     pace = Pace()
     slow = [pace.is_slow_after(QUICK if n % 10 else SLOW, n / 10) for n in range(600)]
     assert all(slow)
 
 
 def test_directory_stays_slow_for_longer_after_each_relapse() -> None:
-    """Each recovery that was too early costs the loop one slow write: they become rare."""
+    """The loop makes a slow write for each of them, so they have to become rare."""
     pace = Pace()
     runs = []
     for n in range(12):

@@ -29,7 +29,7 @@ def reopen(disk: SimDisk, config: LogConfig = CONFIG, **stored: Any) -> Partitio
 
 @pytest.fixture
 def disk() -> SimDisk:
-    """Seven batches in four segments, the log closed in order."""
+    """Return a disk with a cleanly closed log of seven batches in four segments."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk)
@@ -44,7 +44,7 @@ def files(disk: SimDisk) -> dict[str, bytes]:
 
 
 def test_recovery_rebuilds_identical_files(disk: SimDisk) -> None:
-    """Invariants 52, 79 and 85: indexes, snapshots and epochs come out of the batches."""
+    """Invariants 52, 79 and 85: the batches are enough to rebuild indexes, snapshots and epochs."""
     before = files(disk)
     for suffix in (".index", ".timeindex", ".snapshot"):
         for name in [name for name in before if name.endswith(suffix)]:
@@ -86,7 +86,7 @@ def test_leftover_files_are_removed(disk: SimDisk, clean: bool) -> None:
 
 
 def test_finished_compaction_replaces_its_segments(disk: SimDisk) -> None:
-    """Invariant 83: of segments 0 to 2 one was made; the old ones are not there twice."""
+    """Invariant 83: segments 0 to 2 were merged, and no record appears twice."""
     merged = encode([b"5"], base_offset=5)
     disk.write(STEM + ".log.swap", merged)
     disk.write(STEM + ".index.swap", b"")
@@ -95,7 +95,7 @@ def test_finished_compaction_replaces_its_segments(disk: SimDisk) -> None:
     assert [s.base_offset for s in log.segments] == [0, 6]
     assert content(log) == [(5, b"5"), (6, b"6")]
     disk.write(STEM + ".log.swap", encode([b"no"]))
-    disk.write(STEM + ".log.cleaned", b"")  # not all of it had been turned into .swap
+    disk.write(STEM + ".log.cleaned", b"")  # Some files were not renamed to .swap.
     assert content(reopen(disk, compacted)) == [(5, b"5"), (6, b"6")]
 
 
@@ -125,7 +125,7 @@ def offset_at(disk: SimDisk, position: int) -> int:
 
 @pytest.mark.parametrize("wrong", [0, 4, 6, 7, 1 << 20, 1 << 40, (1 << 63) - 1])
 def test_batch_with_a_torn_base_offset_is_cut_off(wrong: int) -> None:
-    """It is not covered by the CRC; a gap or a step back gives it away, across a sector's end."""
+    """The CRC does not cover it; across a sector's end it may be torn, which a gap shows."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk, LogConfig())
@@ -144,7 +144,7 @@ def test_batch_with_a_torn_base_offset_is_cut_off(wrong: int) -> None:
 
 @pytest.mark.parametrize("gap", [1, 1000])
 def test_offset_gaps_of_a_formerly_compacted_topic_stay(gap: int) -> None:
-    """Invariant 84: a follower takes them in, a recovery leaves them alone."""
+    """Invariant 84: a follower appends them, and a recovery keeps them."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = reopen(disk, LogConfig())
@@ -180,11 +180,11 @@ def test_recovery_logs_the_records_that_it_cuts(disk: SimDisk, caplog, damage, r
     assert f"partition=t-0 offset=7 bytes={size} segments=0 reason='{reason}'" in line
     assert caplog.records[-1].levelname == "WARNING"
     reopen(disk)
-    assert len(cuts(caplog)) == 1, "nothing is left to cut off"
+    assert len(cuts(caplog)) == 1, "the second start cuts off no records"
 
 
 def test_recovery_logs_an_error_for_damaged_synced_records(disk: SimDisk, caplog) -> None:
-    """Invariant 80: a bit flipped below the recovery point; later segments go, not silently."""
+    """Invariant 80: a bit below the recovery point has flipped; later segments are dropped."""
     disk.inode("t-0/00000000000000000004.log").data[65] ^= 1
     log = reopen(disk, recovery_point=5)
     assert log.end_offset == 4
@@ -263,7 +263,7 @@ def test_damaged_checkpoint_counts_as_empty(damaged: bytes) -> None:
     ],
 )
 def test_damaged_meta_properties_are_refused(text: bytes, problem: str) -> None:
-    """Invariant 93: what another version wrote is refused by name."""
+    """Invariant 93: the error names the property that is missing or wrong."""
     with pytest.raises(checkpoints.CorruptFile, match=problem):
         checkpoints.parse_meta_properties(text)
 
@@ -284,7 +284,7 @@ def test_dump_prints_every_kind_of_file(disk: SimDisk, tmp_path) -> None:
 
 
 def test_truncation_is_durable_after_the_next_flush_even_if_a_segment_follows() -> None:
-    """Invariant 78: the cut was made in a segment that the flush would otherwise leave out."""
+    """Invariant 78: the flush would otherwise skip the truncated segment."""
     disk = SimDisk()
     disk.make_directory("t-0")
     config = LogConfig(segment_bytes=600)
@@ -311,7 +311,7 @@ def test_truncation_is_durable_after_the_next_flush_even_if_a_segment_follows() 
 
 
 def test_truncation_before_a_kill_is_durable_after_the_next_flush() -> None:
-    """Invariant 78: the process that made the cut died before it synced it."""
+    """Invariant 78: the process died between the truncation and its sync."""
     disk, at = SimDisk(), TopicPartition("t", 0)
     disk.make_directory("t-0")
     log = open_log(disk, "t-0", at, now_ms=TIME_MS)
@@ -330,7 +330,7 @@ def test_truncation_before_a_kill_is_durable_after_the_next_flush() -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_index_emptied_by_a_crash_is_rebuilt(suffix: str, clean: bool) -> None:
-    """Invariant 79: the segment lies below the recovery point, so its batches are not read."""
+    """Invariant 79: also below the recovery point, where a start reads no batches."""
     disk = SimDisk()
     disk.make_directory("t-0")
     config = attrs.evolve(CONFIG, segment_bytes=500)

@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 
 def log_of(*ages_hours: float) -> PartitionLog:
-    """A segment per age, each of one batch and about 270 bytes; the last one is active."""
+    """Return a log with a segment per age, each of one batch and about 270 bytes."""
     disk = SimDisk()
     disk.make_directory("t-0")
     config = LogConfig(segment_bytes=300)
@@ -26,17 +26,17 @@ def log_of(*ages_hours: float) -> PartitionLog:
 @pytest.mark.parametrize(
     ("ages", "config", "start", "watermark", "expected"),
     [
-        ([5, 4, 1, 0], {}, 0, 4, 2),  # older than 2 hours
-        ([5, 4, 1, 0], {}, 0, 1, 1),  # not past the high watermark
+        ([5, 4, 1, 0], {}, 0, 4, 2),  # Older than 2 hours.
+        ([5, 4, 1, 0], {}, 0, 1, 1),  # Not above the high watermark.
         ([5, 4, 1, 0], {}, 0, 0, 0),
-        ([5, 1, 4, 0], {}, 0, 4, 1),  # in a row from the oldest
-        ([5, -90, 5, 5], {}, 0, 4, 1),  # the future keeps its segment, and those behind it
+        ([5, 1, 4, 0], {}, 0, 4, 1),  # From the oldest one on, without gaps.
+        ([5, -90, 5, 5], {}, 0, 4, 1),  # A future timestamp keeps its segment and later ones.
         ([1, 1, 1, 1], {"retention_bytes": 600}, 0, 4, 1),
-        ([1, 1, 1, 1], {"retention_bytes": 0}, 0, 4, 3),  # never the active one
+        ([1, 1, 1, 1], {"retention_bytes": 0}, 0, 4, 3),  # Never the active one.
         ([5, 5], {"retention_ms": -1}, 0, 2, 0),
         ([5, 5], {"retention_ms": -1, "retention_bytes": 10}, 0, 2, 1),
         ([5, 5, 5], {"cleanup_delete": False, "cleanup_compact": True}, 0, 3, 0),
-        ([0, 0, 0], {"cleanup_delete": False}, 2, 3, 2),  # what DeleteRecords left behind
+        ([0, 0, 0], {"cleanup_delete": False}, 2, 3, 2),  # Segments below the log start.
     ],
 )
 def test_retention_removes_closed_segments_from_the_oldest_on(

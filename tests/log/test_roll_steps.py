@@ -31,7 +31,7 @@ CONFIG = LogConfig(
 
 @attrs.frozen
 class Moment:
-    """The disk as it is if everything ends before one of its calls."""
+    """The disks after a kill or a power loss right before one of the disk's calls."""
 
     call: tuple[str, str]
     after_kill: SimDisk
@@ -42,7 +42,7 @@ class Moment:
 
 
 @attrs.define(eq=False)
-class Watched(SimDisk):
+class ObservedDisk(SimDisk):
     """A disk that reports each call before it is made."""
 
     on_call: Callable[[str, str], None] | None = None
@@ -57,7 +57,7 @@ class Watched(SimDisk):
 class Rolling:
     """A log that is about to roll, and the moments since :meth:`watch`."""
 
-    disk: Watched
+    disk: ObservedDisk
     logs: LogManager
     model: Model
     moments: list[Moment] = attrs.Factory(list)
@@ -67,9 +67,9 @@ class Rolling:
         return self.model.log
 
     def watch(self) -> None:
-        self.disk.on_call = self._look
+        self.disk.on_call = self._record
 
-    def _look(self, kind: str, path: str) -> None:
+    def _record(self, kind: str, path: str) -> None:
         if kind in ("open", "read", "entries"):
             return
         disk, log = self.disk, self.log
@@ -122,26 +122,26 @@ class Rolling:
 
 
 async def by_size(rolling: Rolling) -> None:
-    """The batch that does not fit any more, and those after it."""
+    """Append the batch that does not fit into the segment, and one more."""
     rolling.feed(2)
     await rolling.flush()
     rolling.feed(1)
 
 
 async def by_fetch(rolling: Rolling) -> None:
-    """A follower's fetch that fills two segments and begins a third one."""
+    """Append a follower's fetch that fills two segments and begins a third one."""
     rolling.follow(20)
 
 
 async def twice_in_a_row(rolling: Rolling) -> None:
-    """The second roll finds the first one's indexes not yet written."""
+    """Roll again before the indexes of the first roll are written."""
     for _ in range(2):
         rolling.log.roll(TIME_MS)
         rolling.feed(1)
 
 
 async def while_flushing(rolling: Rolling) -> None:
-    """A flush that began before the roll ends after it."""
+    """Roll while a flush is running."""
     rolling.feed(1)
     flush = rolling.log.flush_state.start()
     assert flush is not None
@@ -161,7 +161,7 @@ async def test_roll_can_be_interrupted_at_every_step(
     autojump_clock, act: Callable[[Rolling], Awaitable[None]], is_synced: bool
 ) -> None:
     """Invariants 51, 64, 78, 81, 83 and 85."""
-    disk = Watched()
+    disk = ObservedDisk()
     logs = manager(disk)
     await logs.open(lambda topic: CONFIG)
     rolling = Rolling(disk, logs, Model(logs.create("t", ID, 0, CONFIG), ID))
@@ -170,7 +170,7 @@ async def test_roll_can_be_interrupted_at_every_step(
         await nursery.start(logs.run)
         rolling.feed(10)
         await rolling.flush()
-        await trio.sleep(100)  # checkpoints cover it
+        await trio.sleep(100)  # The checkpoints cover them.
         rolling.feed(3)
         segments = len(log.segments)
         while log.segments.active.size < 600:
@@ -196,7 +196,7 @@ async def test_roll_can_be_interrupted_at_every_step(
 
 
 async def check(disk: SimDisk, model: Model, promised: int, story: str) -> None:
-    """Open what is left: it has what was promised, nothing twice and no hole, and goes on."""
+    """Open the log: it has every synced record once, without gaps, and takes new ones."""
     logs = manager(disk)
     await logs.open(lambda topic: CONFIG)
     log = logs.get("t", 0)
@@ -211,7 +211,7 @@ async def check(disk: SimDisk, model: Model, promised: int, story: str) -> None:
         assert header.base_offset == end_offset, story
         end_offset = header.next_offset
     assert end_offset == log.end_offset, story
-    assert not list(leavings(disk, log)), story
+    assert not list(leftover_files(disk, log)), story
     for _ in range(2):
         append(log, [b"after"])
         log.roll(TIME_MS)
@@ -221,8 +221,8 @@ async def check(disk: SimDisk, model: Model, promised: int, story: str) -> None:
     await logs.close()
 
 
-def leavings(disk: SimDisk, log: PartitionLog) -> Iterator[str]:
-    """Files of segments that the log does not have."""
+def leftover_files(disk: SimDisk, log: PartitionLog) -> Iterator[str]:
+    """Yield the names of files of segments that the log does not have."""
     bases = {segment.base_offset for segment in log.segments}
     for entry in disk.entries("t-0"):
         suffix = "." + entry.name.rpartition(".")[2]

@@ -81,7 +81,7 @@ async def test_full_disk_refuses_records_and_serves_other_requests(
 
 
 async def test_records_are_accepted_again_after_a_topic_is_deleted(autojump_clock) -> None:
-    """Invariant 88: nothing but the next append looks whether there is room again."""
+    """Invariant 88: the next append checks for room; no task polls for it."""
     disk = SimDisk()
     async with running(disk) as logs:
         log, big = logs.create("t", ID, 0, CONFIG), logs.create("u", OTHER, 0, LogConfig())
@@ -106,7 +106,7 @@ async def test_records_are_accepted_again_after_a_topic_is_deleted(autojump_cloc
 
 @pytest.mark.parametrize("is_clean", [False, True])
 async def test_start_on_a_full_disk_serves_existing_records(autojump_clock, is_clean: bool) -> None:
-    """Invariant 88: recovery writes producer snapshots and indexes only if it can."""
+    """Invariant 88: a recovery goes on if it cannot write snapshots and indexes."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, CONFIG)
@@ -117,7 +117,7 @@ async def test_start_on_a_full_disk_serves_existing_records(autojump_clock, is_c
         with pytest.raises(errors.KafkaStorageError):
             append(log, [b"refused" * 100])
         expected = content(log)
-        disk.capacity = _used_bytes(disk)  # another process takes what the reserve has freed
+        disk.capacity = _used_bytes(disk)  # Another process takes the room of the reserve.
     if is_clean:
         disk.capacity += 4_000
         await logs.close()
@@ -179,7 +179,7 @@ async def test_disk_that_fills_up_at_any_step_loses_no_acknowledged_record(
 
 
 def test_repeated_batch_is_acknowledged_on_a_full_disk() -> None:
-    """Invariant 50: it is there, so that there is no room is no reason to refuse it."""
+    """Invariant 50: the batch is stored already, so it needs no room."""
     disk = SimDisk()
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=TIME_MS)
@@ -234,7 +234,7 @@ def test_reserve_has_allocated_blocks_and_survives_a_kill(tmp_path) -> None:
 
 
 def test_exceeded_quota_is_detected_by_writing_the_reserve(tmp_path, monkeypatch) -> None:
-    """The volume reports free space; the user's quota of it is used up."""
+    """The volume reports free space, but the user's quota is exceeded."""
     disk = RealDisk(str(tmp_path))
     disk.judge(OSError(errno.EDQUOT, "quota exceeded"))
     sizes: list[int] = []
@@ -303,7 +303,7 @@ def test_failed_preallocation_returns_the_error_number(tmp_path) -> None:
 
 
 def test_short_write_is_completed_or_refused_as_a_whole(tmp_path, monkeypatch) -> None:
-    """Invariant 88: the kernel takes a part when the disk fills up in the middle."""
+    """Invariant 88: the kernel writes a part of the data if the disk fills up meanwhile."""
     disk = RealDisk(str(tmp_path))
     file = disk.open("a", create=True)
     real_write, real_pwrite = os.pwritev, os.pwrite
@@ -312,12 +312,12 @@ def test_short_write_is_completed_or_refused_as_a_whole(tmp_path, monkeypatch) -
     assert file.read(0, 10) == b"abcdef"
     room = [2]
 
-    def scarce(fd: int, data: memoryview, at: int) -> int:
+    def write_part(fd: int, data: memoryview, at: int) -> int:
         if not room:
             raise NO_ROOM
         return real_pwrite(fd, data[: room.pop()], at)
 
-    monkeypatch.setattr(os, "pwrite", scarce)
+    monkeypatch.setattr(os, "pwrite", write_part)
     with pytest.raises(OSError, match="no space"):
         file.write([b"ghi", b"jkl"], 6)
     assert disk.full
@@ -325,7 +325,7 @@ def test_short_write_is_completed_or_refused_as_a_whole(tmp_path, monkeypatch) -
 
 
 async def test_metadata_log_uses_the_reserve_on_a_full_disk(autojump_clock) -> None:
-    """Invariant 88: topics can be deleted on a full disk only if that can be written down."""
+    """Invariant 88: topics can be deleted on a full disk only if the metadata log has room."""
     disk = SimDisk()
     disk.keep_room()
     storage = DiskStorage(disk, now_ms=1)
@@ -340,7 +340,7 @@ async def test_metadata_log_uses_the_reserve_on_a_full_disk(autojump_clock) -> N
 
 
 async def test_truncation_on_a_full_disk_keeps_producer_sequences(autojump_clock) -> None:
-    """Invariants 51 and 88: a batch that is sent again is neither there twice nor refused."""
+    """Invariants 51 and 88: a repeated batch is acknowledged and stored once."""
     disk = SimDisk()
 
     def send(log: PartitionLog, sequence: int) -> None:
@@ -367,7 +367,7 @@ async def test_truncation_on_a_full_disk_keeps_producer_sequences(autojump_clock
 
 
 async def test_slow_directory_keeps_queued_batches_while_the_disk_is_full(autojump_clock) -> None:
-    """Invariant 88: not acknowledged, and written by the first append after there is room."""
+    """Invariant 88: they are not acknowledged, and written with the first append that has room."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, config_of("t"))

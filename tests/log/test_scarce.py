@@ -1,4 +1,4 @@
-"""A log directory of a process that has too many files open: it fails what it must, and goes on."""
+"""A log directory of a process without free descriptors: some calls fail, the rest goes on."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def test_error_number_decides_whether_the_directory_goes_offline(
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
 def test_failed_sync_takes_the_directory_offline_whatever_its_error(number: int) -> None:
-    """Invariant 89: delayed allocation reports a full disk as a failed sync; pages are lost."""
+    """Invariant 89: with delayed allocation also a full disk fails a sync, and pages are lost."""
     disk = SimDisk()
     disk.write("a", b"1")
     disk.fail_at("sync", OSError(number, "refused"))
@@ -89,19 +89,19 @@ def test_directories_of_a_node_share_one_descriptor_limit(tmp_path) -> None:
 
 
 async def test_worker_threads_close_no_files(tmp_path, monkeypatch) -> None:
-    """A descriptor that a thread closed could be used again under the hands of the loop."""
+    """The number of a descriptor that a thread closes could be reused while the loop uses it."""
     disk = RealDisk(str(tmp_path))
     files = [disk.open(str(n), create=True) for n in range(4)]
     for file in files:
         file.write([b"x"], 0)
     real_open = os.open
 
-    def scarce(path, flags, mode=0o777, **more):
+    def open_file(path, flags, mode=0o777, **more):
         if str(path).endswith("/0") or str(path).endswith(".tmp"):
             raise SCARCE
         return real_open(path, flags, mode, **more)
 
-    monkeypatch.setattr(os, "open", scarce)
+    monkeypatch.setattr(os, "open", open_file)
     for call in (lambda: disk.sync("0"), lambda: disk.replace("0", b"", sync=True)):
         with pytest.raises(OSError, match="too many"):
             await trio.to_thread.run_sync(call)
@@ -143,7 +143,7 @@ async def test_loop_closes_idle_files_for_a_thread_without_descriptors(autojump_
 
 
 def _in_thread_of(disk: SimDisk) -> StandIn:
-    """Make calls at once, but as a thread that does not own the descriptors."""
+    """Return a stand-in that runs calls at once, as a thread that may close no files."""
 
     async def run(call: Callable[[], None]) -> None:
         await trio.lowlevel.checkpoint()
@@ -160,7 +160,7 @@ def _in_thread_of(disk: SimDisk) -> StandIn:
 async def test_closed_segment_is_synced_once_descriptors_are_free(
     autojump_clock, number: int
 ) -> None:
-    """Invariant 90: nothing else asks for a flush, and the next roll may be a week away."""
+    """Invariant 90: no other event causes a flush, and the next roll may be a week away."""
     disk = SimDisk()
     async with running(disk) as logs:
         log = logs.create("t", ID, 0, config_of("t"))
@@ -225,7 +225,7 @@ def _write_behind(logs: LogManager, log: PartitionLog) -> None:
 async def test_directory_without_descriptors_stays_online(
     autojump_clock, act: Callable[[LogManager, PartitionLog], Awaitable[None] | None], number: int
 ) -> None:
-    """Invariant 90: each of these opens a file, as flushes and checkpoints do at the same time."""
+    """Invariant 90: each action opens a file, and so do flushes and checkpoints meanwhile."""
     disk = SimDisk()
     async with running(disk) as logs:
         config = LogConfig(segment_bytes=200, flush_ms=500, file_delete_delay_ms=1_000)
@@ -259,7 +259,7 @@ async def test_directory_without_descriptors_stays_online(
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_scarce_descriptors_lose_no_acknowledged_record(autojump_clock, seed: int) -> None:
-    """Invariant 90: at any opening of a file, whatever it is for."""
+    """Invariant 90: the opening of any file may fail."""
     disk = SimDisk(descriptors=Descriptors(2))
     random = Random(seed)
     async with running(disk) as logs:
@@ -288,7 +288,7 @@ async def test_scarce_descriptors_lose_no_acknowledged_record(autojump_clock, se
 
 @attrs.define(eq=False)
 class FewDescriptors(SimDisk):
-    """A disk in a process that may have only so many files open."""
+    """A disk in a process that may have few files open."""
 
     limit: int = 20
 
@@ -300,7 +300,7 @@ class FewDescriptors(SimDisk):
 
 
 async def test_clean_stop_with_more_unsynced_logs_than_descriptors(autojump_clock) -> None:
-    """Invariant 90: every log is synced and the stop is a clean one."""
+    """Invariant 90: the stop syncs every log, and writes its marker."""
     disk = FewDescriptors()
     async with running(disk) as logs:
         for partition in range(100):
@@ -317,7 +317,7 @@ async def test_clean_stop_with_more_unsynced_logs_than_descriptors(autojump_cloc
 async def test_start_goes_on_without_an_unreadable_directory(
     tmp_path, monkeypatch, autojump_clock, call: str
 ) -> None:
-    """Invariant 89: a bad sector under a checkpoint, or under the directory itself."""
+    """Invariant 89: a bad sector in a checkpoint, or in the directory itself."""
     roots = [tmp_path / "a", tmp_path / "b"]
     for root in roots:
         root.mkdir()
@@ -338,7 +338,7 @@ async def test_start_goes_on_without_an_unreadable_directory(
 
 
 def test_full_disk_of_unknown_size_refuses_records(tmp_path, monkeypatch) -> None:
-    """Invariant 88: with the error that producers know, not with one that ends the connection."""
+    """Invariant 88: the error is KafkaStorageError, which producers retry."""
     disk = RealDisk(str(tmp_path))
     disk.make_directory("t-0")
     log = create(disk, "t-0", TopicPartition("t", 0), now_ms=1)

@@ -42,7 +42,7 @@ def manager(*disks: SimDisk | RealDisk) -> LogManager:
 
 
 async def at_once(call: Callable[[], None]) -> None:
-    """Make the call without a thread, which the test's clock would not wait for."""
+    """Make the call without a thread, for which the test's clock would not wait."""
     await trio.lowlevel.checkpoint()
     call()
 
@@ -65,7 +65,7 @@ async def create_log(logs: LogManager, topic: str = "t", partition: int = 0) -> 
 
 @pytest.fixture(params=["real", "simulated"])
 def disks(request, tmp_path):
-    """Two log directories, and how to see them again after a restart."""
+    """Return a function that opens the same two log directories at each call."""
     if request.param == "simulated":
         first, second = SimDisk(), SimDisk()
         return lambda: (first, second)
@@ -157,7 +157,7 @@ async def test_deleted_partition_is_removed_after_the_delay(autojump_clock) -> N
         await trio.sleep(61)
         assert [e.name for e in disk.entries() if e.is_directory] == ["t-0"]
         await logs.delete("t", 0)
-    async with running(disk.after_kill()) as logs:  # killed before the delay was over
+    async with running(disk.after_kill()) as logs:  # Killed before the delay was over.
         assert logs.get("t", 0) is None
         await trio.sleep(61)
         assert not [e for e in logs.directories[0].disk.entries() if e.is_directory]
@@ -284,7 +284,7 @@ async def test_retention_removes_old_segments_below_the_high_watermark(autojump_
             append(log, [b"v"])
         log.high_watermark = 3
         await trio.sleep(3_950)
-        assert [s.base_offset for s in log.segments] == [2, 4, 6]  # 2 reaches past 3
+        assert [s.base_offset for s in log.segments] == [2, 4, 6]  # Segment 2 ends above 3.
         assert any(e.name.endswith(".log.deleted") for e in disk.entries("t-0"))
         log.high_watermark = 7
         await trio.sleep(400)
@@ -305,7 +305,7 @@ async def test_second_broker_on_a_directory_is_refused(tmp_path) -> None:
 
 
 async def test_service_runs_on_real_threads(tmp_path) -> None:
-    """The same on a real disk, with the real threads."""
+    """The service also works on a real disk with real threads."""
     logs = LogManager([LogDirectory(RealDisk(str(tmp_path)), "dir")], Clock())
     await logs.open(config_of)
     async with trio.open_nursery() as nursery:
@@ -341,13 +341,13 @@ async def test_thousand_partitions_are_created_without_a_sync(autojump_clock) ->
         ((b'{"brokerEpoch":42,"version":0,"more":1}', b'{"version":0,"brokerEpoch":42}'), 42),
         ((b'{"version":0,"brokerEpoch":42}', b'{"version":0,"brokerEpoch":41}'), -1),
         ((b'{"version":0,"brokerEpoch":42}', None), -1),
-        ((b"", b""), -1),  # of releases that wrote nothing into it
+        ((b"", b""), -1),  # Older releases wrote empty files.
     ],
 )
 async def test_previous_broker_epoch_needs_markers_that_agree(
     markers, expected, autojump_clock
 ) -> None:
-    """Known only if all directories agree, as Kafka has it."""
+    """The epoch is known only if all directories agree, which is Kafka's rule."""
     disks = SimDisk(), SimDisk()
     for disk, marker in zip(disks, markers, strict=True):
         if marker is not None:

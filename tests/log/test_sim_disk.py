@@ -16,7 +16,7 @@ SEEDS = range(60)
 
 
 def after_power_loss(disk: SimDisk) -> list[dict[str, bytes]]:
-    """The contents that may be found, one for each seed."""
+    """Return the files after a power loss, for each seed."""
     lost = [disk.power_loss(Random(seed)) for seed in SEEDS]
     return [{name: bytes(inode.data) for name, inode in disk.files.items()} for disk in lost]
 
@@ -127,7 +127,7 @@ def test_flipped_bit_stays_flipped() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_first_flush_syncs_the_directory_of_the_partition(seed: int) -> None:
-    """Invariant 78: a record that was flushed survives, though its directory is new."""
+    """Invariant 78: a flushed record survives although its directory is new."""
     disk = SimDisk()
     disk.make_directory("t-0")
     at = TopicPartition("t", 0)

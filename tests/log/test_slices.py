@@ -1,4 +1,4 @@
-"""Work on many files goes in slices: no other task waits for all of it."""
+"""Work on many files is done in slices; other tasks run in between."""
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,13 +23,13 @@ CONFIG = LogConfig(segment_bytes=100, retention_ms=3_600_000, file_delete_delay_
 
 @attrs.define
 class BusyClock:
-    """Each look at the clock finds some time gone."""
+    """A clock that advances each time it is read."""
 
     step: float = 0.0001
-    looks: Iterator[int] = attrs.field(factory=itertools.count)
+    reads: Iterator[int] = attrs.field(factory=itertools.count)
 
     def now(self) -> float:
-        return trio.current_time() + next(self.looks) * self.step
+        return trio.current_time() + next(self.reads) * self.step
 
     def now_ms(self) -> int:
         return TIME_MS + int(trio.current_time() * 1000)
@@ -37,7 +37,7 @@ class BusyClock:
 
 @attrs.define
 class Turns:
-    """Turns that another task had."""
+    """A counter of the turns of another task."""
 
     count: int = 0
 
@@ -49,10 +49,10 @@ class Turns:
 
 @asynccontextmanager
 async def turns() -> AsyncIterator[Turns]:
-    counted = Turns()
+    other_task = Turns()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(counted.run)
-        yield counted
+        nursery.start_soon(other_task.run)
+        yield other_task
         nursery.cancel_scope.cancel()
 
 
@@ -71,7 +71,7 @@ def with_segments(logs: LogManager, count: int) -> PartitionLog:
 
 
 async def by_time(log: PartitionLog) -> None:
-    """All but the last two are too old."""
+    """Do nothing: all segments but the last two are too old."""
 
 
 async def by_request(log: PartitionLog) -> None:
@@ -90,7 +90,7 @@ async def test_other_tasks_run_while_300_segments_are_deleted(
     log = with_segments(logs, 300)
     await cause(log)
     for segment in log.segments[:-1]:
-        segment.max_timestamp = -2  # as after a start: the time index is on disk
+        segment.max_timestamp = -2  # As after a start: the time index is on disk.
     async with turns() as others:
         assert await logs.retain(log) == 301
     assert others.count >= 10, "20 segments take a slice of this clock"
@@ -132,7 +132,7 @@ async def test_other_tasks_run_while_checkpoints_of_many_partitions_are_written(
 
 
 async def test_one_task_waits_for_all_removals(autojump_clock) -> None:
-    """However many partitions were deleted; it is asleep when they are gone."""
+    """Its number does not depend on that of deleted partitions; it ends its waits with them."""
     disk = SimDisk()
     async with running(disk) as logs:
         for partition in range(200):

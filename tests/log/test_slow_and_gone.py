@@ -1,4 +1,4 @@
-"""Flushes of logs that are gone, and of logs whose directory is slow."""
+"""Flushes of deleted logs, and of logs in a slow directory."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from tests.support.log.batches import append
 
 @pytest.mark.parametrize("how", ["delete", "stray"])
 async def test_timed_flush_skips_a_deleted_log(tmp_path, autojump_clock, how: str) -> None:
-    """``flush.ms`` may be due after the files were removed: nothing is to be synced then."""
+    """``flush.ms`` may be due after the files were removed."""
     async with running(RealDisk(str(tmp_path))) as logs:
         config = LogConfig(flush_ms=90_000, file_delete_delay_ms=1_000)
         log = logs.create("t", ID, 0, config)
@@ -33,7 +33,7 @@ async def test_timed_flush_skips_a_deleted_log(tmp_path, autojump_clock, how: st
 
 @attrs.define
 class Gate:
-    """Threads that begin when the test lets them."""
+    """Threads that wait for the test before their first call."""
 
     opened: trio.Event = attrs.field(factory=trio.Event)
 
@@ -43,7 +43,7 @@ class Gate:
 
 
 async def test_queued_batches_are_not_durable(tmp_path, autojump_clock) -> None:
-    """Invariant 81: the recovery point does not pass what a slow directory has not written."""
+    """Invariant 81: the recovery point stays below the batches that a slow directory queues."""
     gate = Gate()
     logs = manager(RealDisk(str(tmp_path)))
     logs.threads.stand_in = gate
@@ -73,7 +73,7 @@ async def test_queued_batches_are_not_durable(tmp_path, autojump_clock) -> None:
 
 
 async def test_flush_of_truncated_records_fails(tmp_path) -> None:
-    """A flush of records that another leader's are to replace does not succeed."""
+    """The records of another leader replace them, so they are never durable."""
     logs = manager(RealDisk(str(tmp_path)))
     await logs.open(lambda topic: LogConfig())
     log = logs.create("t", ID, 0, LogConfig())

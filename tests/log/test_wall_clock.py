@@ -1,4 +1,4 @@
-"""Jumps of the wall clock by an hour: timers of the logs do not move, ages stay sane."""
+"""Jumps of the wall clock by an hour change neither the timers of logs nor their records."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ class JumpingClock:
 
 @asynccontextmanager
 async def running(clock: JumpingClock) -> AsyncIterator[LogManager]:
-    """Logs on a simulated disk."""
+    """Run logs on a simulated disk."""
     logs = LogManager([LogDirectory(SimDisk(), "dir")], clock, threads=DiskThreads(at_once))
     await logs.open(lambda topic: LogConfig())
     async with trio.open_nursery() as nursery:
@@ -47,7 +47,7 @@ async def running(clock: JumpingClock) -> AsyncIterator[LogManager]:
 async def test_records_are_synced_in_time_when_the_clock_jumps(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: ``flush.ms`` counts seconds, not the hours of a clock that is set."""
+    """Invariant 107: ``flush.ms`` counts the seconds that pass, whatever the wall clock shows."""
     clock = JumpingClock()
     async with running(clock) as logs:
         log = logs.create("t", ID, 0, LogConfig(flush_ms=300))
@@ -62,7 +62,7 @@ async def test_records_are_synced_in_time_when_the_clock_jumps(
 
 @pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
 async def test_young_records_stay_when_the_clock_jumps(autojump_clock, jump_ms: int) -> None:
-    """Invariant 107: a jump within ``retention.ms`` deletes nothing, and going back undoes it."""
+    """Invariant 107: a jump of less than ``retention.ms`` deletes no record."""
     clock = JumpingClock()
     config = LogConfig(segment_bytes=200, retention_ms=3 * HOUR_MS)
     async with running(clock) as logs:
@@ -83,7 +83,7 @@ async def test_young_records_stay_when_the_clock_jumps(autojump_clock, jump_ms: 
 async def test_clock_set_back_and_forth_does_not_roll_a_segment_each_time(
     autojump_clock, append_time: bool
 ) -> None:
-    """Invariant 107: ``segment.ms`` closes a segment for age, not for records from the past."""
+    """Invariant 107: ``segment.ms`` counts age; a record from the past makes no segment older."""
     clock = JumpingClock()
     config = LogConfig(segment_ms=HOUR_MS // 2, log_append_time=append_time)
     async with running(clock) as logs:
@@ -102,10 +102,10 @@ async def test_clock_set_back_and_forth_does_not_roll_a_segment_each_time(
 async def test_append_times_of_a_clock_that_jumps_can_be_searched(
     autojump_clock, jump_ms: int
 ) -> None:
-    """Invariant 107: Kafka stamps its clock's time, and promises no order beyond that.
+    """Invariant 107: a log append time is the clock's, so the times of a log may decrease.
 
-    A search gives the first record that is young enough, however the times go up and down, and a
-    closed segment's index of them only grows.
+    A search returns the first record that is young enough, and the timestamps in a closed segment's
+    time index only increase.
     """
     clock = JumpingClock()
     config = LogConfig(segment_bytes=400, index_interval_bytes=50, log_append_time=True)

@@ -1,4 +1,4 @@
-"""Truncated or removed data that comes back after the loss of power, and the log that results."""
+"""Truncated or removed data that reappears after a power loss, and the log that results."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ EPOCHS = [(0, 0), (1, 3), (2, 6)]
 
 
 def fill(disk: SimDisk) -> PartitionLog:
-    """Seven synced records in four segments, three to an epoch."""
+    """Return a log of seven synced records in four segments, three to an epoch."""
     disk.make_directory("t-0")
     log = reopen(disk)
     for n in range(7):
@@ -26,7 +26,7 @@ def fill(disk: SimDisk) -> PartitionLog:
 
 
 def flush_below(log: PartitionLog, end_offset: int) -> None:
-    """Sync for a caller that does not know of the truncation since."""
+    """Flush the records below this offset, for a caller that waits only for them."""
     flush = log.flush_state.start(end_offset)
     assert flush is not None
     flush.run()
@@ -35,7 +35,7 @@ def flush_below(log: PartitionLog, end_offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [4, 5, 6])
 def test_clean_stop_syncs_a_truncation_after_a_flush_of_older_records(offset: int) -> None:
-    """Invariants 78 and 85: a start that trusts the files finds nothing of what was cut off."""
+    """Invariants 78 and 85: a start after it finds no truncated record."""
     disk = SimDisk()
     log = fill(disk)
     log.truncate_to(offset)
@@ -50,7 +50,7 @@ def test_clean_stop_syncs_a_truncation_after_a_flush_of_older_records(offset: in
 
 
 def test_queued_truncation_is_synced_by_the_next_flush() -> None:
-    """Invariant 78: on a slow directory the file is cut after what was to be written before."""
+    """Invariant 78: on a slow directory the file is truncated after the earlier writes."""
     disk = SimDisk()
     log = fill(disk)
     log.writer.on_queued = lambda: None
@@ -69,7 +69,7 @@ def test_queued_truncation_is_synced_by_the_next_flush() -> None:
 
 @pytest.mark.parametrize("offset", [4, 6])
 def test_deleted_records_that_reappear_get_their_epochs(offset: int) -> None:
-    """Invariant 85: the power was lost before it was written down where the log starts."""
+    """Invariant 85: the power was lost before the new log start was checkpointed."""
     disk = SimDisk()
     fill(disk).advance_start(offset)
     assert b"0 0" not in disk.read("t-0/leader-epoch-checkpoint")
@@ -80,7 +80,7 @@ def test_deleted_records_that_reappear_get_their_epochs(offset: int) -> None:
 
 @pytest.mark.parametrize("start_offset", [0, 1, 4])
 def test_truncated_records_that_reappear_get_their_epochs(start_offset: int) -> None:
-    """Invariant 85: of a truncation only the epochs' file reached the disk."""
+    """Invariant 85: the power was lost when only the epoch file was on disk."""
     disk = SimDisk()
     fill(disk)
     disk.write("t-0/leader-epoch-checkpoint", b"0\n1\n0 0\n")
@@ -91,7 +91,7 @@ def test_truncated_records_that_reappear_get_their_epochs(start_offset: int) -> 
 
 
 def test_removed_segment_that_reappears_behind_newer_records_is_dropped() -> None:
-    """Invariant 85: a follower's old batches do not continue those of a newer leader."""
+    """Invariant 85: the batches of the old epoch do not continue those of the new one."""
     disk = SimDisk()
     log = fill(disk)
     path = log.segments[1].file.path
@@ -105,7 +105,7 @@ def test_removed_segment_that_reappears_behind_newer_records_is_dropped() -> Non
 
 
 def test_epoch_begun_before_a_clean_stop_survives_power_loss() -> None:
-    """Invariant 85: the epochs' file is synced with the records, whatever was written back."""
+    """Invariant 85: the stop syncs the epoch file with the records."""
     disk = SimDisk()
     log = fill(disk)
     disk.sync("t-0/leader-epoch-checkpoint")
