@@ -99,7 +99,7 @@ def _expire_group(shard: ShardState, group_id: str, moment: Moment) -> Decision:
     group, offsets = shard.groups.get(group_id), shard.offsets
     if group is None or group.state is not State.EMPTY or group.pending_join:
         return NOTHING
-    if offsets.of(group_id) or offsets.has_open(group_id):
+    if offsets.of(group_id) or offsets.has_pending(group_id):
         return NOTHING
     return Decision(records=(group_tombstone(group_id),))
 

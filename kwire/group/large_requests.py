@@ -16,8 +16,8 @@ from kwire.group.group_change import GroupChange
 from kwire.group.offsets import Committed
 from kwire.group.records import group_tombstone, offset_tombstone, store
 from kwire.group.requests import (
-    PIECE,
-    CommitDone,
+    DECISION_OFFSETS_MAX,
+    CommitTopicResponse,
     check_commit,
     commit_record,
     deletable,
@@ -40,20 +40,22 @@ class LargeCommit:
         self.reply = OffsetCommitResponse(topics=[])
         metadata_bytes_max = settings.offset_metadata_max_bytes
         for topic in self.request.topics:
-            done = CommitDone(name=topic.name, topic_id=topic.topic_id, partitions=[])
-            self.reply.topics.append(done)
-            for spot in topic.partitions:
+            topic_response = CommitTopicResponse(
+                name=topic.name, topic_id=topic.topic_id, partitions=[]
+            )
+            self.reply.topics.append(topic_response)
+            for partition in topic.partitions:
                 code = 0
-                if len(spot.committed_metadata or "") > metadata_bytes_max:
+                if len(partition.committed_metadata or "") > metadata_bytes_max:
                     code = OffsetMetadataTooLarge.code
                 else:
-                    record = commit_record(self.request, topic, spot, self.draft.wall_ms)
+                    record = commit_record(self.request, topic, partition, self.draft.wall_ms)
                     committed = self.draft.add(*store(record)).committed
                     partitions = committed.setdefault(topic.name, {})
-                    partitions[spot.partition_index] = Committed.from_record(record.value)
-                done.partitions.append(
-                    CommitDone.OffsetCommitResponsePartition(
-                        partition_index=spot.partition_index, error_code=code
+                    partitions[partition.partition_index] = Committed.from_record(record.value)
+                topic_response.partitions.append(
+                    CommitTopicResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
                     )
                 )
                 yield
@@ -106,7 +108,7 @@ class LargeDeletion:
         group = deletable(shard, self.group_id)
         builder = DecisionBuilder(moment, shard.settings(), ticket)
         missing = self._missing(shard)
-        if sum(map(len, missing.values())) > PIECE:
+        if sum(map(len, missing.values())) > DECISION_OFFSETS_MAX:
             self.missing = missing
             builder.answer(ticket, False)
             return builder.build()
@@ -125,7 +127,7 @@ class LargeDeletion:
             topic: partitions.keys() - encoded.get(topic, nothing)
             for topic, partitions in shard.offsets.of(self.group_id).items()
         }
-        for topic, partition in shard.offsets.open_spots(self.group_id):
+        for topic, partition in shard.offsets.unstable_partitions(self.group_id):
             if partition not in encoded.get(topic, nothing):
                 missing.setdefault(topic, set()).add(partition)
         return missing

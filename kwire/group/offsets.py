@@ -60,8 +60,8 @@ def is_of_deleted_topic(
     return topic_id is None or committed.topic_id not in (topic_id, ZERO_UUID)
 
 
-Spot = tuple[str, str, int]
-"""Group, topic, partition."""
+GroupPartition = tuple[str, str, int]
+"""A group, and a topic and partition that it commits offsets of."""
 
 
 @attrs.define
@@ -71,13 +71,13 @@ class Offsets:
     _groups: dict[str, dict[str, dict[int, Committed]]] = attrs.field(factory=dict, init=False)
     _by_topic: dict[str, dict[str, None]] = attrs.field(factory=dict, init=False)
     """The groups that have committed offsets of a topic, by topic."""
-    _open: dict[int, dict[Spot, tuple[int, Committed | None]]] = attrs.field(
+    _pending: dict[int, dict[GroupPartition, tuple[int, Committed | None]]] = attrs.field(
         factory=dict, init=False
     )
-    """Producer id -> what its open transaction commits, each with its number in the order in which
-    they were written; None where a later commit counts already."""
+    """The offsets in open transactions by producer id, with their numbers in the order in which
+    they were written; None for an offset that was superseded by a later commit."""
     _unstable: dict[str, dict[tuple[str, int], int]] = attrs.field(factory=dict, init=False)
-    """Group -> topic and partition -> in how many open transactions the offset is."""
+    """The number of open transactions that commit an offset, by group, topic and partition."""
     count: int = attrs.field(default=0, init=False)
     _written: int = attrs.field(default=0, init=False)
     """The number of transactional commits written so far."""
@@ -98,35 +98,35 @@ class Offsets:
 
     def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction may change this offset."""
-        return (topic, partition) in self.open_spots(group_id)
+        return (topic, partition) in self.unstable_partitions(group_id)
 
-    def has_open(self, group_id: str) -> bool:
-        """Whether an open transaction commits for this group."""
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction commits offsets of this group."""
         return group_id in self._unstable
 
-    def open_spots(self, group_id: str) -> Collection[tuple[str, int]]:
-        """Topic and partition of what open transactions commit for a group; a live view."""
+    def unstable_partitions(self, group_id: str) -> Collection[tuple[str, int]]:
+        """Return a live view of the topics and partitions that open transactions may change."""
         return self._unstable.get(group_id, {}).keys()
 
     def apply(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int
     ) -> None:
         """Apply a written commit or tombstone."""
-        spot = (key.group, key.topic, key.partition)
+        group_partition = (key.group, key.topic, key.partition)
         committed = None if value is None else Committed.from_record(value)
         if producer_id != NO_PRODUCER and committed is not None:
-            pending = self._open.setdefault(producer_id, {})
-            if spot not in pending:
-                open_counts, place = self._unstable.setdefault(key.group, {}), spot[1:]
-                open_counts[place] = open_counts.get(place, 0) + 1
+            pending = self._pending.setdefault(producer_id, {})
+            if group_partition not in pending:
+                counts, partition = self._unstable.setdefault(key.group, {}), group_partition[1:]
+                counts[partition] = counts.get(partition, 0) + 1
             self._written += 1
-            pending[spot] = self._written, committed
+            pending[group_partition] = self._written, committed
             return
         if committed is None:
-            self._forget_open(spot)
+            self._drop_pending(group_partition)
         else:
-            self._overtake(spot, self._written)
-        self._put(spot, committed)
+            self._supersede(group_partition, self._written)
+        self._put(group_partition, committed)
 
     def commit_all(self, group_id: str, commits: Mapping[str, Mapping[int, Committed]]) -> None:
         """Apply written commits of one group, as :meth:`apply` does one after the other."""
@@ -140,29 +140,29 @@ class Offsets:
             self.count += len(partitions) - count
             if self._unstable:
                 for partition in committed:
-                    self._overtake((group_id, topic, partition), self._written)
+                    self._supersede((group_id, topic, partition), self._written)
 
-    def remove_all(self, group_id: str, spots: Mapping[str, Collection[int]]) -> None:
+    def remove_all(self, group_id: str, removals: Mapping[str, Collection[int]]) -> None:
         """Apply written tombstones of one group, as :meth:`apply` does one after the other."""
-        for topic, partitions in spots.items():
+        for topic, partitions in removals.items():
             for partition in partitions:
-                spot = (group_id, topic, partition)
+                group_partition = (group_id, topic, partition)
                 if self._unstable:
-                    self._forget_open(spot)
-                self._put(spot, None)
+                    self._drop_pending(group_partition)
+                self._put(group_partition, None)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
         """Commit or discard the pending offsets of a transaction; return the groups concerned."""
-        pending = self._open.pop(producer_id, {})
-        for spot, (number, value) in pending.items():
-            self._settle(spot)
+        pending = self._pending.pop(producer_id, {})
+        for group_partition, (number, value) in pending.items():
+            self._decrement_unstable(group_partition)
             if committed and value is not None:
-                self._overtake(spot, number)
-                self._put(spot, value)
-        return sorted({spot[0] for spot in pending})
+                self._supersede(group_partition, number)
+                self._put(group_partition, value)
+        return sorted({group_id for group_id, _, _ in pending})
 
-    def _put(self, spot: Spot, committed: Committed | None) -> None:
-        group_id, topic, partition = spot
+    def _put(self, group_partition: GroupPartition, committed: Committed | None) -> None:
+        group_id, topic, partition = group_partition
         if committed is not None:
             partitions = self._groups.setdefault(group_id, {}).setdefault(topic, {})
             if not partitions:
@@ -184,28 +184,28 @@ class Offsets:
         if not topics:
             del self._groups[group_id]
 
-    def _settle(self, spot: Spot) -> None:
-        group_id, place = spot[0], spot[1:]
-        open_counts = self._unstable[group_id]
-        open_counts[place] -= 1
-        if not open_counts[place]:
-            del open_counts[place]
-        if not open_counts:
+    def _decrement_unstable(self, group_partition: GroupPartition) -> None:
+        group_id, partition = group_partition[0], group_partition[1:]
+        counts = self._unstable[group_id]
+        counts[partition] -= 1
+        if not counts[partition]:
+            del counts[partition]
+        if not counts:
             del self._unstable[group_id]
 
-    def _overtake(self, spot: Spot, number: int) -> None:
-        """A commit counts: those up to this number that stand aside no longer will."""
-        if not self.is_unstable(*spot):
+    def _supersede(self, group_partition: GroupPartition, number: int) -> None:
+        """Discard the pending commits up to this number, since a later commit takes effect."""
+        if not self.is_unstable(*group_partition):
             return
-        for pending in self._open.values():
-            written, value = pending.get(spot, (0, None))
+        for pending in self._pending.values():
+            written, value = pending.get(group_partition, (0, None))
             if value is not None and written <= number:
-                pending[spot] = written, None
+                pending[group_partition] = written, None
 
-    def _forget_open(self, spot: Spot) -> None:
-        """A tombstone also removes what open transactions would commit."""
-        if not self.is_unstable(*spot):
+    def _drop_pending(self, group_partition: GroupPartition) -> None:
+        """Remove the pending commits of an offset for which a tombstone was written."""
+        if not self.is_unstable(*group_partition):
             return
-        for pending in self._open.values():
-            if pending.pop(spot, None) is not None:
-                self._settle(spot)
+        for pending in self._pending.values():
+            if pending.pop(group_partition, None) is not None:
+                self._decrement_unstable(group_partition)

@@ -38,17 +38,17 @@ from kwire.group.records import (
 from kwire.group.shard import GroupShard
 from kwire.types import ZERO_UUID
 
-Commit = OffsetCommitRequest.OffsetCommitRequestTopic
-CommitSpot = Commit.OffsetCommitRequestPartition
-CommitDone = OffsetCommitResponse.OffsetCommitResponseTopic
-Fetched = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
-FetchedSpot = Fetched.OffsetFetchResponsePartitions
-Deleted = OffsetDeleteResponse.OffsetDeleteResponseTopic
-Described = DescribeGroupsResponse.DescribedGroup
+CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic
+CommitPartition = CommitTopic.OffsetCommitRequestPartition
+CommitTopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
+FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+FetchedPartition = FetchedTopic.OffsetFetchResponsePartitions
+DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+DescribedGroup = DescribeGroupsResponse.DescribedGroup
 
 YIELD_OFFSETS: Final = 32
 """Offsets answered in one step of a long answer, a few microseconds each."""
-PIECE: Final = 200
+DECISION_OFFSETS_MAX: Final = 200
 """The largest number of offsets encoded within a decision, about 2 ms of work."""
 
 
@@ -57,7 +57,7 @@ PIECE: Final = 200
 
 def is_large(request: OffsetCommitRequest) -> bool:
     """Whether a commit has so many offsets that they are encoded before the decision."""
-    return sum(len(topic.partitions) for topic in request.topics) > PIECE
+    return sum(len(topic.partitions) for topic in request.topics) > DECISION_OFFSETS_MAX
 
 
 def commit(
@@ -103,41 +103,43 @@ def check_commit(shard: GroupShard, builder: DecisionBuilder, request: OffsetCom
 
 
 def _commit_topic(
-    builder: DecisionBuilder, request: OffsetCommitRequest, topic: Commit
-) -> CommitDone:
-    def answer(spot: CommitSpot) -> CommitDone.OffsetCommitResponsePartition:
-        metadata = spot.committed_metadata or ""
+    builder: DecisionBuilder, request: OffsetCommitRequest, topic: CommitTopic
+) -> CommitTopicResponse:
+    def answer(partition: CommitPartition) -> CommitTopicResponse.OffsetCommitResponsePartition:
+        metadata = partition.committed_metadata or ""
         code = 0
         if len(metadata) > builder.settings.offset_metadata_max_bytes:
             code = OffsetMetadataTooLarge.code
         else:
-            builder.records.append(commit_record(request, topic, spot, builder.moment.wall_ms))
-        return CommitDone.OffsetCommitResponsePartition(
-            partition_index=spot.partition_index, error_code=code
+            builder.records.append(commit_record(request, topic, partition, builder.moment.wall_ms))
+        return CommitTopicResponse.OffsetCommitResponsePartition(
+            partition_index=partition.partition_index, error_code=code
         )
 
-    return CommitDone(
+    return CommitTopicResponse(
         name=topic.name, topic_id=topic.topic_id, partitions=[answer(p) for p in topic.partitions]
     )
 
 
 def commit_record(
-    request: OffsetCommitRequest, topic: Commit, spot: CommitSpot, now_ms: int
+    request: OffsetCommitRequest, topic: CommitTopic, partition: CommitPartition, now_ms: int
 ) -> Record:
     """Return the record of one commit."""
     retention_ms = request.retention_time_ms
     expires = retention_ms >= 0
     value = OffsetCommitValue(
-        offset=spot.committed_offset,
-        leader_epoch=spot.committed_leader_epoch,
-        metadata=spot.committed_metadata or "",
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
         commit_timestamp=now_ms,
         expire_timestamp=now_ms + retention_ms if expires else NO_EXPIRY,
         topic_id=ZERO_UUID if expires else topic.topic_id,
     )
     if expires:
         value.leader_epoch = -1
-    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=spot.partition_index)
+    key = OffsetCommitKey(
+        group=request.group_id, topic=topic.name, partition=partition.partition_index
+    )
     return Record(key, value, OFFSET_WITH_EXPIRY_VERSION if expires else None)
 
 
@@ -150,13 +152,13 @@ class OffsetsRead:
     unstable: frozenset[tuple[str, int]]
     topic_ids: Mapping[str, bytes] | None
     is_of_all: bool
-    topics: list[Fetched] = attrs.field(factory=list)
+    topics: list[FetchedTopic] = attrs.field(factory=list)
     """The answer, filled by :meth:`answer`."""
 
     def answer(self) -> Iterator[None]:
         """Fill :attr:`topics`; yield every :data:`YIELD_OFFSETS` offsets."""
         for topic, offsets in self.committed:
-            spots: list[FetchedSpot] = []
+            partitions: list[FetchedPartition] = []
             for number, (partition, committed) in enumerate(offsets):
                 if number % YIELD_OFFSETS == 0:
                     yield
@@ -164,16 +166,18 @@ class OffsetsRead:
                     if self.is_of_all:
                         continue
                     committed = None
-                spots.append(self._spot(topic, partition, committed))
-            if spots or not self.is_of_all:
-                self.topics.append(Fetched(name=topic, partitions=spots))
+                partitions.append(self._answer_partition(topic, partition, committed))
+            if partitions or not self.is_of_all:
+                self.topics.append(FetchedTopic(name=topic, partitions=partitions))
 
-    def _spot(self, topic: str, partition: int, committed: Committed | None) -> FetchedSpot:
+    def _answer_partition(
+        self, topic: str, partition: int, committed: Committed | None
+    ) -> FetchedPartition:
         if (topic, partition) in self.unstable:
             return no_offset(partition, UnstableOffsetCommit.code)
         if committed is None:
             return no_offset(partition)
-        return FetchedSpot(
+        return FetchedPartition(
             partition_index=partition,
             committed_offset=committed.offset,
             committed_leader_epoch=committed.leader_epoch,
@@ -199,13 +203,13 @@ def read_offsets(
             of_topic = stored.get(topic, {})
             committed.append((topic, [(number, of_topic.get(number)) for number in partitions]))
     unstable: frozenset[tuple[str, int]] = frozenset()
-    open_spots = shard.offsets.open_spots(group_id) if require_stable else ()
-    if open_spots:
+    unstable_partitions = shard.offsets.unstable_partitions(group_id) if require_stable else ()
+    if unstable_partitions:
         unstable = frozenset(
             (topic, number)
             for topic, offsets in committed
             for number, _ in offsets
-            if (topic, number) in open_spots
+            if (topic, number) in unstable_partitions
         )
     return OffsetsRead(
         committed=committed,
@@ -215,9 +219,9 @@ def read_offsets(
     )
 
 
-def no_offset(partition: int, error_code: int = 0) -> FetchedSpot:
+def no_offset(partition: int, error_code: int = 0) -> FetchedPartition:
     """Return the answer for a partition without a committed offset, or with an error."""
-    return FetchedSpot(
+    return FetchedPartition(
         partition_index=partition,
         committed_offset=-1,
         committed_leader_epoch=-1,
@@ -236,17 +240,17 @@ def delete_offsets(
         raise NonEmptyGroup
     subscribed = subscribed_topics(group)
 
-    def answer(topic: str, partition: int) -> Deleted.OffsetDeleteResponsePartition:
+    def answer(topic: str, partition: int) -> DeletedTopic.OffsetDeleteResponsePartition:
         reads = topic in subscribed if subscribed is not None else group.protocol_type == CONSUMER
-        spot = (request.group_id, topic, partition)
-        if not reads and (shard.offsets.get(*spot) or shard.offsets.is_unstable(*spot)):
-            builder.records.append(offset_tombstone(*spot))
-        return Deleted.OffsetDeleteResponsePartition(
+        key = (request.group_id, topic, partition)
+        if not reads and (shard.offsets.get(*key) or shard.offsets.is_unstable(*key)):
+            builder.records.append(offset_tombstone(*key))
+        return DeletedTopic.OffsetDeleteResponsePartition(
             partition_index=partition, error_code=GroupSubscribedToTopic.code if reads else 0
         )
 
     topics = [
-        Deleted(
+        DeletedTopic(
             name=topic.name,
             partitions=[answer(topic.name, p.partition_index) for p in topic.partitions],
         )
@@ -288,11 +292,12 @@ def delete_group(shard: GroupShard, group_id: str, moment: Moment, ticket: int) 
         for topic, partitions in shard.offsets.of(group_id).items()
         for partition in partitions
     )
-    spots = list(islice(chain(committed, shard.offsets.open_spots(group_id)), PIECE + 1))
-    if len(spots) > PIECE:
+    offsets = chain(committed, shard.offsets.unstable_partitions(group_id))
+    removals = list(islice(offsets, DECISION_OFFSETS_MAX + 1))
+    if len(removals) > DECISION_OFFSETS_MAX:
         builder.answer(ticket, False)
         return builder.build()
-    builder.records.extend(offset_tombstone(group_id, *spot) for spot in spots)
+    builder.records.extend(offset_tombstone(group_id, *removal) for removal in removals)
     builder.records.append(group_tombstone(group_id))
     end_pending(builder, group)
     builder.answer(ticket, True)
@@ -305,12 +310,12 @@ def end_pending(builder: DecisionBuilder, group: ClassicGroup) -> None:
         builder.end_session(group, member_id)
 
 
-def describe(shard: GroupShard, group_id: str) -> Described:
+def describe(shard: GroupShard, group_id: str) -> DescribedGroup:
     """Return a group for DescribeGroups, with its members' metadata only while it is stable."""
     group = _existing(shard, group_id)
     stable = group.state is State.STABLE
     members = [
-        Described.DescribedGroupMember(
+        DescribedGroup.DescribedGroupMember(
             member_id=member.member_id,
             group_instance_id=member.instance_id,
             client_id=member.client_id,
@@ -320,7 +325,7 @@ def describe(shard: GroupShard, group_id: str) -> Described:
         )
         for member in group.members_by_arrival()
     ]
-    return Described(
+    return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",

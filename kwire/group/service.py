@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 ListedGroup = ListGroupsResponse.ListedGroup
-Described = DescribeGroupsResponse.DescribedGroup
+DescribedGroup = DescribeGroupsResponse.DescribedGroup
 Deletion = DeleteGroupsResponse.DeletableGroupResult
 FetchedTopic = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
 
@@ -218,7 +218,7 @@ class GroupCoordinator:
                 await slices.pause()
         return listing
 
-    async def describe(self, group_id: str) -> Described:
+    async def describe(self, group_id: str) -> DescribedGroup:
         return await self.service.read(
             self.partition_of(group_id), lambda shard: requests.describe(shard, group_id)
         )

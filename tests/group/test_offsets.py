@@ -60,8 +60,8 @@ def test_committed_offset_is_the_latest_written_commit(seed: int) -> None:
                 expected = None
         assert committed_offset(offsets) == expected
         assert offsets.is_unstable("g", "t", 0) == bool(open_commits)
-        assert offsets.has_open("g") == bool(open_commits)
-        assert list(offsets.open_spots("g")) == ([("t", 0)] if open_commits else [])
+        assert offsets.has_pending("g") == bool(open_commits)
+        assert list(offsets.unstable_partitions("g")) == ([("t", 0)] if open_commits else [])
         assert offsets.count == (expected is not None)
         assert offsets.groups_of("t") == ([] if expected is None else ["g"])
 

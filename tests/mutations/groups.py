@@ -305,8 +305,8 @@ MUTATIONS = (
         name="commit-any-number-of-offsets-in-one-turn",
         invariants=(10,),
         path="kwire/group/requests.py",
-        old="PIECE: Final = 200\n",
-        new="PIECE: Final = 200_000\n",
+        old="DECISION_OFFSETS_MAX: Final = 200\n",
+        new="DECISION_OFFSETS_MAX: Final = 200_000\n",
         test=f"{_WRITING}::test_other_tasks_run_during_a_large_commit_or_deletion",
     ),
     Mutation(
